@@ -1,0 +1,7 @@
+"""Transformers models that listen for weights at their sites. Hooked, never forked."""
+
+from polyloom.backbones.backbone import Backbone
+from polyloom.backbones.families import FAMILIES, Family, register_family
+from polyloom.backbones.load import backbone_from_config, load_backbone
+
+__all__ = ["FAMILIES", "Backbone", "Family", "backbone_from_config", "load_backbone", "register_family"]

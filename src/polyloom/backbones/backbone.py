@@ -1,0 +1,148 @@
+"""A Transformers model whose sites listen: weights are given for one forward pass, row by row."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from polyloom.backbones.families import Family, family_of
+from polyloom.backbones.hooks import AfterLayer, BeforeHead, BeforeNorm, BeforeStack, Listener, OnProjection
+from polyloom.errors import BackboneError
+from polyloom.types import BackboneShape, Site, Weights
+
+
+class Backbone(nn.Module):
+    """Any Transformers model of a known family, with hooks at its sites.
+
+    Without weights it is the bare model, bit for bit. One use at a time: a second thread (or a nested use) is refused.
+
+    Args:
+        model: The Transformers model, with or without a head.
+        family: Its layout; looked up in the table by default.
+    """
+
+    def __init__(self, model: PreTrainedModel, family: Family | None = None) -> None:
+        super().__init__()
+        self.model = model
+        model_type = str(model.config.model_type)
+        self.family = family or family_of(model_type)
+        self._listener = Listener()
+        layers = {
+            Site(stack, i): layer
+            for stack, path in self.family.stacks.items()
+            for i, layer in enumerate(_submodule(model.base_model, path, model_type))
+        }
+        self._hook(layers, model_type)
+        first = next(iter(layers.values()))
+        projections = {name: _submodule(first, path, model_type) for name, path in self.family.projections.items()}
+        self.shape = BackboneShape(
+            family=model_type,
+            width=int(model.config.hidden_size),
+            sites=tuple(layers),
+            placements=self.family.placements,
+            projections={name: _sizes(module) for name, module in projections.items()},
+        )
+
+    def _hook(self, layers: Mapping[Site, nn.Module], model_type: str) -> None:
+        listener = self._listener
+        for site, layer in layers.items():
+            if site.layer == 0:
+                layer.register_forward_pre_hook(BeforeStack(listener, site), with_kwargs=True)
+            # First in line, so that recorded `hidden_states` show what the next layer sees.
+            layer.register_forward_hook(AfterLayer(listener, site, "layer"), prepend=True)
+            inner = _submodule(layer, self.family.output, model_type)
+            inner.register_forward_hook(AfterLayer(listener, site, "output"), prepend=True)
+            if self.family.norm:
+                norm = _submodule(layer, self.family.norm, model_type)
+                norm.register_forward_pre_hook(BeforeNorm(listener, site))
+            for name, path in self.family.projections.items():
+                projection = _submodule(layer, path, model_type)
+                projection.register_forward_hook(OnProjection(listener, site, name))
+        head = self.model.get_output_embeddings()
+        if isinstance(head, nn.Linear) and head.in_features == self.model.config.hidden_size:
+            head.register_forward_pre_hook(BeforeHead(listener, tuple(layers)[-1].stack))
+            self.inverts = True
+        else:
+            # Without a projection to the vocabulary there is nothing to invert for, unless the model has a
+            # language-modelling head of a form that cannot be hooked.
+            self.inverts = head is None
+
+    @contextmanager
+    def using(self, weights: Weights, *, num_rows: int, expand: int = 1) -> Iterator[None]:
+        """Let the sites apply these weights while the context is open.
+
+        Args:
+            weights: One shared set, or one set per row (`Weights.for_rows`).
+            num_rows: Rows of the batch; any other number reaching a site is an error.
+            expand: How often each row is repeated in the decoder (beams).
+        """
+        if any(block.kind == "invertible" for block in weights.blocks) and not self.inverts:
+            raise BackboneError(
+                f"backbone: this {self.shape.family} model's language-modelling head is not a linear layer that can be "
+                "hooked, so invertible adapters cannot be undone there. Use `invertible: false`."
+            )
+        compiling = torch.compiler.is_compiling()
+        if not compiling:
+            self._listener.acquire()
+        try:
+            self._listener.listen(weights.to(self.model.dtype), num_rows=num_rows, expand=expand)
+            yield
+        finally:
+            self._listener.active = None
+            if not compiling:
+                self._listener.release()
+
+    def forward(self, **inputs: Any) -> Any:
+        """Run the model on its usual inputs."""
+        return self.model(**inputs)
+
+    def enable_gradient_checkpointing(self) -> None:
+        """Recompute layers in the backward pass, each with the weights its own forward pass had."""
+        self.model.gradient_checkpointing_enable(
+            {"use_reentrant": False, "context_fn": self._listener.checkpoint_contexts}
+        )
+
+    def norm_parameters(self) -> dict[str, nn.Parameter]:
+        """The parameters of all normalisation layers of the base model (not of a head)."""
+        return {
+            f"{path}.{name}" if path else name: parameter
+            for path, module in self.model.base_model.named_modules()
+            if "norm" in type(module).__name__.lower()
+            for name, parameter in module.named_parameters(recurse=False)
+        }
+
+    @torch.no_grad()
+    def fingerprint(self) -> str:
+        """A hash of architecture and parameters that stays the same under training of what `skip` names."""
+        digest = hashlib.sha256(str(self.model.config.model_type).encode())
+        for name, parameter in sorted(self.model.named_parameters()):
+            if not parameter.requires_grad:
+                digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
+                digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+
+def _submodule(parent: nn.Module, path: str, model_type: str) -> nn.Module:
+    """Follow a dotted path; ``-1`` is the last of a list."""
+    module = parent
+    for part in path.split("."):
+        if part.lstrip("-").isdigit() and isinstance(module, nn.ModuleList):
+            module = module[int(part)]
+        elif hasattr(module, part):
+            module = getattr(module, part)
+        else:
+            raise BackboneError(
+                f"family {model_type!r}: {type(module).__name__} has no {part!r} (in {path!r}). "
+                f"It has: {', '.join(name for name, _ in module.named_children())}."
+            )
+    return module
+
+
+def _sizes(module: nn.Module) -> tuple[int, int]:
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+    return int(weight.shape[1]), int(weight.shape[0])

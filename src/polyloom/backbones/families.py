@@ -1,0 +1,125 @@
+"""The table of model families: where each keeps its layers, and which module is which placement.
+
+A further family is one more entry (see `register_family`). All module paths are relative to a layer, except `stacks`,
+which are relative to the base model. No model code is copied and no class is replaced.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from polyloom.errors import BackboneError, suggest
+
+
+@dataclass(frozen=True)
+class Family:
+    """How one family of models is laid out.
+
+    Attributes:
+        stacks: Path of the list of layers of each stack (``encoder``, ``decoder``), in the order of computation.
+        output: Module whose output is what the feed-forward sublayer adds to its residual (placement ``output``).
+        norm: The layer norm *after* the feed-forward residual, in post-norm families (placement ``norm``).
+        projections: The attention projections that LoRA adapts.
+        auto_class: The Transformers auto class that has the family's language-modelling head.
+    """
+
+    stacks: Mapping[str, str]
+    output: str
+    projections: Mapping[str, str]
+    norm: str | None = None
+    auto_class: Literal["AutoModelForMaskedLM", "AutoModelForSeq2SeqLM", "AutoModelForCausalLM"] = (
+        "AutoModelForMaskedLM"
+    )
+
+    @property
+    def placements(self) -> tuple[str, ...]:
+        """The placements that bottlenecks can take in this family."""
+        return ("layer", "output", "norm") if self.norm else ("layer", "output")
+
+
+def _bert_like(layers: str = "encoder.layer") -> Family:
+    return Family(
+        stacks={"encoder": layers},
+        output="output.dropout",
+        norm="output.LayerNorm",
+        projections={"query": "attention.self.query", "value": "attention.self.value"},
+    )
+
+
+def _bart_like(*, post_norm: bool) -> Family:
+    # Dropout after fc2 is functional there, so the adapter sits before it; without dropout that is the same place.
+    return Family(
+        stacks={"encoder": "encoder.layers", "decoder": "decoder.layers"},
+        output="fc2",
+        norm="final_layer_norm" if post_norm else None,
+        projections={"query": "self_attn.q_proj", "value": "self_attn.v_proj"},
+        auto_class="AutoModelForSeq2SeqLM",
+    )
+
+
+def _t5_like() -> Family:
+    return Family(
+        stacks={"encoder": "encoder.block", "decoder": "decoder.block"},
+        output="layer.-1.dropout",
+        projections={"query": "layer.0.SelfAttention.q", "value": "layer.0.SelfAttention.v"},
+        auto_class="AutoModelForSeq2SeqLM",
+    )
+
+
+def _llama_like(output: str = "mlp") -> Family:
+    return Family(
+        stacks={"decoder": "layers"},
+        output=output,
+        projections={"query": "self_attn.q_proj", "value": "self_attn.v_proj"},
+        auto_class="AutoModelForCausalLM",
+    )
+
+
+FAMILIES: dict[str, Family] = {
+    "bert": _bert_like(),
+    "roberta": _bert_like(),
+    "xlm-roberta": _bert_like(),
+    "distilbert": Family(
+        stacks={"encoder": "transformer.layer"},
+        output="ffn",
+        norm="output_layer_norm",
+        projections={"query": "attention.q_lin", "value": "attention.v_lin"},
+    ),
+    "deberta-v2": Family(
+        stacks={"encoder": "encoder.layer"},
+        output="output.dropout",
+        norm="output.LayerNorm",
+        projections={"query": "attention.self.query_proj", "value": "attention.self.value_proj"},
+    ),
+    "modernbert": Family(stacks={"encoder": "layers"}, output="mlp", projections={"qkv": "attn.Wqkv"}),
+    "m2m_100": _bart_like(post_norm=False),
+    "mbart": _bart_like(post_norm=False),
+    "marian": _bart_like(post_norm=True),
+    "t5": _t5_like(),
+    "mt5": _t5_like(),
+    "llama": _llama_like(),
+    "qwen2": _llama_like(),
+    "qwen3": _llama_like(),
+    # Gemma normalises the feed-forward output before adding it: what is added is the norm's output.
+    "gemma2": _llama_like("post_feedforward_layernorm"),
+    "gemma3_text": _llama_like("post_feedforward_layernorm"),
+}
+
+
+def register_family(model_type: str, family: Family) -> None:
+    """Describe a further family. `model_type` is the one in the model's ``config.json``."""
+    if model_type in FAMILIES:
+        raise BackboneError(f"family {model_type!r} is in the table already.")
+    FAMILIES[model_type] = family
+
+
+def family_of(model_type: str) -> Family:
+    """The entry of a model type, or an error that says how to write one."""
+    if model_type in FAMILIES:
+        return FAMILIES[model_type]
+    raise BackboneError(
+        f"backbone: no family for model type {model_type!r}. {suggest(model_type, FAMILIES, limit=30)} Describe it with "
+        f"polyloom.register_family({model_type!r}, polyloom.Family(stacks={{'encoder': 'encoder.layer'}}, "
+        "output='output.dense', projections={'query': 'attention.self.query'})): the list of layers of each stack, "
+        "the module whose output the feed-forward sublayer adds to its residual, the projections LoRA may adapt."
+    )

@@ -1,0 +1,46 @@
+"""Backbones by name, from a directory, or from a configuration alone."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from polyloom.backbones.backbone import Backbone
+from polyloom.backbones.families import family_of
+from polyloom.errors import BackboneError, suggest
+
+
+def load_backbone(name: str | Path, *, dtype: torch.dtype = torch.float32) -> Backbone:
+    """Load a pretrained model with its language-modelling head from the Hugging Face Hub or a directory.
+
+    Code shipped with a model is never run. The data type is the one asked for, whatever the checkpoint holds.
+    """
+    config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+    auto_class = getattr(transformers, family_of(config.model_type).auto_class)
+    model = auto_class.from_pretrained(name, config=config, dtype=dtype, trust_remote_code=False)
+    return Backbone(model.eval())
+
+
+def backbone_from_config(settings: Mapping[str, Any], *, device: str = "cpu") -> Backbone:
+    """Build a backbone with random weights from the keys of a ``config.json``.
+
+    Args:
+        settings: ``model_type`` and any of its keys; an unknown key is an error, not ignored.
+        device: ``meta`` builds shapes only, at no cost.
+    """
+    settings = dict(settings)
+    model_type = settings.pop("model_type", None)
+    if not isinstance(model_type, str):
+        raise BackboneError("backbone.config: model_type is missing, such as `model_type: bert`.")
+    family = family_of(model_type)
+    defaults = transformers.AutoConfig.for_model(model_type)
+    for key in settings:
+        if key.startswith("_") or key == "auto_map" or not hasattr(defaults, key):
+            known = [name for name in defaults.to_dict() if not name.startswith("_")]
+            raise BackboneError(f"backbone.config.{key}: {model_type} has no such key. {suggest(key, known)}")
+    config = transformers.AutoConfig.for_model(model_type, **settings)
+    with torch.device(device):
+        model = getattr(transformers, family.auto_class).from_config(config)
+    return Backbone(model.eval(), family)

@@ -1,0 +1,60 @@
+"""Errors that speak to the user: place, what is wrong, a hint, what is known."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class PolyloomError(Exception):
+    """Base of every error that is the caller's to mend."""
+
+
+class ConditionError(PolyloomError):
+    """A condition is malformed, unknown, or not served by the method."""
+
+
+class BackboneError(PolyloomError):
+    """A backbone is unknown, or lacks what a method needs."""
+
+
+class BusyError(PolyloomError):
+    """A second use of a backbone was attempted while the first was still running."""
+
+
+class RowError(PolyloomError):
+    """The rows of a batch and the rows of the weights do not belong together."""
+
+
+class CheckpointError(PolyloomError):
+    """A checkpoint cannot be read, or does not belong to this backbone."""
+
+
+class ConfigError(PolyloomError):
+    """A recipe has mistakes; all of them are listed.
+
+    Attributes:
+        mistakes: One sentence per mistake, each beginning with its path.
+    """
+
+    def __init__(self, source: str, mistakes: Iterable[str]) -> None:
+        self.mistakes = tuple(mistakes)
+        count = len(self.mistakes)
+        head = f"{source}: {count} mistake{'s' if count != 1 else ''}"
+        super().__init__("\n".join([head, *(f"  {mistake}" for mistake in self.mistakes)]))
+
+
+def suggest(word: str, known: Iterable[str], *, limit: int = 12) -> str:
+    """Say what the caller may have meant.
+
+    Args:
+        word: What was written.
+        known: What could have been written.
+        limit: How many known names to list at most.
+
+    Returns:
+        A sentence such as ``Did you mean 'tr'? Known: en, sw, tr.``
+    """
+    names = [str(name) for name in known]
+    close = get_close_matches(str(word), names, n=1, cutoff=0.6)
+    hint = f"Did you mean {close[0]!r}? " if close else ""
+    listed = ", ".join(names[:limit]) + (f", … ({len(names)} in all)" if len(names) > limit else "")
+    return f"{hint}Known: {listed or 'none'}."

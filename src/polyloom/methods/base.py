@@ -1,0 +1,213 @@
+"""What a method is: a function from conditions to weights, with what it trains, when, and whom it serves."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from polyloom.errors import ConditionError, ConfigError
+from polyloom.nn.bottleneck import bottleneck_shapes
+from polyloom.nn.growing import Growing
+from polyloom.nn.lora import lora_shapes
+from polyloom.types import (
+    BackboneShape,
+    Block,
+    BlockKind,
+    Condition,
+    ConditionIds,
+    Names,
+    Placement,
+    Shapes,
+    Site,
+    Stage,
+    Weights,
+    World,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodConfig:
+    """Settings of a method. `name` is what recipes call it."""
+
+    name: ClassVar[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterConfig(MethodConfig):
+    """Settings that all methods with adapters share.
+
+    Attributes:
+        adapter_size: Bottleneck size, or rank where the block is LoRA.
+        block: What sits at a site.
+        placement: Where in a layer a bottleneck acts; the paper's place by default.
+    """
+
+    adapter_size: int = 48
+    block: BlockKind = "bottleneck"
+    placement: Placement | None = None
+
+    def __post_init__(self) -> None:
+        check(self, self.adapter_size >= 1, f"method.adapter_size: {self.adapter_size} is not positive.")
+
+
+class Method(nn.Module, ABC):
+    """A function from conditions to weights.
+
+    The groups of parameters a method trains are its direct child modules, by name.
+
+    Attributes:
+        config_type: Class of its settings.
+        paper: Where it was published.
+        summary: One line for `polyloom list methods`.
+    """
+
+    config_type: ClassVar[type[MethodConfig]]
+    paper: ClassVar[str]
+    summary: ClassVar[str]
+
+    def __init__(self, config: MethodConfig, *, shape: BackboneShape, world: World) -> None:
+        super().__init__()
+        self.config = config
+        self.shape = shape
+        self.languages = Names("language", world.languages)
+        self.tasks = Names("task", world.tasks)
+        self.directions = Names("direction", world.directions)
+        self.labels = dict(world.tasks)
+
+    # -- from conditions to weights ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def forward(self, ids: ConditionIds) -> Weights:
+        """Weights of the distinct conditions, ``[K, S, ...]``, in one batched computation."""
+
+    def weights(self, conditions: Iterable[Condition | str]) -> Weights:
+        """Weights for a list of conditions, one set each."""
+        listed = [Condition.parse(condition) for condition in conditions]
+        if len(set(listed)) != len(listed):
+            raise ConditionError("weights: a condition is listed twice.")
+        made: Weights = self(self.encode(listed))
+        return made
+
+    def encode(self, rows: Sequence[Condition | str]) -> ConditionIds:
+        """Turn one condition per row into row numbers of the distinct ones; errors name what is unknown."""
+        distinct: dict[Condition, int] = {}
+        index = [distinct.setdefault(Condition.parse(row), len(distinct)) for row in rows]
+        if not distinct:
+            raise ConditionError("conditions: none given; a batch needs one condition per row.")
+        for condition in distinct:
+            self.check_served(condition)
+        columns = [
+            [self.tasks.row(c.task) for c in distinct],
+            [self.languages.row(c.source) for c in distinct],
+            [self.languages.row(c.target or c.source) for c in distinct],
+            [self.pair_row(c) for c in distinct],
+            index,
+        ]
+        device = next(self.parameters(), torch.empty(0)).device
+        return ConditionIds(*(torch.tensor(column, device=device) for column in columns))
+
+    def pair_row(self, condition: Condition) -> int:  # noqa: ARG002 - for methods that store pairs
+        """Row of the pair whose weights a condition uses; 0 for methods that store none."""
+        return 0
+
+    def check_served(self, condition: Condition) -> None:
+        """Raise unless this method can make weights for the condition."""
+        try:
+            self.tasks.row(condition.task)
+            for language in condition.languages:
+                self.languages.row(language)
+            self.pair_row(condition)
+        except ConditionError as error:
+            raise ConditionError(f"condition {condition}: {error}") from None
+
+    # -- what is trained, and when -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages its paper trains in."""
+
+    def groups(self) -> dict[str, list[nn.Parameter]]:
+        """The method's own parameters by group."""
+        return {name: list(module.parameters()) for name, module in self.named_children()}
+
+    def penalty(self, ids: ConditionIds) -> Tensor | None:  # noqa: ARG002 - for variational methods
+        """A term to add to the loss of a batch, for methods that have one."""
+        return None
+
+    # -- growth ------------------------------------------------------------------------------------------------------
+
+    def add_language(self, name: str, *, like: str | None = None) -> None:
+        """Add a language; its weights start fresh or as a copy of another language's."""
+        self._append("language", self.languages, name, like=like)
+
+    def add_task(self, name: str, *, labels: int | None = None, like: str | None = None) -> None:
+        """Add a task; its weights start fresh or as a copy of another task's."""
+        self._append("task", self.tasks, name, like=like)
+        self.labels[name] = labels
+
+    def add_direction(self, source: str, target: str, *, like: str | None = None) -> None:
+        """Add a pair of known languages, for methods that store something per pair."""
+        for language in (source, target):
+            self.languages.row(language)
+        self._append("pair", self.directions, f"{source}/{target}", like=like)
+
+    def _append(self, kind: str, names: Names, name: str, *, like: str | None) -> None:
+        for part in name.split("/"):
+            Condition("check", part)
+        row = None if like is None else names.row(like)
+        names.add(name)
+        for module in self.modules():
+            if isinstance(module, Growing) and module.keyed_by == kind:
+                module.append(row)
+
+    def world(self) -> World:
+        """What it is built for now, growth included."""
+        return World(tuple(self.languages), dict(self.labels), tuple(self.directions))
+
+    # -- for subclasses ----------------------------------------------------------------------------------------------
+
+    def stack_languages(self, ids: ConditionIds, sites: Sequence[Site]) -> Tensor:
+        """Language row per condition and site ``[K, S]``: the source in the encoder, the target in the decoder."""
+        decoder_S = torch.tensor([site.stack == "decoder" for site in sites], device=ids.source_K.device)
+        return torch.where(decoder_S, ids.target_K[:, None], ids.source_K[:, None])
+
+
+class AdapterMethod(Method):
+    """A method whose weights are blocks at sites.
+
+    Attributes:
+        preferred: Placements in the order in which the paper would have them.
+        norm: Whether its bottlenecks have a layer norm of their own.
+    """
+
+    preferred: ClassVar[tuple[str, ...]]
+    norm: ClassVar[bool] = False
+    config: AdapterConfig
+
+    def __init__(self, config: AdapterConfig, *, shape: BackboneShape, world: World) -> None:
+        super().__init__(config, shape=shape, world=world)
+        if config.block == "lora":
+            check(config, config.placement is None, "method.placement: LoRA sits on projections; leave it out.")
+            self.placement = "attention"
+        else:
+            self.placement = shape.choose(config.placement, self.preferred)
+
+    def block_shapes(self, size: int | None = None, *, norm: bool | None = None) -> Shapes:
+        """Shapes of the tensors at one site."""
+        size = size or self.config.adapter_size
+        if self.config.block == "lora":
+            return lora_shapes(self.shape.projections, size)
+        return bottleneck_shapes(self.shape.width, size, norm=self.norm if norm is None else norm)
+
+    def block(self, tensors: dict[str, Tensor], sites: tuple[Site, ...] | None = None) -> Block:
+        """A block of the configured kind and placement."""
+        return Block(self.config.block, self.placement, sites or self.shape.sites, tensors)
+
+
+def check(config: MethodConfig, holds: bool, mistake: str) -> None:
+    """Refuse a setting that no schema can refuse."""
+    if not holds:
+        raise ConfigError(f"method {config.name}", [mistake])

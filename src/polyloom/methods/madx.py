@@ -1,0 +1,124 @@
+"""MAD-X (Pfeiffer et al. 2020): language adapters, invertible adapters, task adapters stacked on top.
+
+Deviations: all languages' adapters are rows of one bank, so that one run can train them side by side. In
+encoder-decoders the encoder uses the source's adapters, the decoder the target's. `drop_last_layer` (MAD-X 2.0) leaves the
+language adapter out of the last layer of each stack.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from polyloom.methods.base import AdapterConfig, AdapterMethod, check
+from polyloom.nn.growing import Bank, normal_init
+from polyloom.nn.invertible import invertible_shapes
+from polyloom.types import BackboneShape, Block, ConditionIds, Site, Stage, Weights, World
+
+INIT_STD = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackedConfig(AdapterConfig):
+    """Settings of methods that stack task adapters on language adapters.
+
+    Attributes:
+        adapter_size: Bottleneck of the language adapters.
+        task_adapter_size: Bottleneck of the task adapters.
+        invertible: Whether the embeddings get an invertible adapter.
+        drop_last_layer: Leave the language adapter out of the last layer of each stack.
+    """
+
+    adapter_size: int = 256
+    task_adapter_size: int = 48
+    invertible: bool = True
+    drop_last_layer: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self, self.task_adapter_size >= 1, f"method.task_adapter_size: {self.task_adapter_size} is not positive.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadXConfig(StackedConfig):
+    """Settings of MAD-X."""
+
+    name: ClassVar[str] = "madx"
+
+
+class StackedMethod(AdapterMethod):
+    """Language-dependent adapters with task adapters on top; subclasses say how the former are keyed."""
+
+    preferred = ("norm", "layer")
+    keyed_by: ClassVar[str]
+    config: StackedConfig
+
+    def __init__(self, config: StackedConfig, *, shape: BackboneShape, world: World) -> None:
+        super().__init__(config, shape=shape, world=world)
+        last = {stack: max(site.layer for site in shape.sites if site.stack == stack) for stack in shape.stacks}
+        self.language_sites = tuple(
+            site for site in shape.sites if not (config.drop_last_layer and site.layer == last[site.stack])
+        )
+        init = normal_init(INIT_STD)
+        self.language_adapters = Bank(
+            self.keyed_by, self.num_keys(), num_sites=len(self.language_sites), shapes=self.block_shapes(), init=init
+        )
+        if config.invertible:
+            self.invertible_adapters = Bank(
+                self.keyed_by,
+                self.num_keys(),
+                num_sites=1,
+                shapes=invertible_shapes(shape.width),
+                init=init,
+            )
+        self.task_adapters = Bank(
+            "task",
+            len(self.tasks),
+            num_sites=len(shape.sites),
+            shapes=self.block_shapes(config.task_adapter_size),
+            init=init,
+        )
+
+    def num_keys(self) -> int:
+        """How many language-dependent adapters there are."""
+        return len(self.languages)
+
+    def keys(self, ids: ConditionIds, sites: tuple[Site, ...]) -> Tensor:
+        """Row of the language-dependent adapter per condition and site ``[K, S]``."""
+        return self.stack_languages(ids, sites)
+
+    def forward(self, ids: ConditionIds) -> Weights:
+        """Language adapter, then task adapter, at every site."""
+        keys_KS = self.keys(ids, self.language_sites)
+        tasks_KS = ids.task_K[:, None].expand(-1, len(self.shape.sites))
+        blocks = [
+            self.block(self.language_adapters(keys_KS), self.language_sites),
+            self.block(self.task_adapters(tasks_KS)),
+        ]
+        if self.config.invertible:
+            blocks.append(self._invertible(ids))
+        return Weights(tuple(blocks))
+
+    def _invertible(self, ids: ConditionIds) -> Block:
+        sites = tuple(Site(stack, 0) for stack in self.shape.stacks)
+        keys_KS = self.keys(ids, sites)
+        made = self.invertible_adapters(keys_KS.reshape(-1, 1))
+        tensors = {name: t.squeeze(1).unflatten(0, (-1, len(sites))) for name, t in made.items()}
+        return Block("invertible", "embedding", sites, tensors)
+
+    def stages(self) -> tuple[Stage, ...]:
+        """Languages by masked language modelling, then tasks on frozen language adapters."""
+        languages = ("language_adapters", "invertible_adapters") if self.config.invertible else ("language_adapters",)
+        return (
+            Stage("languages", (*languages, "heads"), tasks="mlm"),
+            Stage("tasks", ("task_adapters", "heads"), tasks="labelled"),
+        )
+
+
+class MadX(StackedMethod):
+    """One language adapter per language."""
+
+    config_type = MadXConfig
+    paper = "Pfeiffer et al. 2020, MAD-X"
+    summary = "language and invertible adapters per language, task adapters stacked on top"
+    keyed_by = "language"

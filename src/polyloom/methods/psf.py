@@ -1,0 +1,134 @@
+"""Parameter space factorization (Ponti et al. 2021): the classifier's weights from latent task and language vectors.
+
+One Gaussian latent vector per task and per language, reparameterised while training, its mean otherwise. A feed-forward
+generator reads both and makes weight and bias of the task's classifier. All tasks' classifiers have as many rows as the
+largest label set; surplus labels have bias -inf, so that a batch may mix tasks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from polyloom.errors import ConditionError, ConfigError
+from polyloom.methods.base import Method, MethodConfig, check
+from polyloom.nn.growing import GrowingEmbedding
+from polyloom.types import BackboneShape, Block, Condition, ConditionIds, Site, Stage, Weights, World
+
+
+@dataclass(frozen=True, kw_only=True)
+class PsfConfig(MethodConfig):
+    """Settings of parameter space factorization.
+
+    Attributes:
+        latent_size: Of a task's and of a language's vector, each.
+        hidden_size: Of the generator.
+        labelled: Conditions with labelled data, such as ``pos/en``; all of them where it is left out.
+    """
+
+    name: ClassVar[str] = "psf"
+    latent_size: int = 100
+    hidden_size: int = 400
+    labelled: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for size in ("latent_size", "hidden_size"):
+            check(self, getattr(self, size) >= 1, f"method.{size}: {getattr(self, size)} is not positive.")
+
+
+class Psf(Method):
+    """Generates task classifiers; the backbone is fine-tuned."""
+
+    config_type = PsfConfig
+    paper = "Ponti et al. 2021, Parameter Space Factorization"
+    summary = "classifier weights generated from latent task and language vectors; backbone fine-tuned"
+    config: PsfConfig
+
+    def __init__(self, config: PsfConfig, *, shape: BackboneShape, world: World) -> None:
+        super().__init__(config, shape=shape, world=world)
+        unlabelled = [task for task, labels in self.labels.items() if not labels]
+        if len(unlabelled) == len(self.labels):
+            raise ConfigError(
+                "method psf",
+                [
+                    f"tasks: psf generates classifiers, and {', '.join(unlabelled)} has no label set. Hint: `labels: 17`."
+                ],
+            )
+        size = config.latent_size
+        self.latents = nn.ModuleDict(
+            {
+                f"{kind}_{part}": GrowingEmbedding(kind, rows, size=size, init=_small if part == "mean" else _narrow)
+                for kind, rows in (("task", len(self.tasks)), ("language", len(self.languages)))
+                for part in ("mean", "logvar")
+            }
+        )
+        self.num_labels = max(labels or 0 for labels in self.labels.values())
+        self.generator = nn.Sequential(
+            nn.Linear(2 * size, config.hidden_size),
+            nn.ReLU(),
+            nn.Linear(config.hidden_size, self.num_labels * (shape.width + 1)),
+        )
+        self._labelled = None if config.labelled is None else [Condition.parse(c) for c in config.labelled]
+
+    def check_served(self, condition: Condition) -> None:
+        """Only tasks and languages with labelled data somewhere have latent vectors that mean anything."""
+        super().check_served(condition)
+        if not self.labels[condition.task]:
+            raise ConditionError(
+                f"condition {condition}: psf generates classifiers; {condition.task} has no label set."
+            )
+        if self._labelled is None:
+            return
+        self._require(condition, "task", condition.task, [c.task for c in self._labelled])
+        self._require(condition, "language", condition.source, [c.source for c in self._labelled])
+
+    @staticmethod
+    def _require(condition: Condition, kind: str, name: str, seen: Sequence[str]) -> None:
+        if name not in seen:
+            raise ConditionError(
+                f"condition {condition}: psf cannot serve a {kind} without labelled data in any cell, and {name!r} has "
+                f"none. With labelled data: {', '.join(sorted(set(seen)))}. Use hyperx or madx for such languages."
+            )
+
+    def forward(self, ids: ConditionIds) -> Weights:
+        """Weight and bias of each condition's classifier."""
+        vectors_KE = torch.cat([self._sample("task", ids.task_K), self._sample("language", ids.source_K)], dim=-1)
+        made = self.generator(vectors_KE).unflatten(-1, (1, self.num_labels, self.shape.width + 1))
+        counts = torch.tensor([labels or 0 for labels in self.labels.values()], device=made.device)
+        absent = torch.arange(self.num_labels, device=made.device) >= counts[ids.task_K][:, None]
+        bias = made[..., -1].masked_fill(absent[:, None], float("-inf"))
+        return Weights((Block("classifier", "head", (Site("head", 0),), {"weight": made[..., :-1], "bias": bias}),))
+
+    def _sample(self, kind: str, rows_K: Tensor) -> Tensor:
+        mean: Tensor = self.latents[f"{kind}_mean"](rows_K)
+        if not self.training:
+            return mean
+        return mean + torch.randn_like(mean) * torch.exp(0.5 * self.latents[f"{kind}_logvar"](rows_K))
+
+    def penalty(self, ids: ConditionIds) -> Tensor:
+        """KL divergence of the batch's latent vectors from a standard normal."""
+        total = torch.zeros((), device=ids.task_K.device)
+        for kind, rows_K in (("task", ids.task_K), ("language", ids.source_K)):
+            mean, logvar = self.latents[f"{kind}_mean"](rows_K), self.latents[f"{kind}_logvar"](rows_K)
+            total = total + 0.5 * (mean**2 + logvar.exp() - 1.0 - logvar).sum(-1).mean()
+        return total
+
+    def add_task(self, name: str, *, labels: int | None = None, like: str | None = None) -> None:
+        """Add a task with at most as many labels as the largest known one."""
+        if labels and labels > self.num_labels:
+            raise ConditionError(f"task {name!r}: {labels} labels, but this generator makes at most {self.num_labels}.")
+        super().add_task(name, labels=labels, like=like)
+
+    def stages(self) -> tuple[Stage, ...]:
+        """One stage; everything learns."""
+        return (Stage("joint", ("latents", "generator", "backbone"), tasks="labelled"),)
+
+
+def _small(_name: str, table: Tensor) -> None:
+    nn.init.normal_(table, std=0.1)
+
+
+def _narrow(_name: str, table: Tensor) -> None:
+    nn.init.constant_(table, -4.0)

@@ -1,0 +1,77 @@
+"""Stored adapters of multilingual translation: per language (Bapna and Firat 2019, monolingual) and per pair.
+
+As in the Hyper-Adapters paper: layer norm inside the block, Xavier-uniform matrices, after the whole layer. They
+depend on languages alone; the task of a condition is not looked at.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from polyloom.methods.badx import find_pair
+from polyloom.methods.base import AdapterConfig, AdapterMethod
+from polyloom.nn.growing import Bank, xavier_init
+from polyloom.types import BackboneShape, Condition, ConditionIds, Stage, Weights, World
+
+
+@dataclass(frozen=True, kw_only=True)
+class LangAdaptersConfig(AdapterConfig):
+    """Settings of language adapters."""
+
+    name: ClassVar[str] = "lang-adapters"
+    adapter_size: int = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairAdaptersConfig(AdapterConfig):
+    """Settings of pair adapters."""
+
+    name: ClassVar[str] = "pair-adapters"
+    adapter_size: int = 128
+
+
+class LangAdapters(AdapterMethod):
+    """One adapter per language: the source's in the encoder, the target's in the decoder."""
+
+    config_type: ClassVar = LangAdaptersConfig
+    paper = "Bapna & Firat 2019; Baziotis et al. 2022 (baseline)"
+    summary = "one adapter per language: the source's in the encoder, the target's in the decoder"
+    preferred = ("layer",)
+    norm = True
+    keyed_by: ClassVar[str] = "language"
+
+    def __init__(self, config: AdapterConfig, *, shape: BackboneShape, world: World) -> None:
+        super().__init__(config, shape=shape, world=world)
+        names = self.languages if self.keyed_by == "language" else self.directions
+        self.adapters = Bank(
+            self.keyed_by, len(names), num_sites=len(shape.sites), shapes=self.block_shapes(), init=xavier_init()
+        )
+
+    def keys(self, ids: ConditionIds) -> Tensor:
+        """Row of the adapter per condition and site ``[K, S]``."""
+        return self.stack_languages(ids, self.shape.sites)
+
+    def forward(self, ids: ConditionIds) -> Weights:
+        """Look the adapters up."""
+        return Weights((self.block(self.adapters(self.keys(ids))),))
+
+    def stages(self) -> tuple[Stage, ...]:
+        """Trained jointly with the main network, from scratch."""
+        return (Stage("joint", ("adapters", "backbone", "heads")),)
+
+
+class PairAdapters(LangAdapters):
+    """One adapter per direction, in both stacks."""
+
+    config_type = PairAdaptersConfig
+    summary = "one adapter per direction (source, target)"
+    keyed_by = "pair"
+
+    def keys(self, ids: ConditionIds) -> Tensor:
+        """The pair, in every stack."""
+        return ids.pair_K[:, None].expand(-1, len(self.shape.sites))
+
+    def pair_row(self, condition: Condition) -> int:
+        """The pair named, or the only one that ends in the condition's language."""
+        return find_pair(self.directions, condition)

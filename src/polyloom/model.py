@@ -1,0 +1,110 @@
+"""A backbone and a method, put together: rows with conditions in, hidden states, logits or text out."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from polyloom.backbones import Backbone
+from polyloom.errors import RowError
+from polyloom.methods import MethodConfig, build_method
+from polyloom.types import Condition, ConditionIds, Stage, Weights, World
+
+Rows = Sequence[Condition | str] | ConditionIds
+
+
+class Model(nn.Module):
+    """One backbone with one method.
+
+    Args:
+        backbone: The model whose sites listen.
+        method: Settings of the method.
+        languages: Languages it is built for; more can be added later.
+        tasks: Tasks, with their number of labels where they have a label set.
+        directions: Pairs, for methods that store something per pair: ``en/tr``, ``en/*``, ``*/en``.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        method: MethodConfig,
+        *,
+        languages: Iterable[str],
+        tasks: Mapping[str, int | None] | Iterable[str],
+        directions: Iterable[str] = (),
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.method = build_method(method, shape=backbone.shape, world=World.of(languages, tasks, directions))
+        self.set_stage(0)
+
+    def weights(self, rows: Rows) -> Weights:
+        """The weights of a batch, laid out for its rows."""
+        ids = rows if isinstance(rows, ConditionIds) else self.method.encode(rows)
+        made: Weights = self.method(ids)
+        return made.for_rows(ids.rows_B)
+
+    def forward(self, inputs: Mapping[str, Any], rows: Rows, *, weights: Weights | None = None) -> Any:
+        """Run the backbone with every row's own weights.
+
+        Args:
+            inputs: What the Transformers model takes.
+            rows: One condition per row, or what `method.encode` made of them.
+            weights: Ready weights for these rows, to save making them again.
+        """
+        weights = self.weights(rows) if weights is None else weights
+        with self.backbone.using(weights, num_rows=_count(inputs, rows)):
+            return self.backbone(**inputs)
+
+    @torch.no_grad()
+    def generate(self, inputs: Mapping[str, Any], rows: Rows, *, weights: Weights | None = None, **options: Any) -> Any:
+        """Generate text with Transformers' `generate`; weights are made once for the whole batch.
+
+        Args:
+            inputs: Input ids and attention mask.
+            rows: One condition per row.
+            weights: Ready weights for these rows.
+            **options: For `generate`, such as ``num_beams`` and ``max_new_tokens``.
+        """
+        weights = self.weights(rows) if weights is None else weights
+        defaults = self.backbone.model.generation_config
+        beams, returned = (
+            int(options.get(key) or getattr(options.get("generation_config", defaults), key, None) or 1)
+            for key in ("num_beams", "num_return_sequences")
+        )
+        with self.backbone.using(weights, num_rows=_count(inputs, rows), expand=max(beams, returned)):
+            return self.backbone.model.generate(**inputs, **options)
+
+    def set_stage(self, stage: int | Stage) -> Stage:
+        """Let exactly the groups of a stage learn; everything else is frozen."""
+        stage = self.method.stages()[stage] if isinstance(stage, int) else stage
+        self.requires_grad_(False)
+        for group, parameters in self.groups().items():
+            if group in stage.trains:
+                for parameter in parameters:
+                    parameter.requires_grad_(True)
+        return stage
+
+    def groups(self) -> dict[str, list[nn.Parameter]]:
+        """All parameters by group: the method's own, ``backbone`` and its norms."""
+        return self.method.groups() | {
+            "backbone": list(self.backbone.parameters()),
+            "backbone.norms": list(self.backbone.norm_parameters().values()),
+        }
+
+
+def classify(hidden_BTD: Tensor, weights: Weights) -> Tensor:
+    """Apply generated classifiers (psf), each row its own."""
+    from polyloom.nn.linear import linear
+
+    tensors = weights.block("classifier").at(0)
+    return linear(hidden_BTD, tensors["weight"], tensors["bias"])
+
+
+def _count(inputs: Mapping[str, Any], rows: Rows) -> int:
+    batch = next(len(value) for value in inputs.values() if isinstance(value, Tensor))
+    count = len(rows.rows_B) if isinstance(rows, ConditionIds) else len(rows)
+    if batch != count:
+        raise RowError(f"batch: {batch} rows of input, but {count} conditions. Give one condition per row.")
+    return count
