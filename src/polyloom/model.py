@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from polyloom.backbones import Backbone
 from polyloom.errors import RowError
 from polyloom.methods import MethodConfig, build_method
+from polyloom.nn.linear import linear
 from polyloom.types import Condition, ConditionIds, Stage, Weights, World
 
 Rows = Sequence[Condition | str] | ConditionIds
@@ -83,7 +84,7 @@ class Model(nn.Module):
         for group, parameters in self.groups().items():
             if group in stage.trains:
                 for parameter in parameters:
-                    parameter.requires_grad_(True)
+                    parameter.requires_grad_()
         return stage
 
     def groups(self) -> dict[str, list[nn.Parameter]]:
@@ -96,8 +97,6 @@ class Model(nn.Module):
 
 def classify(hidden_BTD: Tensor, weights: Weights) -> Tensor:
     """Apply generated classifiers (psf), each row its own."""
-    from polyloom.nn.linear import linear
-
     tensors = weights.block("classifier").at(0)
     return linear(hidden_BTD, tensors["weight"], tensors["bias"])
 

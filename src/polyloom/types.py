@@ -8,7 +8,7 @@ Shape legend, used as a suffix of tensor names throughout the package:
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, Self
 
@@ -206,7 +206,7 @@ class Weights:
         """How many numbers one condition's weights hold."""
         return sum(t.numel() // t.shape[0] for block in self.blocks for t in block.tensors.values())
 
-    def _map(self, change) -> "Weights":  # type: ignore[no-untyped-def]
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "Weights":
         blocks = (replace(b, tensors={name: change(t) for name, t in b.tensors.items()}) for b in self.blocks)
         return Weights(tuple(blocks))
 

@@ -1,7 +1,7 @@
 """A Transformers model whose sites listen: weights are given for one forward pass, row by row."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,9 +32,9 @@ class Backbone(nn.Module):
         self.family = family or family_of(model_type)
         self._listener = Listener()
         layers = {
-            Site(stack, i): layer
+            Site(stack, int(i)): layer
             for stack, path in self.family.stacks.items()
-            for i, layer in enumerate(_submodule(model.base_model, path, model_type))
+            for i, layer in _submodule(model.base_model, path, model_type).named_children()
         }
         self._hook(layers, model_type)
         first = next(iter(layers.values()))
@@ -107,20 +107,21 @@ class Backbone(nn.Module):
         )
 
     def norm_parameters(self) -> dict[str, nn.Parameter]:
-        """The parameters of all normalisation layers of the base model (not of a head)."""
-        return {
-            f"{path}.{name}" if path else name: parameter
-            for path, module in self.model.base_model.named_modules()
+        """The parameters of all normalisation layers of the base model (not of a head), by their names in the model."""
+        norms = {
+            id(parameter)
+            for module in self.model.base_model.modules()
             if "norm" in type(module).__name__.lower()
-            for name, parameter in module.named_parameters(recurse=False)
+            for parameter in module.parameters(recurse=False)
         }
+        return {name: parameter for name, parameter in self.model.named_parameters() if id(parameter) in norms}
 
     @torch.no_grad()
-    def fingerprint(self) -> str:
-        """A hash of architecture and parameters that stays the same under training of what `skip` names."""
-        digest = hashlib.sha256(str(self.model.config.model_type).encode())
+    def fingerprint(self, *, skip: Container[str] = ()) -> str:
+        """A hash of the model's type and parameters, except those named in `skip` (because they are trained)."""
+        digest = hashlib.sha256(self.shape.family.encode())
         for name, parameter in sorted(self.model.named_parameters()):
-            if not parameter.requires_grad:
+            if name not in skip:
                 digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
                 digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()

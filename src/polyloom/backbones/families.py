@@ -20,6 +20,7 @@ class Family:
         output: Module whose output is what the feed-forward sublayer adds to its residual (placement ``output``).
         norm: The layer norm *after* the feed-forward residual, in post-norm families (placement ``norm``).
         projections: The attention projections that LoRA adapts.
+        undeclared: Keys of its ``config.json`` that Transformers reads without declaring them.
         auto_class: The Transformers auto class that has the family's language-modelling head.
     """
 
@@ -27,6 +28,7 @@ class Family:
     output: str
     projections: Mapping[str, str]
     norm: str | None = None
+    undeclared: tuple[str, ...] = ()
     auto_class: Literal["AutoModelForMaskedLM", "AutoModelForSeq2SeqLM", "AutoModelForCausalLM"] = (
         "AutoModelForMaskedLM"
     )
@@ -62,6 +64,7 @@ def _t5_like() -> Family:
         stacks={"encoder": "encoder.block", "decoder": "decoder.block"},
         output="layer.-1.dropout",
         projections={"query": "layer.0.SelfAttention.q", "value": "layer.0.SelfAttention.v"},
+        undeclared=("decoder_start_token_id",),
         auto_class="AutoModelForSeq2SeqLM",
     )
 
@@ -90,6 +93,7 @@ FAMILIES: dict[str, Family] = {
         output="output.dropout",
         norm="output.LayerNorm",
         projections={"query": "attention.self.query_proj", "value": "attention.self.value_proj"},
+        undeclared=("position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size", "conv_act"),
     ),
     "modernbert": Family(stacks={"encoder": "layers"}, output="mlp", projections={"qkv": "attn.Wqkv"}),
     "m2m_100": _bart_like(post_norm=False),
@@ -118,7 +122,7 @@ def family_of(model_type: str) -> Family:
     if model_type in FAMILIES:
         return FAMILIES[model_type]
     raise BackboneError(
-        f"backbone: no family for model type {model_type!r}. {suggest(model_type, FAMILIES, limit=30)} Describe it with "
+        f"backbone: no family for model type {model_type!r}. {suggest(model_type, FAMILIES, limit=30)} Describe it: "
         f"polyloom.register_family({model_type!r}, polyloom.Family(stacks={{'encoder': 'encoder.layer'}}, "
         "output='output.dense', projections={'query': 'attention.self.query'})): the list of layers of each stack, "
         "the module whose output the feed-forward sublayer adds to its residual, the projections LoRA may adapt."

@@ -41,8 +41,8 @@ class Listener:
         """Refuse a second use at once."""
         if not self._lock.acquire(blocking=False):
             raise BusyError(
-                "backbone: already in use by another call. One backbone serves one forward pass at a time: put requests "
-                "of several languages into one batch, or give each thread its own copy (copy.deepcopy(backbone))."
+                "backbone: already in use by another call. One backbone serves one forward pass at a time: put rows of "
+                "several languages into one batch, or give each thread its own copy (copy.deepcopy(backbone))."
             )
 
     def release(self) -> None:
@@ -119,7 +119,7 @@ class AfterLayer(Hook):
 
 
 class BeforeNorm(Hook):
-    """Placement ``norm`` (Pfeiffer): with s = h + x the norm's input, ``s + A(LN(s))`` for every adapter of the stack."""
+    """Placement ``norm`` (Pfeiffer): with s = h + x the norm's input, ``s + A(LN(s))`` for each adapter in turn."""
 
     def __init__(self, listener: Listener, site: Site) -> None:
         super().__init__(listener, site, "norm")

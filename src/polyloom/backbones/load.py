@@ -37,7 +37,8 @@ def backbone_from_config(settings: Mapping[str, Any], *, device: str = "cpu") ->
     family = family_of(model_type)
     defaults = transformers.AutoConfig.for_model(model_type)
     for key in settings:
-        if key.startswith("_") or key == "auto_map" or not hasattr(defaults, key):
+        declared = hasattr(defaults, key) or key in family.undeclared
+        if key.startswith("_") or key == "auto_map" or not declared:
             known = [name for name in defaults.to_dict() if not name.startswith("_")]
             raise BackboneError(f"backbone.config.{key}: {model_type} has no such key. {suggest(key, known)}")
     config = transformers.AutoConfig.for_model(model_type, **settings)

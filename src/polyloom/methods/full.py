@@ -24,7 +24,7 @@ class DenseConfig(MethodConfig):
 class Full(Method):
     """No weights of its own; the whole backbone learns."""
 
-    config_type: ClassVar = FullConfig
+    config_type: ClassVar[type[MethodConfig]] = FullConfig
     paper = "Devlin et al. 2019 (baseline)"
     summary = "no adapters: fine-tune the whole backbone"
 

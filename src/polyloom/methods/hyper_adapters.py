@@ -76,9 +76,7 @@ class HyperAdapters(AdapterMethod):
         trunk = ResidualTrunk(3 * size, config.hidden_size, num_blocks=config.num_blocks, dropout=config.dropout)
         heads = Heads(config.hidden_size, shapes=self.block_shapes(), rescale=config.rescale)
         self.hypernetwork = nn.ModuleDict({"trunk": trunk, "heads": heads})
-        for module in heads.linears.values():
-            nn.init.xavier_uniform_(module.weight)
-            nn.init.zeros_(module.bias)
+        heads.reset(nn.init.xavier_uniform_)
         if config.init == "hyper":
             self._calibrate(heads)
 

@@ -66,9 +66,7 @@ class HyperX(AdapterMethod):
         )
         heads = Heads(config.projection_size, shapes=self.block_shapes(norm=config.norm), rescale=False)
         self.hypernetwork = nn.ModuleDict({"projector": projector, "heads": heads})
-        for module in heads.linears.values():
-            nn.init.normal_(module.weight, std=0.02)
-            nn.init.zeros_(module.bias)
+        heads.reset(lambda weight: nn.init.normal_(weight, std=0.02))
 
     def forward(self, ids: ConditionIds) -> Weights:
         """Generate for all conditions and sites at once."""

@@ -52,9 +52,7 @@ class Psf(Method):
         if len(unlabelled) == len(self.labels):
             raise ConfigError(
                 "method psf",
-                [
-                    f"tasks: psf generates classifiers, and {', '.join(unlabelled)} has no label set. Hint: `labels: 17`."
-                ],
+                [f"tasks: psf generates classifiers; {', '.join(unlabelled)} has no label set. Hint: `labels: 17`."],
             )
         size = config.latent_size
         self.latents = nn.ModuleDict(

@@ -34,7 +34,7 @@ class PairAdaptersConfig(AdapterConfig):
 class LangAdapters(AdapterMethod):
     """One adapter per language: the source's in the encoder, the target's in the decoder."""
 
-    config_type: ClassVar = LangAdaptersConfig
+    config_type: ClassVar[type[AdapterConfig]] = LangAdaptersConfig
     paper = "Bapna & Firat 2019; Baziotis et al. 2022 (baseline)"
     summary = "one adapter per language: the source's in the encoder, the target's in the decoder"
     preferred = ("layer",)

@@ -87,7 +87,7 @@ class Bank(Growing):
         for name in self.names:
             table_NS = self.get_parameter(name)
             picked = table_NS.flatten(0, 1).index_select(0, flat)
-            found[name] = picked.unflatten(0, (rows_KS.shape[0], self.num_sites))
+            found[name] = picked.view(*rows_KS.shape, *table_NS.shape[2:])
         return found
 
 
@@ -116,7 +116,7 @@ def _initializer(fill: Callable[[Tensor], object]) -> Initializer:
     def init(name: str, table: Tensor) -> None:
         if name == "norm_weight":
             table.fill_(1.0)
-        elif name.endswith("bias") or name.endswith("_up") and not name.startswith(("f_", "g_")):
+        elif name.endswith(("bias", "_up")):  # `query_up` and the like are LoRA's; a bottleneck's is plain `up`
             table.zero_()
         else:
             fill(table)

@@ -1,5 +1,7 @@
 """Hypernetworks: from vectors that describe a condition at a site to the weights that sit there."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -26,6 +28,13 @@ class Heads(nn.Module):
             {name: nn.Linear(size, int(torch.Size(shape).numel())) for name, shape in shapes.items()}
         )
 
+    def reset(self, init: Callable[[Tensor], object]) -> None:
+        """Initialise all heads' weights alike, and their biases with zeros."""
+        for linear in self.linears.values():
+            assert isinstance(linear, nn.Linear)
+            init(linear.weight)
+            nn.init.zeros_(linear.bias)
+
     def forward(self, hidden_KSE: Tensor) -> dict[str, Tensor]:
         """Generate all tensors for all conditions and sites in one product per tensor."""
         made = {}
@@ -46,11 +55,10 @@ class Heads(nn.Module):
         generated = self(probe_KSE)
         for name, linear in self.linears.items():
             assert isinstance(linear, nn.Linear)
-            linear.weight.mul_(target_std(name, self.shapes[name]) / generated[name].std())
-            linear.bias.zero_()
+            linear.weight.mul_(target_std(self.shapes[name]) / generated[name].std())
 
 
-def target_std(name: str, shape: tuple[int, ...]) -> float:
+def target_std(shape: tuple[int, ...]) -> float:
     """Standard deviation that a generated tensor should have at initialisation."""
     return xavier_std(shape) if len(shape) == 2 else SMALL_STD
 
@@ -65,13 +73,14 @@ class ResidualTrunk(nn.Module):
         self.inner = nn.ModuleList(nn.Linear(size, size) for _ in range(num_blocks))
         self.outer = nn.ModuleList(nn.Linear(size, size) for _ in range(num_blocks))
         self.dropout = nn.Dropout(dropout)
-        for module in (self.input, *self.inner, *self.outer):
-            nn.init.xavier_uniform_(module.weight)
-            nn.init.zeros_(module.bias)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
 
     def forward(self, inputs_KSE: Tensor) -> Tensor:
         """Map condition vectors to the heads' input."""
-        hidden_KSE = self.dropout(torch.relu(self.input(inputs_KSE)))
+        hidden_KSE: Tensor = self.dropout(torch.relu(self.input(inputs_KSE)))
         for norm, inner, outer in zip(self.norms, self.inner, self.outer, strict=True):
             hidden_KSE = outer(self.dropout(torch.relu(inner(norm(hidden_KSE))))) + hidden_KSE
         return hidden_KSE

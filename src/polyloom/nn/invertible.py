@@ -18,10 +18,10 @@ def invertible_shapes(width: int) -> Shapes:
     shapes: dict[str, tuple[int, ...]] = {}
     for net in ("f", "g"):
         shapes |= {
-            f"{net}_down": (quarter, half),
-            f"{net}_down_bias": (quarter,),
-            f"{net}_up": (half, quarter),
-            f"{net}_up_bias": (half,),
+            f"{net}_in": (quarter, half),
+            f"{net}_in_bias": (quarter,),
+            f"{net}_out": (half, quarter),
+            f"{net}_out_bias": (half,),
         }
     return shapes
 
@@ -43,5 +43,5 @@ def uncouple(hidden_BTD: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
 
 
 def _subnet(hidden_BTE: Tensor, weights: Mapping[str, Tensor], *, net: str) -> Tensor:
-    inner = torch.relu(linear(hidden_BTE, weights[f"{net}_down"], weights[f"{net}_down_bias"]))
-    return linear(inner, weights[f"{net}_up"], weights[f"{net}_up_bias"])
+    inner = torch.relu(linear(hidden_BTE, weights[f"{net}_in"], weights[f"{net}_in_bias"]))
+    return linear(inner, weights[f"{net}_out"], weights[f"{net}_out_bias"])

@@ -1,0 +1,119 @@
+"""Rows, not batches, have conditions: a mixed batch is each row alone, forward and backward, also in decoding."""
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from polyloom.backbones import FAMILIES
+from polyloom.model import Model
+from polyloom.types import Weights
+from tests.contracts.tiny import ROWS, case_id, cases, has_two_stacks, is_decoder, logits, tiny_inputs, tiny_model
+
+TOLERANCE = 1e-5
+
+
+@pytest.mark.parametrize("case", cases(adapters_only=True), ids=case_id)
+def test_zero_adapter_is_the_identity_bitwise(case):
+    method, family, settings = case
+    model, inputs = tiny_model(method, family, **settings), tiny_inputs(family)
+    zero = model.weights(ROWS)._map(torch.zeros_like)
+    with torch.no_grad():
+        assert torch.equal(model(inputs, ROWS, weights=zero).logits, model.backbone(**inputs).logits)
+
+
+@pytest.mark.parametrize("case", cases(), ids=case_id)
+def test_mixed_batch_equals_each_row_alone_forward_and_gradients(case):
+    method, family, settings = case
+    model, inputs = tiny_model(method, family, **settings), tiny_inputs(family)
+    order = random.Random(5).sample(range(len(ROWS)), len(ROWS))
+    rows, inputs = [ROWS[i] for i in order], {name: tensor[order] for name, tensor in inputs.items()}
+    assert len(set(rows)) >= 5
+    mixed, mixed_gradients = run(model, inputs, rows, total=len(rows))
+    summed: dict[str, Tensor] = {}
+    for i in range(len(rows)):
+        row = {name: tensor[i : i + 1] for name, tensor in inputs.items()}
+        alone, gradients = run(model, row, rows[i : i + 1], total=len(rows))
+        close(mixed[i : i + 1], alone)
+        for name, gradient in gradients.items():
+            summed[name] = summed.get(name, torch.zeros_like(gradient)) + gradient
+    assert mixed_gradients.keys() == summed.keys()
+    for name, gradient in mixed_gradients.items():
+        close(gradient, summed[name])
+
+
+@pytest.mark.parametrize("case", cases(), ids=case_id)
+def test_every_condition_has_an_effect(case):
+    """A model that ignored the condition would pass the test above."""
+    method, family, settings = case
+    if method in ("full", "dense"):
+        return
+    model, inputs = tiny_model(method, family, **settings), tiny_inputs(family)
+    same = {name: tensor[:1].expand(len(ROWS), -1) for name, tensor in inputs.items()}
+    with torch.no_grad():
+        out = logits(model, same, ROWS)
+    for i, one in enumerate(ROWS):
+        for j, other in enumerate(ROWS):
+            same_weights = one == other or (method == "multilingual" and one.split("/")[0] == other.split("/")[0])
+            assert (float((out[i] - out[j]).abs().max()) < 1e-5) == same_weights
+
+
+@pytest.mark.parametrize("beams", [1, 5])
+@pytest.mark.parametrize("case", [c for c in cases() if is_decoder(c[1]) or has_two_stacks(c[1])], ids=case_id)
+def test_generation_of_a_mixed_batch_equals_each_row_alone(case, beams):
+    method, family, settings = case
+    model, inputs = tiny_model(method, family, **settings), tiny_inputs(family)
+    inputs.pop("decoder_input_ids", None)
+    options: dict[str, Any] = {"max_new_tokens": 6, "num_beams": beams, "do_sample": False}
+    mixed = model.generate(inputs, ROWS, **options)
+    for i in range(len(ROWS)):
+        alone = model.generate({name: t[i : i + 1] for name, t in inputs.items()}, ROWS[i : i + 1], **options)
+        assert mixed[i, : alone.shape[1]].tolist() == alone[0].tolist()
+        # Transformers' beam search fills up with the end token where the padding token is 0.
+        assert set(mixed[i, alone.shape[1] :].tolist()) <= {0, 2}, "only filling may follow"
+
+
+def test_weights_are_made_once_for_a_whole_generation():
+    model, inputs = tiny_model("hyper-adapters", "m2m_100"), tiny_inputs("m2m_100")
+    del inputs["decoder_input_ids"]
+    calls: list[int] = []
+    model.method.register_forward_hook(lambda *_: calls.append(1))
+    model.generate(inputs, ROWS, max_new_tokens=6, num_beams=5)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if has_two_stacks(name)])
+@pytest.mark.parametrize("method", ["madx", "hyperx", "hyper-adapters", "lang-adapters"])
+def test_the_decoder_uses_the_target_alone_and_the_encoder_changes_with_the_source(method, family):
+    model = tiny_model(method, family)
+    for one, other in zip(model.weights(["mt/en/tr"]).blocks, model.weights(["mt/yo/tr"]).blocks, strict=True):
+        same = {
+            site: all(torch.equal(one.at(i)[n], other.at(i)[n]) for n in one.tensors)
+            for i, site in enumerate(one.sites)
+        }
+        is_task = len(set(same.values())) == 1  # MAD-X's task adapter knows no language
+        assert is_task or same == {site: site.stack == "decoder" for site in one.sites}
+
+
+def run(model: Model, inputs: dict[str, Tensor], rows: Any, *, total: int) -> tuple[Tensor, dict[str, Tensor]]:
+    """Logits, and gradients of all parameters under a loss that is a mean over `total` rows."""
+    model.requires_grad_(True)
+    model.zero_grad()
+    ids = model.method.encode(rows)
+    out = logits(model, inputs, ids)
+    direction = torch.linspace(-1, 1, out[0].numel()).reshape(out[0].shape)
+    ((out * direction).mean((1, 2)).sum() / total).backward()
+    gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    return out.detach(), {name: gradient.clone() for name, gradient in gradients.items()}
+
+
+def close(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=0, atol=TOLERANCE)
+
+
+def test_weights_for_rows_keep_one_condition_shared():
+    weights = tiny_model("madx", "bert").weights(["pos/en", "pos/en"])
+    assert isinstance(weights, Weights)
+    assert all(tensor.shape[0] == 1 for block in weights.blocks for tensor in block.tensors.values())

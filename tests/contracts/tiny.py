@@ -1,0 +1,186 @@
+"""Tiny models of every family, worlds in which conditions matter, and inputs for them."""
+
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polyloom.backbones import FAMILIES, Backbone, backbone_from_config
+from polyloom.methods import METHODS
+from polyloom.methods.base import AdapterMethod, MethodConfig
+from polyloom.model import Model, classify
+from polyloom.types import Weights
+
+WIDTH = 16
+VOCAB = 60
+LANGUAGES = ("en", "tr", "sw", "yo", "no", "quy")
+TASKS: dict[str, int | None] = {"pos": 5, "ner": 3, "mt": 4}
+
+_ENCODER = {
+    "vocab_size": VOCAB,
+    "hidden_size": WIDTH,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 40,
+    "initializer_range": 0.15,
+}
+_DECODER = _ENCODER | {"num_key_value_heads": 1, "head_dim": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_ENCODER_DECODER = {
+    "vocab_size": VOCAB,
+    "d_model": WIDTH,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "max_position_embeddings": 40,
+    "init_std": 0.15,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 2,
+}
+_T5 = {
+    "vocab_size": VOCAB,
+    "d_model": WIDTH,
+    "d_kv": 8,
+    "d_ff": 24,
+    "num_layers": 2,
+    "num_decoder_layers": 2,
+    "num_heads": 2,
+    "initializer_factor": 0.3,
+    "pad_token_id": 0,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 0,
+}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "bert": _ENCODER,
+    "roberta": _ENCODER | {"pad_token_id": 1},
+    "xlm-roberta": _ENCODER | {"pad_token_id": 1},
+    "distilbert": {
+        "vocab_size": VOCAB,
+        "dim": WIDTH,
+        "n_layers": 2,
+        "n_heads": 2,
+        "hidden_dim": 24,
+        "max_position_embeddings": 40,
+        "initializer_range": 0.15,
+    },
+    "deberta-v2": _ENCODER | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8},
+    "modernbert": _ENCODER
+    | {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2},
+    "m2m_100": _ENCODER_DECODER,
+    "mbart": _ENCODER_DECODER,
+    "marian": _ENCODER_DECODER,
+    "t5": _T5,
+    "mt5": _T5 | {"tie_word_embeddings": False},
+    "llama": _DECODER,
+    "qwen2": {key: value for key, value in _DECODER.items() if key != "head_dim"},
+    "qwen3": _DECODER,
+    "gemma2": _DECODER,
+    "gemma3_text": _DECODER,
+}
+SIZES: dict[str, Any] = {  # every width of every method, small
+    "adapter_size": 6,
+    "task_adapter_size": 4,
+    "projection_size": 7,
+    "hidden_size": 9,
+    "embedding_size": 5,
+    "latent_size": 5,
+}
+# Pairs, so that one list of rows serves methods that store pairs and methods that do not; the task varies as well.
+ROWS = ("pos/en/tr", "ner/tr/sw", "mt/sw/yo", "pos/yo/no", "ner/no/quy", "mt/quy/en", "pos/en/tr")
+
+
+def tiny_config(method: str, **settings: Any) -> MethodConfig:
+    """Settings of a method, with small sizes."""
+    config_type = METHODS[method].config_type
+    known = {field.name for field in fields(config_type)}
+    return config_type(**({name: size for name, size in SIZES.items() if name in known} | settings))
+
+
+def tiny_backbone(family: str) -> Backbone:
+    """A fresh tiny backbone; the same weights every time."""
+    torch.manual_seed(7)
+    backbone = backbone_from_config({"model_type": family} | CONFIGS[family])
+    for parameter in backbone.norm_parameters().values():  # norms that matter
+        parameter.data.add_(torch.randn_like(parameter) * 0.2)
+    return backbone
+
+
+@cache
+def shared_backbone(family: str) -> Backbone:
+    """The same, built once; for tests that leave it as it was."""
+    return tiny_backbone(family)
+
+
+def tiny_model(method: str, family: str, *, backbone: Backbone | None = None, **settings: Any) -> Model:
+    """A model whose weights differ widely between conditions."""
+    directions = [row.partition("/")[2] for row in ROWS]
+    model = Model(
+        backbone or shared_backbone(family),
+        tiny_config(method, **settings),
+        languages=LANGUAGES,
+        tasks=TASKS,
+        directions=directions,
+    )
+    torch.manual_seed(11)
+    for parameter in model.method.parameters():
+        parameter.data.normal_(std=0.3)
+    return model.eval()
+
+
+def tiny_inputs(family: str, num_rows: int = len(ROWS), length: int = 6) -> dict[str, Tensor]:
+    """Random ids with padding; left padding for decoders."""
+    torch.manual_seed(3)
+    pad = int(CONFIGS[family].get("pad_token_id", 0))
+    ids = torch.randint(4, VOCAB, (num_rows, length))
+    mask = torch.ones_like(ids)
+    for row in range(num_rows):
+        gap = row % 3
+        if gap:
+            where = slice(0, gap) if is_decoder(family) else slice(length - gap, length)
+            ids[row, where], mask[row, where] = pad, 0
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if has_two_stacks(family):
+        inputs["decoder_input_ids"] = torch.randint(4, VOCAB, (num_rows, length - 1))
+    return inputs
+
+
+def is_decoder(family: str) -> bool:
+    return tuple(FAMILIES[family].stacks) == ("decoder",)
+
+
+def has_two_stacks(family: str) -> bool:
+    return len(FAMILIES[family].stacks) == 2
+
+
+def logits(model: Model, inputs: dict[str, Tensor], rows: Any, weights: Weights | None = None) -> Tensor:
+    """Language-modelling logits; for psf those of the generated classifiers on what enters the head."""
+    weights = model.weights(rows) if weights is None else weights
+    out: Tensor = model(inputs, rows, weights=weights).logits
+    if any(block.kind == "classifier" for block in weights.blocks):
+        return classify(out[..., :WIDTH], weights).nan_to_num(neginf=-1.0)
+    return out
+
+
+def cases(*, adapters_only: bool = False) -> list[tuple[str, str, dict[str, Any]]]:
+    """Every method × family × placement (and LoRA) that there is."""
+    found: list[tuple[str, str, dict[str, Any]]] = []
+    for method, method_type in METHODS.items():
+        for family, entry in FAMILIES.items():
+            if issubclass(method_type, AdapterMethod):
+                found += [(method, family, {"placement": placement}) for placement in entry.placements]
+                found += [(method, family, {"block": "lora"})]
+            elif not adapters_only:
+                found += [(method, family, {})]
+    return found
+
+
+def case_id(case: tuple[str, str, dict[str, Any]]) -> str:
+    method, family, settings = case
+    return "-".join([method, family, *map(str, settings.values())])
