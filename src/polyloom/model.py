@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from polyloom.backbones import Backbone
 from polyloom.errors import RowError
-from polyloom.methods import MethodConfig, build_method
+from polyloom.methods import Method, MethodConfig, build_method
 from polyloom.nn.linear import linear
 from polyloom.types import Condition, ConditionIds, Stage, Weights, World
 
@@ -89,10 +89,15 @@ class Model(nn.Module):
 
     def groups(self) -> dict[str, list[nn.Parameter]]:
         """All parameters by group: the method's own, ``backbone`` and its norms."""
-        return self.method.groups() | {
-            "backbone": list(self.backbone.parameters()),
-            "backbone.norms": list(self.backbone.norm_parameters().values()),
-        }
+        return parameter_groups(self.method, self.backbone)
+
+
+def parameter_groups(method: Method, backbone: Backbone) -> dict[str, list[nn.Parameter]]:
+    """Everything that a stage can name, except task heads."""
+    return method.groups() | {
+        "backbone": list(backbone.parameters()),
+        "backbone.norms": list(backbone.norm_parameters().values()),
+    }
 
 
 def classify(hidden_BTD: Tensor, weights: Weights) -> Tensor:

@@ -240,7 +240,7 @@ class BackboneShape:
             if placement in self.placements:
                 return placement
         raise BackboneError(
-            f"placement: {self.family} has no placement {wanted or preferred[0]!r}. "
+            f"method.placement: {self.family} has no placement {wanted or preferred[0]!r}. "
             f"{suggest(wanted or preferred[0], self.placements)}"
             " Pre-norm families have no 'norm': there Pfeiffer's formula is that of 'layer'."
         )

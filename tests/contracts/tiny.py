@@ -103,19 +103,22 @@ def tiny_config(method: str, **settings: Any) -> MethodConfig:
     return config_type(**({name: size for name, size in SIZES.items() if name in known} | settings))
 
 
-def tiny_backbone(family: str) -> Backbone:
-    """A fresh tiny backbone; the same weights every time."""
+def tiny_backbone(family: str, *, shallow: bool = False) -> Backbone:
+    """A fresh tiny backbone; the same weights every time. Shallow: one layer per stack instead of two."""
     torch.manual_seed(7)
-    backbone = backbone_from_config({"model_type": family} | CONFIGS[family])
+    config = {"model_type": family} | CONFIGS[family]
+    if shallow:
+        config |= {key: 1 for key in config if key.endswith("layers")}
+    backbone = backbone_from_config(config)
     for parameter in backbone.norm_parameters().values():  # norms that matter
         parameter.data.add_(torch.randn_like(parameter) * 0.2)
     return backbone
 
 
 @cache
-def shared_backbone(family: str) -> Backbone:
+def shared_backbone(family: str, *, shallow: bool = False) -> Backbone:
     """The same, built once; for tests that leave it as it was."""
-    return tiny_backbone(family)
+    return tiny_backbone(family, shallow=shallow)
 
 
 def tiny_model(method: str, family: str, *, backbone: Backbone | None = None, **settings: Any) -> Model:

@@ -12,15 +12,25 @@ from polyloom.backbones.families import family_of
 from polyloom.errors import BackboneError, suggest
 
 
-def load_backbone(name: str | Path, *, dtype: torch.dtype = torch.float32) -> Backbone:
+def load_backbone(name: str | Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Backbone:
     """Load a pretrained model with its language-modelling head from the Hugging Face Hub or a directory.
 
-    Code shipped with a model is never run. The data type is the one asked for, whatever the checkpoint holds.
+    Code shipped with a model is never run. The data type is the one asked for, whatever the checkpoint holds. On the
+    device ``meta`` only the configuration is read.
     """
-    config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+    try:
+        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise BackboneError(
+            f"backbone.name: the configuration of {str(name)!r} cannot be read ({str(error).splitlines()[0]}). "
+            "Without network, give a directory, or write the shape into the recipe as `backbone.config`."
+        ) from error
     auto_class = getattr(transformers, family_of(config.model_type).auto_class)
+    if device == "meta":
+        with torch.device(device):
+            return Backbone(auto_class.from_config(config).eval())
     model = auto_class.from_pretrained(name, config=config, dtype=dtype, trust_remote_code=False)
-    return Backbone(model.eval())
+    return Backbone(model.eval()).to(device)
 
 
 def backbone_from_config(settings: Mapping[str, Any], *, device: str = "cpu") -> Backbone:
@@ -39,7 +49,8 @@ def backbone_from_config(settings: Mapping[str, Any], *, device: str = "cpu") ->
     for key in settings:
         declared = hasattr(defaults, key) or key in family.undeclared
         if key.startswith("_") or key == "auto_map" or not declared:
-            known = [name for name in defaults.to_dict() if not name.startswith("_")]
+            general = transformers.PretrainedConfig().to_dict()
+            known = [name for name in defaults.to_dict() if name not in general]
             raise BackboneError(f"backbone.config.{key}: {model_type} has no such key. {suggest(key, known)}")
     config = transformers.AutoConfig.for_model(model_type, **settings)
     with torch.device(device):

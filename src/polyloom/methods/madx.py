@@ -2,8 +2,8 @@
 
 Deviations: all languages' adapters are rows of one bank, so that one run can train them side by side. In
 encoder-decoders the encoder uses the source's adapters, the decoder the target's; as in AdapterHub, the invertible
-adapter acts on the encoder's embeddings and, inverted, before the output projection. `drop_last_layer` (MAD-X 2.0) leaves the
-language adapter out of the last layer of each stack.
+adapter acts on the encoder's embeddings and, inverted, before the output projection. `drop_last_layer` (MAD-X 2.0)
+leaves the language adapter out of the last layer of each stack.
 """
 
 from dataclasses import dataclass

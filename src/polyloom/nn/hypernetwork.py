@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from polyloom.nn.growing import xavier_std
@@ -38,10 +39,12 @@ class Heads(nn.Module):
     def forward(self, hidden_KSE: Tensor) -> dict[str, Tensor]:
         """Generate all tensors for all conditions and sites in one product per tensor."""
         made = {}
+        hidden_KSE = hidden_KSE * self.scale  # what comes out is far larger than what goes in: scale the latter
         for name, shape in self.shapes.items():
-            tensor = self.linears[name](hidden_KSE).unflatten(-1, shape)
-            if self.scale != 1.0:
-                tensor = tensor * self.scale
+            linear = self.linears[name]
+            assert isinstance(linear, nn.Linear)
+            flat = F.linear(hidden_KSE, linear.weight, linear.bias * self.scale)
+            tensor = flat.view(*hidden_KSE.shape[:-1], *shape)
             made[name] = 1.0 + tensor if name == "norm_weight" else tensor
         return made
 

@@ -1,0 +1,5 @@
+"""``python -m polyloom``."""
+
+from polyloom.cli import main
+
+main()

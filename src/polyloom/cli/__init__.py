@@ -1,0 +1,58 @@
+"""The command line. Each verb is one file, and imports what is slow only when it runs.
+
+stdout is data, stderr is talk. Exit 0; 1 for a mistake of the user's, in one paragraph; 2 for wrong usage.
+"""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from polyloom.cli import config, listing, plan
+from polyloom.errors import PolyloomError
+
+# Plain help: typer's decorated one takes three times as long to print.
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.command(name="plan")(plan.show_plan)
+app.add_typer(config.app, name="config")
+app.add_typer(listing.app, name="list")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415 - only for this
+
+        typer.echo(f"polyloom {version('polyloom')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """One multilingual Transformer, many languages and tasks.
+
+    First see what a recipe costs: polyloom plan recipes/hyperx/mbert-base.yaml
+    """
+
+
+def main() -> None:
+    """Run the command line."""
+    # Generated weights are large and short-lived. Without huge pages the kernel hands them out in 4 KB pieces, which
+    # can take longer than computing them; torch reads this when it is imported.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    try:
+        app(prog_name="polyloom")
+    except PolyloomError as error:
+        typer.echo(f"polyloom: {error}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        # Nothing more can be written (full disk, reader of the pipe gone): keep Python from trying on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            typer.echo(f"polyloom: {error}", err=True)
+        sys.exit(1)

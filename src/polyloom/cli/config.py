@@ -1,0 +1,60 @@
+"""``polyloom config``: show, check, schema."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from polyloom.errors import ConfigError
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at recipes: show, check, schema.")
+
+
+@app.command()
+def show(
+    recipe: Annotated[Path, typer.Argument(help="A YAML file.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change, as key.key=value.")] = None,
+) -> None:
+    """Print a recipe with every setting, defaults included.
+
+    Example: polyloom config show recipes/hyperx/mbert-base.yaml optim.lr=5e-5
+    """
+    from polyloom.config import load_recipe, resolved  # noqa: PLC0415 - imports torch
+    from polyloom.settings import dump_yaml  # noqa: PLC0415
+
+    typer.echo(dump_yaml(resolved(load_recipe(recipe, overrides or ()))), nl=False)
+
+
+@app.command()
+def check(
+    recipes: Annotated[list[Path], typer.Argument(help="YAML files.")],
+) -> None:
+    """Check recipes; report all mistakes of each at once, and exit with 1 if there are any.
+
+    Example: polyloom config check recipes/*/*.yaml
+    """
+    from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
+
+    wrong = False
+    for recipe in recipes:
+        try:
+            load_recipe(recipe)
+        except ConfigError as error:
+            wrong = True
+            typer.echo(str(error), err=True)
+        else:
+            typer.echo(f"{recipe}: ok")
+    if wrong:
+        raise typer.Exit(1)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of recipes, for editors that complete and check YAML.
+
+    Example: polyloom config schema > recipe.schema.json
+    """
+    from polyloom.config import recipe_schema  # noqa: PLC0415 - imports torch
+
+    typer.echo(json.dumps(recipe_schema(), indent=2, ensure_ascii=False))

@@ -1,0 +1,91 @@
+"""``polyloom list``: what there is to choose from."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="List what there is: methods, tasks, backbones, recipes."
+)
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.command()
+def methods(*, as_json: AsJson = False) -> None:
+    """List the methods, and the papers they come from.
+
+    Example: polyloom list methods
+    """
+    from polyloom.methods import METHODS  # noqa: PLC0415 - imports torch
+
+    _show({name: {"summary": kind.summary, "paper": kind.paper} for name, kind in METHODS.items()}, as_json=as_json)
+
+
+@app.command()
+def tasks(*, as_json: AsJson = False) -> None:
+    """List the tasks, and how they are scored.
+
+    Example: polyloom list tasks
+    """
+    from polyloom.config import TASKS  # noqa: PLC0415 - imports torch
+
+    _show({name: {"summary": summary} for name, summary in TASKS.items()}, as_json=as_json)
+
+
+@app.command()
+def backbones(*, as_json: AsJson = False) -> None:
+    """List the families of models that can be extended, by the model_type of their config.json.
+
+    Example: polyloom list backbones --json
+    """
+    from polyloom.backbones import FAMILIES  # noqa: PLC0415 - imports transformers
+
+    rows = {
+        name: {"stacks": " + ".join(family.stacks), "placements": ", ".join(family.placements)}
+        for name, family in FAMILIES.items()
+    }
+    _show(rows, as_json=as_json, separator="; ")
+
+
+@app.command()
+def recipes(
+    folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("recipes"), *, as_json: AsJson = False
+) -> None:
+    """List the recipes of a folder, with the first line that each says of itself.
+
+    Example: polyloom list recipes
+    """
+    from polyloom.errors import ConfigError  # noqa: PLC0415
+
+    files = sorted(folder.rglob("*.yaml"))
+    if not files:
+        raise ConfigError(str(folder), ["no recipes (*.yaml) here. Name another folder: polyloom list recipes FOLDER."])
+    _show({str(path): {"summary": _first_line(path)} for path in files}, as_json=as_json)
+
+
+def _first_line(path: Path) -> str:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.readline().removeprefix("#").strip()
+
+
+def _show(rows: Mapping[str, Mapping[str, str]], *, as_json: bool, separator: str = "\n") -> None:
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    from rich.console import Console  # noqa: PLC0415 - a sixth of a second
+    from rich.padding import Padding  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    long = max(map(len, rows)) > 20  # then what is said of a name stands below it
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, row in rows.items():
+        said = separator.join(row.values())
+        if long:
+            table.add_row(f"[bold]{name}[/]")
+            table.add_row(Padding(said, (0, 0, 0, 4)))
+        else:
+            table.add_row(f"[bold]{name}[/]", said)
+    Console(highlight=False).print(table)

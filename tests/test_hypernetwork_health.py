@@ -1,0 +1,70 @@
+"""Generated weights start at the right size, at every width, and rescaling keeps activations in bounds."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from polyloom.methods.hyper_adapters import HyperAdapters, HyperAdaptersConfig
+from polyloom.nn.growing import xavier_std
+from polyloom.nn.hypernetwork import SMALL_STD
+from polyloom.types import BackboneShape, Condition, Site, Weights, World
+
+WIDTHS = (64, 102, 204, 612, 2048)
+SHAPE = BackboneShape("test", 64, tuple(Site(s, i) for s in ("encoder", "decoder") for i in range(3)), ("layer",))
+LANGUAGES = tuple(f"l{i}" for i in range(12))
+CONDITIONS = [Condition("mt", LANGUAGES[i], LANGUAGES[i - 1]) for i in range(12)]
+
+
+def generated(hidden_size: int, **settings) -> Weights:
+    torch.manual_seed(0)
+    config = HyperAdaptersConfig(adapter_size=24, hidden_size=hidden_size, **settings)
+    method = HyperAdapters(config, shape=SHAPE, world=World.of(LANGUAGES, ["mt"])).eval()
+    with torch.no_grad():
+        return method.weights(CONDITIONS)
+
+
+@pytest.mark.parametrize("rescale", [True, False])
+@pytest.mark.parametrize("hidden_size", WIDTHS)
+def test_init_hyper_meets_its_target_in_every_head(hidden_size, rescale):
+    tensors = generated(hidden_size, rescale=rescale, init="hyper").blocks[0].tensors
+    assert set(tensors) == {"down", "down_bias", "up", "up_bias", "norm_weight", "norm_bias"}
+    for name, tensor in tensors.items():
+        target = xavier_std(tensor.shape) if name in ("down", "up") else SMALL_STD
+        assert float(tensor.std()) == pytest.approx(target, rel=0.05), name
+    assert float(tensors["norm_weight"].mean()) == pytest.approx(1.0, abs=0.01), "gain is one plus what is generated"
+
+
+def test_init_hyper_meets_its_target_for_conditions_it_did_not_measure():
+    torch.manual_seed(0)
+    config = HyperAdaptersConfig(adapter_size=24, hidden_size=204)
+    method = HyperAdapters(config, shape=SHAPE, world=World.of(LANGUAGES, ["mt"])).eval()
+    fresh = [Condition("mt", one, other) for one in LANGUAGES for other in LANGUAGES[::3] if one != other]
+    with torch.no_grad():
+        tensors = method.weights([c for c in fresh if c not in CONDITIONS]).blocks[0].tensors
+    for name in ("down", "up"):
+        assert float(tensors[name].std()) == pytest.approx(xavier_std(tensors[name].shape), rel=0.05)
+
+
+def test_init_default_claims_independence_of_the_width_only_with_rescaling():
+    """Xavier heads do not claim the target; with rescaling they claim that width does not matter."""
+    flat = [float(generated(d, rescale=True, init="default").blocks[0].tensors["down"].std()) for d in WIDTHS]
+    growing = [float(generated(d, rescale=False, init="default").blocks[0].tensors["down"].std()) for d in WIDTHS]
+    assert max(flat) / min(flat) < 1.5
+    assert growing[-1] / growing[0] > (WIDTHS[-1] / WIDTHS[0]) ** 0.5 / 1.5
+
+
+def test_toy_training_without_rescaling_blows_up_with_width(tmp_path):
+    script = Path(__file__).parents[1] / "benchmarks" / "rescaling.py"
+    result = tmp_path / "result.json"
+    command = [sys.executable, script, "--steps", "120", "--seeds", "1", "--widths", "16", "128", "--json", result]
+    subprocess.run([*map(str, command)], check=True, capture_output=True, timeout=250)
+    import json
+
+    runs = {(r["hidden_size"], r["rescale"]): r for r in json.loads(result.read_text())["results"]}
+    assert runs[128, False]["largest_activation"] > 20 * runs[16, False]["largest_activation"]
+    assert runs[128, True]["largest_activation"] < 5 * runs[16, True]["largest_activation"]
+    assert runs[128, True]["final_loss"] <= runs[16, True]["final_loss"]
+    assert runs[128, False]["final_loss"] > runs[128, True]["final_loss"]
