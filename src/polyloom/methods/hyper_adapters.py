@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from polyloom.methods.base import AdapterConfig, AdapterMethod, check
 from polyloom.nn.growing import GrowingEmbedding
-from polyloom.nn.hypernetwork import Heads, ResidualTrunk
+from polyloom.nn.hypernetwork import Heads, ResidualTrunk, init_xavier
 from polyloom.types import BackboneShape, ConditionIds, Stage, Weights, World
 
 Input = Literal["source", "target"]
@@ -76,7 +76,8 @@ class HyperAdapters(AdapterMethod):
         trunk = ResidualTrunk(3 * size, config.hidden_size, num_blocks=config.num_blocks, dropout=config.dropout)
         heads = Heads(config.hidden_size, shapes=self.block_shapes(), rescale=config.rescale)
         self.hypernetwork = nn.ModuleDict({"trunk": trunk, "heads": heads})
-        heads.reset(nn.init.xavier_uniform_)
+        for linear in heads.linears.values():
+            init_xavier(linear)
         if config.init == "hyper":
             self._calibrate(heads)
 

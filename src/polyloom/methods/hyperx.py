@@ -2,8 +2,8 @@
 
 ``[language ‖ task ‖ layer] → Linear → relu → Linear → one linear head per tensor``. Deviations: the published code
 adds a generated layer norm *after* the bottleneck in one script and none in another; `norm: true` here generates one
-before the down projection, with gain one plus what is generated. Heads start from N(0, 0.02), which is what the
-published model was effectively trained from.
+before the down projection, with gain one plus what is generated. All its linear layers start from N(0, 0.02), which is
+what the published model was effectively trained from.
 """
 
 from dataclasses import dataclass
@@ -16,6 +16,8 @@ from polyloom.methods.base import AdapterConfig, AdapterMethod, check
 from polyloom.nn.growing import GrowingEmbedding, normal_init
 from polyloom.nn.hypernetwork import Heads
 from polyloom.types import BackboneShape, ConditionIds, Stage, Weights, World
+
+INIT_STD = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,10 @@ class HyperX(AdapterMethod):
         )
         heads = Heads(config.projection_size, shapes=self.block_shapes(norm=config.norm), rescale=False)
         self.hypernetwork = nn.ModuleDict({"projector": projector, "heads": heads})
-        heads.reset(lambda weight: nn.init.normal_(weight, std=0.02))
+        for module in self.hypernetwork.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=INIT_STD)
+                nn.init.zeros_(module.bias)
 
     def forward(self, ids: ConditionIds) -> Weights:
         """Generate for all conditions and sites at once."""

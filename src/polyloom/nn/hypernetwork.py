@@ -1,7 +1,5 @@
 """Hypernetworks: from vectors that describe a condition at a site to the weights that sit there."""
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -28,13 +26,6 @@ class Heads(nn.Module):
         self.linears = nn.ModuleDict(
             {name: nn.Linear(size, int(torch.Size(shape).numel())) for name, shape in shapes.items()}
         )
-
-    def reset(self, init: Callable[[Tensor], object]) -> None:
-        """Initialise all heads' weights alike, and their biases with zeros."""
-        for linear in self.linears.values():
-            assert isinstance(linear, nn.Linear)
-            init(linear.weight)
-            nn.init.zeros_(linear.bias)
 
     def forward(self, hidden_KSE: Tensor) -> dict[str, Tensor]:
         """Generate all tensors for all conditions and sites in one product per tensor."""
@@ -66,6 +57,13 @@ def target_std(shape: tuple[int, ...]) -> float:
     return xavier_std(shape) if len(shape) == 2 else SMALL_STD
 
 
+def init_xavier(linear: nn.Module) -> None:
+    """Fairseq's initialisation of a linear layer: Xavier-uniform, zero bias."""
+    assert isinstance(linear, nn.Linear)
+    nn.init.xavier_uniform_(linear.weight)
+    nn.init.zeros_(linear.bias)
+
+
 class ResidualTrunk(nn.Module):
     """Hyper-Adapters' body: ``relu(W_in x)``, then pre-norm residual blocks ``W2·relu(W1·LN(h)) + h``."""
 
@@ -76,10 +74,8 @@ class ResidualTrunk(nn.Module):
         self.inner = nn.ModuleList(nn.Linear(size, size) for _ in range(num_blocks))
         self.outer = nn.ModuleList(nn.Linear(size, size) for _ in range(num_blocks))
         self.dropout = nn.Dropout(dropout)
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                nn.init.zeros_(module.bias)
+        for module in (self.input, *self.inner, *self.outer):
+            init_xavier(module)
 
     def forward(self, inputs_KSE: Tensor) -> Tensor:
         """Map condition vectors to the heads' input."""

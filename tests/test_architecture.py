@@ -1,0 +1,79 @@
+"""The house rules that a machine can check: imports point down, files and functions stay short, nothing is pickled."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "polyloom"
+FILES = sorted(PACKAGE.rglob("*.py"))
+# ARCHITECTURE.md, "Layers". A part may import parts of lower layers, and itself.
+LAYERS = {
+    "errors": 0, "settings": 0.5,
+    "types": 1,
+    "nn": 2, "metrics": 2,
+    "backbones": 3, "methods": 3, "data": 3,
+    "tasks": 4,
+    "model": 5, "checkpoint": 5.5,
+    "train": 6, "evaluate": 6, "probe": 6, "export": 6,
+    "config": 7, "planning": 7.5, "serve": 7.5,
+    "cli": 8, "__init__": 9, "__main__": 9,
+}  # fmt: skip
+THIRD_PARTY = {
+    "yaml": {"settings"},
+    "pydantic": {"config"},
+    "typer": {"cli"},
+    "rich": {"cli"},
+    "transformers": {"backbones"},
+    "safetensors": {"checkpoint"},
+    "torch": {"types", "nn", "backbones", "methods", "model", "checkpoint", "config", "planning"},
+}
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: relative import"
+            found.add(node.module or "")
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_down(path):
+    part = part_of(path)
+    for name in imports(path):
+        if name.startswith("polyloom."):
+            other = name.split(".")[1]
+            assert other == part or LAYERS[other] < LAYERS[part], f"{part} imports {other}"
+        elif (package := name.split(".")[0]) in THIRD_PARTY:
+            assert part in THIRD_PARTY[package], f"{part} imports {package}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_files_and_functions_stay_short(path):
+    text = path.read_text()
+    assert len(text.splitlines()) <= 400
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < 60, f"{path.name}: {node.name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_nothing_is_unpickled_and_no_foreign_code_is_run(path):
+    names = {n.attr for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Attribute)}
+    assert not names & {"exec", "eval_js", "load_module"}
+    assert not imports(path) & {"pickle", "dill", "joblib"}
+    text = path.read_text()
+    assert "torch.load" not in text
+    assert text.count("trust_remote_code") == text.count("trust_remote_code=False")
+
+
+def test_every_part_has_a_layer():
+    assert {part_of(path) for path in FILES} <= LAYERS.keys()
