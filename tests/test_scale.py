@@ -56,6 +56,7 @@ def test_a_bank_moves_seldom_while_it_grows():
     assert len(places) <= 7
 
 
+@pytest.mark.timing
 def test_the_scale_benchmark_holds(tmp_path):
     """Adding the 300th language against the first, and batched against single generation; ratios in one run."""
     script = Path(__file__).parents[1] / "benchmarks" / "scale.py"

@@ -54,7 +54,7 @@ def suggest(word: str, known: Iterable[str], *, limit: int = 12) -> str:
         A sentence such as ``Did you mean 'tr'? Known: en, sw, tr.``
     """
     names = [str(name) for name in known]
-    close = get_close_matches(str(word), names, n=1, cutoff=0.5)
+    close = get_close_matches(str(word), names, n=1, cutoff=0.6)
     hint = f"Did you mean {close[0]!r}? " if close else ""
     listed = ", ".join(names[:limit]) + (f", … ({len(names)} in all)" if len(names) > limit else "")
     return f"{hint}Known: {listed or 'none'}."

@@ -98,6 +98,7 @@ def test_baselines_as_recipes_agree_with_the_alternatives(method: str) -> None:
     assert (chosen["languages"], chosen["directions"]) == (51, 100)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     "recipe", sorted(str(path.relative_to(ROOT / "recipes").with_suffix("")) for path in ROOT.glob("recipes/*/*.yaml"))
 )
