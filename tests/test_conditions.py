@@ -9,7 +9,7 @@ from polyloom.backbones import FAMILIES, Family, backbone_from_config, register_
 from polyloom.errors import BackboneError, BusyError, ConditionError, ConfigError, RowError
 from polyloom.methods import METHODS
 from polyloom.types import Condition, World
-from tests.contracts.tiny import CONFIGS, ROWS, logits, tiny_inputs, tiny_model
+from tests.contracts.tiny import CONFIGS, ROWS, logits, tiny_backbone, tiny_inputs, tiny_model
 
 
 def test_conditions_are_written_with_slashes():
@@ -109,10 +109,40 @@ def test_a_second_thread_is_refused_and_the_first_is_right(family):
         assert inside.wait(30)
         with pytest.raises(BusyError, match="already in use"):
             model(inputs, ROWS[::-1])
+        with pytest.raises(BusyError, match="already in use"):
+            model.backbone.model(**inputs)  # not even a bare pass gets another thread's weights
         go_on.set()
         thread.join()
         handle.remove()
     assert torch.equal(result[0], expected)
+
+
+def test_recomputation_in_a_backward_pass_is_refused_while_another_thread_is_inside():
+    model = tiny_model("hyperx", "bert", backbone=tiny_backbone("bert"))
+    model.backbone.enable_gradient_checkpointing()
+    inputs, inside, go_on = tiny_inputs("bert"), threading.Event(), threading.Event()
+    result: list[torch.Tensor] = []
+    loss = logits(model.train(), inputs, ROWS).square().mean()
+
+    def pause(*_):
+        inside.set()
+        go_on.wait(30)
+
+    def first():
+        with torch.no_grad():
+            result.append(logits(model.eval(), inputs, ROWS[::-1]))
+
+    handle = model.backbone.model.base_model.encoder.layer[0].register_forward_hook(pause)
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert inside.wait(30)
+    with pytest.raises(BusyError, match="already in use"):
+        loss.backward()
+    go_on.set()
+    thread.join()
+    handle.remove()
+    with torch.no_grad():
+        assert torch.equal(result[0], logits(model, inputs, ROWS[::-1]))
 
 
 def test_eight_threads_never_get_another_ones_rows():

@@ -127,6 +127,8 @@ class World:
         """Build a world; ``en/*`` and ``*/en`` among the directions stand for all pairs with English."""
         languages = tuple(languages)
         tasks = dict(tasks) if isinstance(tasks, Mapping) else dict.fromkeys(tasks)
+        if not languages or not tasks:
+            raise ConditionError("world: at least one language and one task are needed.")
         for name in (*languages, *tasks):
             Condition("check", name)
         return cls(languages, tasks, expand_directions(directions or cls.default_directions(languages), languages))

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from polyloom.errors import BusyError, RowError
@@ -13,13 +14,19 @@ from polyloom.nn.invertible import couple, uncouple
 from polyloom.nn.lora import lora
 from polyloom.types import Block, Site, Weights
 
+BUSY = (
+    "backbone: already in use by another call. One backbone serves one forward pass at a time: put rows of several "
+    "languages into one batch, or give each thread its own copy (copy.deepcopy(backbone))."
+)
+
 
 class Active(NamedTuple):
-    """What is applied now: tensors by place and site, and how many rows every site must see."""
+    """What is applied now: tensors by place and site, how many rows every site must see, and for which thread."""
 
     at: Mapping[tuple[str, Site], list[dict[str, Tensor]]]
     num_rows: int
     expand: int
+    thread: int
 
 
 class Listener:
@@ -40,10 +47,7 @@ class Listener:
     def acquire(self) -> None:
         """Refuse a second use at once."""
         if not self._lock.acquire(blocking=False):
-            raise BusyError(
-                "backbone: already in use by another call. One backbone serves one forward pass at a time: put rows of "
-                "several languages into one batch, or give each thread its own copy (copy.deepcopy(backbone))."
-            )
+            raise BusyError(BUSY)
 
     def release(self) -> None:
         """End a use."""
@@ -55,7 +59,7 @@ class Listener:
         for block in weights.blocks:
             for place, index in _places(block):
                 at.setdefault((place, block.sites[index]), []).append(block.at(index))
-        self.active = Active(at, num_rows, expand)
+        self.active = Active(at, num_rows, expand, current_thread())
 
     def checkpoint_contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """Contexts for a checkpointed layer: nothing in forward, the same weights again in recomputation."""
@@ -63,11 +67,21 @@ class Listener:
 
     @contextmanager
     def _again(self, active: Active | None) -> Iterator[None]:
-        before, self.active = self.active, active
+        if active is self.active:  # the backward pass runs while the weights are still in use
+            yield
+            return
+        self.acquire()
+        self.active = active and active._replace(thread=current_thread())  # on GPUs, autograd has threads of its own
         try:
             yield
         finally:
-            self.active = before
+            self.active = None
+            self.release()
+
+
+def current_thread() -> int:
+    """The running thread; in compiled code weights are values of the graph, which no other thread can see."""
+    return 0 if torch.compiler.is_compiling() else threading.get_ident()
 
 
 def _places(block: Block) -> list[tuple[str, int]]:
@@ -88,7 +102,11 @@ class Hook:
     def found(self) -> list[dict[str, Tensor]]:
         """The sets of weights for this place, in the order in which they act."""
         active = self.listener.active
-        return active.at.get((self.place, self.site), []) if active is not None else []
+        if active is None:
+            return []
+        if active.thread != current_thread():
+            raise BusyError(BUSY)
+        return active.at.get((self.place, self.site), [])
 
     def rows(self, hidden: Tensor) -> Tensor:
         """Check that the rows are those the weights were made for; beams of a row are laid side by side."""

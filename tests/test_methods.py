@@ -1,0 +1,149 @@
+"""What is particular to a method: its options do what they say."""
+
+import pytest
+import torch
+
+from polyloom.errors import ConditionError, ConfigError
+from polyloom.methods import METHODS
+from polyloom.methods.base import AdapterMethod
+from polyloom.methods.hyper_adapters import HyperAdaptersConfig
+from polyloom.types import Site, Weights
+from tests.contracts.tiny import ROWS, logits, tiny_config, tiny_inputs, tiny_model
+
+
+def at_sites(weights: Weights) -> dict[Site, torch.Tensor]:
+    block = weights.blocks[0]
+    return {site: block.at(i)["down"] for i, site in enumerate(block.sites)}
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder"),
+    [
+        (("source", "target"), ("target",)),
+        (("source", "target"), ("source", "target")),
+        (("source",), ("target",)),
+        (("target",), ("source",)),
+        ((), ()),
+    ],
+)
+def test_hyper_adapters_depend_on_the_inputs_that_are_not_masked_and_on_no_others(encoder, decoder):
+    model = tiny_model("hyper-adapters", "m2m_100", encoder_inputs=encoder, decoder_inputs=decoder)
+    base = at_sites(model.weights(["mt/en/tr"]))
+    changed = {"source": at_sites(model.weights(["mt/yo/tr"])), "target": at_sites(model.weights(["mt/en/no"]))}
+    for site, tensor in base.items():
+        inputs = encoder if site.stack == "encoder" else decoder
+        for name, other in changed.items():
+            assert torch.equal(tensor, other[site]) == (name not in inputs), (site, name)
+
+
+def test_hyper_adapters_rescale_divides_everything_generated_by_the_root_of_the_width():
+    with_, without = (tiny_model("hyper-adapters", "bert", rescale=rescale) for rescale in (True, False))
+    for name, tensor in with_.weights(["mt/en"]).blocks[0].tensors.items():
+        plain = without.weights(["mt/en"]).blocks[0].tensors[name]
+        gain = 1.0 if name == "norm_weight" else 0.0
+        torch.testing.assert_close((tensor - gain) * 9**0.5, plain - gain)
+
+
+def test_hyper_adapters_dropout_acts_in_training_alone():
+    model = tiny_model("hyper-adapters", "bert", dropout=0.5)
+    one, other = (model.weights(["mt/en"]).blocks[0].tensors["down"] for _ in range(2))
+    assert torch.equal(one, other)
+    model.train()
+    one, other = (model.weights(["mt/en"]).blocks[0].tensors["down"] for _ in range(2))
+    assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize("family", ["bert", "m2m_100", "llama"])
+def test_madx_can_leave_the_language_adapter_out_of_each_stacks_last_layer(family):
+    model = tiny_model("madx", family, drop_last_layer=True)
+    language, task = model.weights(["pos/en"]).blocks[:2]
+    assert {site.layer for site in language.sites} == {0}
+    assert task.sites == model.backbone.shape.sites
+    logits(model, tiny_inputs(family), ROWS)
+
+
+def test_madx_shares_the_language_adapter_between_tasks_and_the_task_adapter_between_languages():
+    model = tiny_model("madx", "bert")
+    weights = {row: model.weights([row]) for row in ("pos/en", "ner/en", "pos/tr")}
+    language, task = ({row: w.blocks[i].tensors["up"] for row, w in weights.items()} for i in (0, 1))
+    assert torch.equal(language["pos/en"], language["ner/en"])
+    assert not torch.equal(language["pos/en"], language["pos/tr"])
+    assert torch.equal(task["pos/en"], task["pos/tr"])
+    assert not torch.equal(task["pos/en"], task["ner/en"])
+
+
+def test_hyperx_can_generate_a_layer_norm():
+    tensors = tiny_model("hyperx", "bert", norm=True).weights(["pos/en"]).blocks[0].tensors
+    assert {"norm_weight", "norm_bias"} <= tensors.keys()
+
+
+def test_psf_samples_in_training_and_takes_the_mean_otherwise():
+    model = tiny_model("psf", "bert")
+    one, other = (model.weights(["pos/en"]).block("classifier").tensors["weight"] for _ in range(2))
+    assert torch.equal(one, other)
+    model.train()
+    one, other = (model.weights(["pos/en"]).block("classifier").tensors["weight"] for _ in range(2))
+    assert not torch.equal(one, other)
+
+
+def test_psf_penalty_is_the_divergence_from_a_standard_normal():
+    model = tiny_model("psf", "bert")
+    ids = model.method.encode(["pos/en", "ner/tr"])
+    expected = torch.zeros(())
+    for kind, rows in (("task", [0, 1]), ("language", [0, 1])):
+        mean, logvar = (
+            model.method.get_parameter(f"latents.{kind}_{part}.weight")[rows] for part in ("mean", "logvar")
+        )
+        latent = torch.distributions.Normal(mean, torch.exp(0.5 * logvar))
+        standard = torch.distributions.Normal(0.0, 1.0)
+        expected = expected + torch.distributions.kl_divergence(latent, standard).sum(-1).mean()
+    penalty = model.method.penalty(ids)
+    assert penalty is not None
+    torch.testing.assert_close(penalty, expected)
+
+
+def test_psf_never_predicts_a_label_that_a_task_lacks():
+    model = tiny_model("psf", "bert")
+    tensors = model.weights(["pos/en", "ner/en"]).block("classifier").tensors
+    assert torch.isfinite(tensors["bias"][0]).all()
+    assert torch.isinf(tensors["bias"][1, 0, 3:]).all()
+    with pytest.raises(ConditionError, match="6 labels, but this generator makes at most 5"):
+        model.method.add_task("dep", labels=6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_says_what_it_trains_and_where_it_comes_from(method):
+    model = tiny_model(method, "bert")
+    assert model.method.paper
+    assert model.method.summary
+    for stage in model.method.stages():
+        assert set(stage.trains) <= {*model.groups(), "heads"}
+    if isinstance(model.method, AdapterMethod):
+        assert model.weights(["pos/en/tr"]).num_parameters() > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"adapter_size": 0}, "adapter_size: 0"), ({"dropout": 1.0}, "dropout: 1.0"), ({"num_blocks": -1}, "num_blocks")],
+)
+def test_settings_out_of_range_are_refused(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        tiny_config("hyper-adapters", **settings)
+
+
+def test_a_condition_may_not_be_listed_twice_in_weights():
+    with pytest.raises(ConditionError, match="listed twice"):
+        tiny_model("hyperx", "bert").method.weights(["pos/en", "pos/en"])
+
+
+def test_a_world_needs_a_language():
+    from polyloom.types import World
+
+    with pytest.raises(ConditionError, match="at least one language"):
+        World.of([], ["pos"])
+
+
+def test_default_settings_are_the_papers():
+    config = HyperAdaptersConfig()
+    assert (config.encoder_inputs, config.decoder_inputs) == (("source", "target"), ("target",))
+    assert (config.rescale, config.num_blocks, config.embedding_size) == (True, 2, 50)
