@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from polyloom.backbones import Backbone
-from polyloom.errors import CheckpointError, suggest
+from polyloom.errors import CheckpointError, ConditionError, ConfigError, suggest
 from polyloom.methods import METHODS
 from polyloom.model import Model
 
@@ -50,18 +50,12 @@ def save_checkpoint(model: Model, path: str | Path) -> Path:
 def load_checkpoint(path: str | Path, backbone: Backbone) -> Model:
     """Rebuild a model on the backbone it was trained on."""
     path = Path(path)
+    manifest, tensors = _read(path)
     try:
-        manifest = json.loads((path / MANIFEST).read_text())
-        digest = _sha256(path / TENSORS)
-        tensors = load_file(path / TENSORS)
-    except (OSError, json.JSONDecodeError, SafetensorError) as error:
-        raise CheckpointError(f"{path}: not a readable checkpoint: {error}") from error
-    if manifest.get("format") != FORMAT:
-        raise CheckpointError(f"{path}: format {manifest.get('format')!r}; this version reads format {FORMAT}.")
-    if digest != manifest["tensors_sha256"]:
-        raise CheckpointError(f"{path}: {TENSORS} does not match its manifest. The copy is damaged or mixed up.")
-    model = _build(manifest, backbone, path)
-    _check_backbone(model, manifest["backbone"], path)
+        model = _build(manifest, backbone, path)
+        _check_backbone(model, manifest["backbone"], path)
+    except (KeyError, TypeError, ValueError, AttributeError, ConditionError, ConfigError) as error:
+        raise CheckpointError(f"{path}: {MANIFEST} is not as this version writes it: {error!r}") from error
     _fill(trained_parameters(model), tensors, path)
     return model
 
@@ -77,6 +71,20 @@ def trained_parameters(model: Model) -> dict[str, nn.Parameter]:
     else:
         theirs = {}
     return ours | {f"backbone.{name}": parameter for name, parameter in theirs.items()}
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())
+        digest = _sha256(path / TENSORS)
+        tensors = load_file(path / TENSORS)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise CheckpointError(f"{path}: not a readable checkpoint: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise CheckpointError(f"{path}: not of format {FORMAT}, the one that this version reads.")
+    if digest != manifest.get("tensors_sha256"):
+        raise CheckpointError(f"{path}: {TENSORS} does not match its manifest. The copy is damaged or mixed up.")
+    return manifest, tensors
 
 
 def _manifest(model: Model, tensors: Path) -> dict[str, Any]:
