@@ -121,7 +121,9 @@ def shared_backbone(family: str, *, shallow: bool = False) -> Backbone:
     return tiny_backbone(family, shallow=shallow)
 
 
-def tiny_model(method: str, family: str, *, backbone: Backbone | None = None, **settings: Any) -> Model:
+def tiny_model(
+    method: str, family: str, *, backbone: Backbone | None = None, strength: float = 0.3, **settings: Any
+) -> Model:
     """A model whose weights differ widely between conditions."""
     directions = [row.partition("/")[2] for row in ROWS]
     model = Model(
@@ -133,7 +135,7 @@ def tiny_model(method: str, family: str, *, backbone: Backbone | None = None, **
     )
     torch.manual_seed(11)
     for parameter in model.method.parameters():
-        parameter.data.normal_(std=0.3)
+        parameter.data.normal_(std=strength)
     return model.eval()
 
 
