@@ -75,6 +75,23 @@ def test_rows_and_conditions_must_agree():
         model.backbone(**inputs)
 
 
+def test_ready_weights_must_be_those_of_the_rows():
+    model, inputs = tiny_model("hyperx", "bert"), tiny_inputs("bert")
+    for rows, words in ((["pos/en"], "1 sets for 7 rows of 6 conditions"), (ROWS[:3], "3 sets for 7 rows")):
+        with pytest.raises(RowError, match=words):
+            model(inputs, ROWS, weights=model.weights(rows))
+    model(inputs, ["pos/en"] * 7, weights=model.weights(["pos/en"]))
+
+
+def test_invertible_adapters_are_refused_where_they_cannot_be_undone():
+    """Such a DeBERTa's "output embeddings" are a dense layer inside its head."""
+    backbone = backbone_from_config({"model_type": "deberta-v2", "legacy": False} | CONFIGS["deberta-v2"])
+    model, inputs = tiny_model("madx", "deberta-v2", backbone=backbone), tiny_inputs("deberta-v2")
+    with pytest.raises(BackboneError, match=r"cannot be undone.*invertible: false"):
+        model(inputs, ROWS)
+    logits(tiny_model("madx", "deberta-v2", backbone=backbone, invertible=False), inputs, ROWS)
+
+
 def test_an_error_inside_leaves_the_backbone_usable_and_bare():
     model, inputs = tiny_model("madx", "bert"), tiny_inputs("bert")
     with torch.no_grad():

@@ -55,7 +55,7 @@ class Model(nn.Module):
             weights: Ready weights for these rows, to save making them again.
         """
         weights = self.weights(rows) if weights is None else weights
-        with self.backbone.using(weights, num_rows=_count(inputs, rows)):
+        with self.backbone.using(weights, num_rows=_count(inputs, rows, weights)):
             return self.backbone(**inputs)
 
     @torch.no_grad()
@@ -74,7 +74,7 @@ class Model(nn.Module):
             int(options.get(key) or getattr(options.get("generation_config", defaults), key, None) or 1)
             for key in ("num_beams", "num_return_sequences")
         )
-        with self.backbone.using(weights, num_rows=_count(inputs, rows), expand=max(beams, returned)):
+        with self.backbone.using(weights, num_rows=_count(inputs, rows, weights), expand=max(beams, returned)):
             return self.backbone.model.generate(**inputs, **options)
 
     def set_stage(self, stage: int | Stage) -> Stage:
@@ -106,9 +106,17 @@ def classify(hidden_BTD: Tensor, weights: Weights) -> Tensor:
     return linear(hidden_BTD, tensors["weight"], tensors["bias"])
 
 
-def _count(inputs: Mapping[str, Any], rows: Rows) -> int:
+def _count(inputs: Mapping[str, Any], rows: Rows, weights: Weights) -> int:
+    """How many rows there are, by the inputs, by the conditions and by the weights alike."""
     batch = next(len(value) for value in inputs.values() if isinstance(value, Tensor))
-    count = len(rows.rows_B) if isinstance(rows, ConditionIds) else len(rows)
+    if isinstance(rows, ConditionIds):
+        count, distinct = len(rows.rows_B), len(rows.task_K)
+    else:
+        count, distinct = len(rows), len(set(map(str, rows)))
     if batch != count:
         raise RowError(f"batch: {batch} rows of input, but {count} conditions. Give one condition per row.")
+    for block in weights.blocks:
+        for tensor in block.tensors.values():
+            if len(tensor) != count and (len(tensor) != 1 or distinct > 1):
+                raise RowError(f"weights: {len(tensor)} sets for {count} rows of {distinct} conditions.")
     return count

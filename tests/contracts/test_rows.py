@@ -9,6 +9,7 @@ from torch import Tensor
 
 from polyloom.backbones import FAMILIES
 from polyloom.model import Model
+from polyloom.nn.invertible import couple, uncouple
 from polyloom.types import Weights
 from tests.contracts.tiny import ROWS, case_id, cases, has_two_stacks, is_decoder, logits, tiny_inputs, tiny_model
 
@@ -84,6 +85,34 @@ def test_weights_are_made_once_for_a_whole_generation():
     model.method.register_forward_hook(lambda *_: calls.append(1))
     model.generate(inputs, ROWS, max_new_tokens=6, num_beams=5)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_rows_invertible_adapter_acts_on_entrance_and_is_undone_before_the_vocabulary(family):
+    model, inputs = tiny_model("madx", family), tiny_inputs(family)
+    weights = model.weights(ROWS)
+    block = weights.block("invertible")
+    layers = model.backbone.model.base_model.get_submodule(next(iter(FAMILIES[family].stacks.values())))
+    first, head = layers[0], model.backbone.model.get_output_embeddings()
+    seen: dict[str, list[Tensor]] = {"entrance": [], "exit": []}
+
+    def watch(place: str):
+        return lambda _module, args, kwargs: seen[place].append(args[0] if args else kwargs["hidden_states"])
+
+    handles = [
+        module.register_forward_pre_hook(watch(place), with_kwargs=True, prepend=prepend)
+        for place, module in (("entrance", first), ("exit", head))
+        for prepend in (True, False)
+    ]
+    with torch.no_grad():
+        model(inputs, ROWS, weights=weights)
+    for handle in handles:
+        handle.remove()
+    (before, after), (made, undone) = seen["entrance"], seen["exit"]
+    close(after, couple(before, block.at(0)))
+    close(undone, uncouple(made, block.at(len(block.sites) - 1)))
+    assert (after - before).abs().max() > 0.1
+    assert (undone - made).abs().max() > 0.01
 
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if has_two_stacks(name)])

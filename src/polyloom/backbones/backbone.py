@@ -62,14 +62,13 @@ class Backbone(nn.Module):
             for name, path in self.family.projections.items():
                 projection = _submodule(layer, path, model_type)
                 projection.register_forward_hook(OnProjection(listener, site, name))
-        head = self.model.get_output_embeddings()
-        if isinstance(head, nn.Linear) and head.in_features == self.model.config.hidden_size:
+        # Without a projection to the vocabulary there is nothing to invert for. But what a model calls its output
+        # embeddings may be something else, and then invertible adapters must be refused.
+        head, config = self.model.get_output_embeddings(), self.model.config
+        vocabularies = {config.vocab_size, getattr(config, "decoder_vocab_size", None)}
+        self.inverts = head is None or (isinstance(head, nn.Linear) and head.out_features in vocabularies)
+        if self.inverts and head is not None:
             head.register_forward_pre_hook(BeforeHead(listener, tuple(layers)[-1].stack))
-            self.inverts = True
-        else:
-            # Without a projection to the vocabulary there is nothing to invert for, unless the model has a
-            # language-modelling head of a form that cannot be hooked.
-            self.inverts = head is None
 
     @contextmanager
     def using(self, weights: Weights, *, num_rows: int, expand: int = 1) -> Iterator[None]:
