@@ -8,7 +8,8 @@ from safetensors.torch import load_file
 
 from polyloom.checkpoint import MANIFEST, TENSORS, load_checkpoint, save_checkpoint
 from polyloom.errors import CheckpointError
-from tests.contracts.tiny import ROWS, logits, tiny_backbone, tiny_inputs, tiny_model
+from polyloom.model import Model
+from tests.contracts.tiny import ROWS, logits, tiny_backbone, tiny_config, tiny_inputs, tiny_model
 
 
 @pytest.fixture
@@ -37,6 +38,13 @@ def test_a_grown_world_is_stored_as_it_is(tmp_path):
     row = {name: tensor[:1] for name, tensor in tiny_inputs("bert").items()}
     with torch.no_grad():
         assert torch.equal(logits(model, row, ["dep/en/gn"]), logits(loaded, row, ["dep/en/gn"]))
+
+
+def test_a_world_that_grew_from_one_language_gets_no_pairs_it_did_not_have(tmp_path):
+    model = Model(tiny_backbone("bert"), tiny_config("badx"), languages=["en"], tasks=["pos"])
+    model.method.add_language("gn")
+    loaded = load_checkpoint(save_checkpoint(model, tmp_path / "grown"), tiny_backbone("bert"))
+    assert (list(loaded.method.languages), list(loaded.method.directions)) == (["en", "gn"], [])
 
 
 def test_another_backbone_is_refused(saved):

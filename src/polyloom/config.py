@@ -129,7 +129,9 @@ class Recipe:
 
     def world(self) -> World:
         """What the method is built for."""
-        return World.of(self.languages, {name: task.labels for name, task in self.tasks.items()}, self.directions)
+        return World.of(
+            self.languages, {name: task.labels for name, task in self.tasks.items()}, self.directions or None
+        )
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:

@@ -23,7 +23,8 @@ class Model(nn.Module):
         method: Settings of the method.
         languages: Languages it is built for; more can be added later.
         tasks: Tasks, with their number of labels where they have a label set.
-        directions: Pairs, for methods that store something per pair: ``en/tr``, ``en/*``, ``*/en``.
+        directions: Pairs, for methods that store something per pair: ``en/tr``, ``en/*``, ``*/en``; from the
+            first language to every other by default.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class Model(nn.Module):
         *,
         languages: Iterable[str],
         tasks: Mapping[str, int | None] | Iterable[str],
-        directions: Iterable[str] = (),
+        directions: Iterable[str] | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone

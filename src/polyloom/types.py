@@ -122,21 +122,21 @@ class World:
         cls,
         languages: Iterable[str],
         tasks: Mapping[str, int | None] | Iterable[str],
-        directions: Iterable[str] = (),
+        directions: Iterable[str] | None = None,
     ) -> Self:
-        """Build a world; ``en/*`` and ``*/en`` among the directions stand for all pairs with English."""
+        """Build a world; ``en/*`` and ``*/en`` among the directions stand for all pairs with English.
+
+        Where directions are left out, they lead from the first language (by convention the source of transfer) to every
+        other.
+        """
         languages = tuple(languages)
         tasks = dict(tasks) if isinstance(tasks, Mapping) else dict.fromkeys(tasks)
         if not languages or not tasks:
             raise ConditionError("world: at least one language and one task are needed.")
         for name in (*languages, *tasks):
             Condition("check", name)
-        return cls(languages, tasks, expand_directions(directions or cls.default_directions(languages), languages))
-
-    @staticmethod
-    def default_directions(languages: Sequence[str]) -> tuple[str, ...]:
-        """From the first language (by convention the source of transfer) to every other."""
-        return (f"{languages[0]}/*",) if languages else ()
+        patterns = [f"{languages[0]}/*"] if directions is None else directions
+        return cls(languages, tasks, expand_directions(patterns, languages))
 
 
 def expand_directions(patterns: Iterable[str], languages: Sequence[str]) -> tuple[str, ...]:
