@@ -28,6 +28,22 @@ class CheckpointError(PolyloomError):
     """A checkpoint cannot be read, or does not belong to this backbone."""
 
 
+class DataError(PolyloomError):
+    """A corpus is not what it should be; the message begins with ``file:line``."""
+
+    def __init__(self, path: object, line: int | None, what: str) -> None:
+        self.path, self.line, self.what = path, line, what
+        super().__init__(f"{path}:{line}: {what}" if line else f"{path}: {what}")
+
+    def __reduce__(self) -> tuple[type, tuple[object, int | None, str]]:
+        """Survive the way from one process to another."""
+        return type(self), (self.path, self.line, self.what)
+
+
+class TrainingError(PolyloomError):
+    """A run cannot begin, or cannot go on."""
+
+
 class ConfigError(PolyloomError):
     """A recipe has mistakes; all of them are listed.
 

@@ -1,0 +1,39 @@
+"""Attachment scores of dependency trees by the rules of the CoNLL 2018 shared task.
+
+All words count, punctuation too. UAS: the head is right. LAS: so is the universal part of the relation (``acl`` of
+``acl:relcl``). Gold and predicted words are the same here, so that precision, recall and F1 are one number.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from polyloom.metrics.score import Array, aligned
+
+
+class Attached(Protocol):
+    """What has a head and a relation per word, such as a `Tree`."""
+
+    @property
+    def heads(self) -> Sequence[int]:
+        """Position of each word's head, counted from 1; 0 is the root."""
+
+    @property
+    def relations(self) -> Sequence[str]:
+        """Relation of each word to its head."""
+
+
+def attachment_parts(gold: Sequence[Attached], predicted: Sequence[Attached]) -> Array:
+    """Parts of `UAS` and `LAS`, ``[N, 3]``: words with the right head, also with the right relation, all words."""
+    counts = []
+    for one, other in aligned([*map(_arcs, gold)], [*map(_arcs, predicted)], what="words"):
+        uas = sum(a[0] == b[0] for a, b in zip(one, other, strict=True))
+        las = sum(a == b for a, b in zip(one, other, strict=True))
+        counts.append((uas, las, len(one)))
+    return np.array(counts, np.int64).reshape(-1, 3)
+
+
+def _arcs(tree: Attached) -> list[tuple[int, str]]:
+    universal = (relation.partition(":")[0] for relation in tree.relations)
+    return [(int(head), relation) for head, relation in zip(tree.heads, universal, strict=True)]

@@ -1,0 +1,160 @@
+"""Scores: a metric is a few *parts* per sentence (counts, mostly) and a function of their sums.
+
+Corpus scores, confidence intervals and paired comparisons all come from the same array, ``parts_NP`` (N sentences, P
+parts). The last part of every metric is what it is measured over (words, gold entities, tokens), whatever is predicted.
+
+Where there is nothing to divide by, accuracy, F1, UAS and LAS are 0.0, as in seqeval and in the CoNLL 2018 evaluation;
+perplexity is nan. A score over no sentences at all is refused.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyloom.errors import PolyloomError, suggest
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What is counted per sentence, and what follows from the sums.
+
+    Attributes:
+        name: Its name in files and signatures.
+        parts: Names of the counts, in the order of the array's last dimension.
+        value: From sums ``[..., P]`` to scores ``[...]``; in percent, but for perplexity.
+        higher_is_better: False for perplexity.
+    """
+
+    name: str
+    parts: tuple[str, ...]
+    value: Callable[[Array], Array]
+    higher_is_better: bool = True
+
+
+def _ratio(part: Array, whole: Array, *, empty: float) -> Array:
+    ratio: Array = np.divide(part, whole, out=np.full(np.shape(whole), empty), where=np.asarray(whole) != 0)
+    return ratio
+
+
+def _share(of: int) -> Callable[[Array], Array]:
+    return lambda sums: 100.0 * _ratio(sums[..., of], sums[..., -1], empty=0.0)
+
+
+def _f1(sums: Array) -> Array:
+    return 100.0 * _ratio(2 * sums[..., 0], sums[..., 1] + sums[..., 2], empty=0.0)
+
+
+def _perplexity(sums: Array) -> Array:
+    return np.exp(_ratio(sums[..., 0], sums[..., 1], empty=np.nan))
+
+
+_ATTACHMENT = ("uas", "las", "words")
+ACCURACY = Metric("accuracy", ("right", "total"), _share(0))
+F1 = Metric("f1", ("true_positives", "predicted", "gold"), _f1)
+UAS = Metric("uas", _ATTACHMENT, _share(0))
+LAS = Metric("las", _ATTACHMENT, _share(1))
+PERPLEXITY = Metric("perplexity", ("loss", "count"), _perplexity, higher_is_better=False)
+METRICS = {metric.name: metric for metric in (ACCURACY, F1, UAS, LAS, PERPLEXITY)}
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """A metric's parts for every sentence of a corpus.
+
+    Attributes:
+        metric: The metric.
+        parts_NP: One row per sentence, in the corpus's order; int64, or float64 where losses are summed.
+        signature: What was measured on what, see `signature`.
+    """
+
+    metric: Metric
+    parts_NP: Array
+    signature: str
+
+    def __post_init__(self) -> None:
+        given = np.asarray(self.parts_NP)
+        dtype = np.int64 if given.dtype.kind in "iu" else np.float64
+        parts_NP = np.array(given, dtype, order="C")  # the order in memory decides how a sum of floats is rounded
+        if parts_NP.ndim != 2 or parts_NP.shape[1] != len(self.metric.parts) or not len(parts_NP):
+            raise PolyloomError(
+                f"{self.metric.name}: parts of shape {parts_NP.shape}; expected one row per sentence, at least one, "
+                f"with {', '.join(self.metric.parts)}."
+            )
+        if not (np.isfinite(parts_NP) & (parts_NP >= 0)).all():
+            raise PolyloomError(f"{self.metric.name}: some parts are negative or not finite. Did the loss overflow?")
+        parts_NP.flags.writeable = False
+        object.__setattr__(self, "parts_NP", parts_NP)
+
+    @property
+    def value(self) -> float:
+        """The score of the whole corpus."""
+        return float(self.metric.value(self.parts_NP.sum(0)))
+
+    @property
+    def count(self) -> int:
+        """How many sentences."""
+        return len(self.parts_NP)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON can hold it; the value is there for readers, the parts are what is read back."""
+        columns = dict(zip(self.metric.parts, self.parts_NP.T.tolist(), strict=True))
+        return {"metric": self.metric.name, "value": self.value, "signature": self.signature, "parts": columns}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """Read back, bit for bit, what `to_dict` wrote."""
+        if stored["metric"] not in METRICS:
+            raise PolyloomError(f"score: unknown metric {stored['metric']!r}. {suggest(stored['metric'], METRICS)}")
+        metric, columns = METRICS[stored["metric"]], stored["parts"]
+        if columns.keys() != set(metric.parts):
+            raise PolyloomError(f"{metric.name}: parts {', '.join(columns)}. Known: {', '.join(metric.parts)}.")
+        return cls(metric, np.array([columns[name] for name in metric.parts]).T, stored["signature"])
+
+
+def signature(metric: Metric, parts_NP: Array, *, condition: str, corpus: str, sha256: str) -> str:
+    """Say what was measured on what, so that two numbers can be told to be comparable.
+
+    Args:
+        metric: The metric.
+        parts_NP: Its parts; sentences and units (words, gold entities, tokens) are counted from them.
+        condition: Task and language, such as ``pos/tr``.
+        corpus: The corpus's name.
+        sha256: Hash of the corpus; its first twelve digits are kept.
+
+    Returns:
+        ``metric:las|condition:dep/tr|corpus:ud:tr_imst/test|sha256:…|sentences:983|units:10032|polyloom:0.1.0``.
+    """
+    fields = {
+        "metric": metric.name,
+        "condition": condition,
+        "corpus": corpus.replace("|", "%7C"),  # of local paths, which may hold the separator
+        "sha256": sha256[:12],
+        "sentences": len(parts_NP),
+        "units": int(parts_NP[:, -1].sum()),
+        "polyloom": version("polyloom"),
+    }
+    return "|".join(f"{key}:{value}" for key, value in fields.items())
+
+
+def read_signature(text: str) -> dict[str, str]:
+    """The fields of a signature."""
+    pairs = (field.partition(":") for field in text.split("|"))
+    return {key: value for key, _, value in pairs}
+
+
+def aligned(
+    gold: Sequence[Sequence[Any]], predicted: Sequence[Sequence[Any]], *, what: str
+) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
+    """Pair gold and predicted sentences; never cut the longer one short."""
+    if len(gold) != len(predicted):
+        raise PolyloomError(f"{what}: {len(gold)} gold and {len(predicted)} predicted sentences.")
+    for number, (one, other) in enumerate(zip(gold, predicted, strict=True), 1):
+        if len(one) != len(other):
+            raise PolyloomError(f"{what}: sentence {number} has {len(one)} gold and {len(other)} predicted {what}.")
+        yield one, other

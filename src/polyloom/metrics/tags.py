@@ -1,0 +1,14 @@
+"""Accuracy of tags: how many words of each sentence have the right one."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from polyloom.metrics.score import Array, aligned
+
+
+def tag_parts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Array:
+    """Parts of `ACCURACY`, ``[N, 2]``: right tags and all tags of every sentence."""
+    pairs = aligned(gold, predicted, what="tags")
+    counts = [(sum(a == b for a, b in zip(one, other, strict=True)), len(one)) for one, other in pairs]
+    return np.array(counts, np.int64).reshape(-1, 2)

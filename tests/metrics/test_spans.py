@@ -1,0 +1,123 @@
+"""Entities are those that seqeval's default mode finds, in real, damaged and all possible short sentences."""
+
+import itertools
+import lzma
+import random
+
+import numpy as np
+import pytest
+
+from polyloom.errors import PolyloomError
+from polyloom.metrics.score import F1, Score
+from polyloom.metrics.spans import Span, repair_bio, span_parts, spans
+from tests.metrics.peers import SHARED, ask, needs_data, needs_peers
+
+LANGUAGES = [
+    "ar",
+    "de",
+    "en",
+    "gu",
+    "hi",
+    "ja",
+    "jv",
+    "my",
+    "pa",
+    "qu",
+    "ru",
+    "sw",
+    "ta",
+    "tr",
+    "yo",
+    "zh",
+]  # ja and zh have malformed gold tags
+UNER = ("Cebuano-GJA", "Tagalog-TRG", "Chinese-PUD", "Swedish-PUD")
+ALL_TAGS = ["O", "B-X", "I-X", "E-X", "S-X", "B-Y-Z", "I-Y-Z", "E-Y-Z", "B", "I"]
+ALL_SHORT = [list(tags) for length in range(1, 5) for tags in itertools.product(ALL_TAGS, repeat=length)]
+
+
+def read(path, column: int) -> list[list[str]]:
+    blocks = lzma.decompress(path.read_bytes()).decode().strip("\n").split("\n\n")
+    rows = ([line.split("\t") for line in block.split("\n") if line[:2] != "# "] for block in blocks)
+    return [[row[column] for row in sentence] for sentence in rows]
+
+
+def damage(sentence: list[str], rng: random.Random, labels: list[str], *, rate: float) -> list[str]:
+    """Other tags, of which many cannot follow one another."""
+    anything = [f"{prefix}-{label}" for prefix in "BIIES" for label in labels] + ["O", "O", "O"]
+    return [rng.choice(anything) if rng.random() < rate else tag for tag in sentence]
+
+
+def corpora() -> dict[str, dict[str, list[list[str]]]]:
+    shuffled = random.Random(0).sample(ALL_SHORT, len(ALL_SHORT))
+    shuffled.sort(key=len)
+    found = {
+        "all": {"gold": ALL_SHORT, "predicted": shuffled},
+        "none": {"gold": [["O", "O"]], "predicted": [["O", "O"]]},
+    }
+    paths = {language: (SHARED / "data/ner/wikiann" / language / "test.tsv.xz", 1) for language in LANGUAGES}
+    paths |= {name: (next((SHARED / f"data/ner/uner/UNER_{name}").glob("*-test.iob2.xz")), 2) for name in UNER}
+    for number, (name, (path, column)) in enumerate(paths.items()):
+        gold, rng = read(path, column), random.Random(number)
+        labels = sorted({tag[2:] for tags in gold for tag in tags if tag != "O"})
+        rate = 0.1 + 0.3 * number / len(paths)
+        found[name] = {"gold": gold, "predicted": [damage(tags, rng, labels, rate=rate) for tags in gold]}
+    return found
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    cases = corpora()
+    answers = ask(tmp_path_factory.mktemp("seqeval"), "tags", list(cases.values()))
+    return {name: (case, answer) for (name, case), answer in zip(cases.items(), answers, strict=True)}
+
+
+@pytest.mark.parametrize("name", ["all", "none", *LANGUAGES, *UNER])
+@pytest.mark.parity
+@needs_peers
+@needs_data
+def test_entities_and_f1_are_seqevals(judged, name):
+    case, answer = judged[name]
+    for side in ("gold", "predicted"):
+        ours = [[[span.label, span.start, span.stop - 1] for span in spans(tags)] for tags in case[side]]
+        assert ours == answer[side]
+    score = Score(F1, span_parts(case["gold"], case["predicted"]), "")
+    f1, precision, recall = answer["scores"]
+    right, predicted, gold = score.parts_NP.sum(0)
+    assert right == sum(
+        len(set(map(tuple, a)) & set(map(tuple, b))) for a, b in zip(answer["gold"], answer["predicted"], strict=True)
+    )
+    assert (right / max(predicted, 1), right / max(gold, 1)) == (precision, recall)
+    assert score.value == pytest.approx(100 * f1, rel=1e-14)
+    assert name in ("all", "none") or 5 < score.value < 95  # the comparison would see a difference
+
+
+def test_repaired_tags_are_valid_and_hold_the_same_entities():
+    for tags in ALL_SHORT:
+        repaired = repair_bio(tags)
+        assert spans(repaired) == spans(tags)
+        assert repair_bio(repaired) == repaired
+        for before, tag in zip(("O", *repaired), repaired, strict=False):
+            assert tag == "O" or tag[0] == "B" or (tag[0] == "I" and before[2:] == tag[2:])
+
+
+def test_malformed_sequences_are_read_as_conlleval_reads_them():
+    assert spans(["I-PER", "I-PER", "I-LOC", "O", "E-LOC"]) == [Span("PER", 0, 2), Span("LOC", 2, 3), Span("LOC", 4, 5)]
+    assert spans(["B-PER", "E-PER", "I-PER", "S-PER", "B-PER"]) == [
+        Span("PER", 0, 2),
+        *(Span("PER", i, i + 1) for i in (2, 3, 4)),
+    ]
+    assert repair_bio(["O", "I-PER", "I-PER", "I-LOC"]) == ("O", "B-PER", "I-PER", "B-LOC")
+
+
+def test_extent_and_type_must_both_be_right():
+    gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O"]]
+    predicted = [["B-PER", "O", "O", "B-ORG"], ["B-PER"]]
+    assert span_parts(gold, predicted).tolist() == [[0, 2, 2], [0, 1, 0]]
+    assert span_parts(gold, gold).tolist() == [[2, 2, 2], [0, 0, 0]]
+    assert span_parts(gold, gold).dtype == np.int64
+
+
+@pytest.mark.parametrize("tag", ["PER", "BPER", "", "b-PER", "O-PER", "X-PER", "-PER"])
+def test_what_is_no_entity_tag_is_refused(tag):
+    with pytest.raises(PolyloomError, match=f"entity tag {tag!r}: neither"):
+        spans(["O", tag])
