@@ -1,0 +1,169 @@
+"""``polyloom data``: list, check, fetch, prepare."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from polyloom.data.check import Use
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Corpora: list, check, fetch, prepare.")
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Root = Annotated[
+    Path | None, typer.Option("--root", help="Where corpora lie. Else POLYLOOM_DATA, else ~/.cache/polyloom/data.")
+]
+
+
+@app.command(name="list")
+def show_list(
+    collection: Annotated[str | None, typer.Argument(help="Such as ud or wikiann.")] = None,
+    *,
+    language: Annotated[str | None, typer.Option(help="Codes of languages, separated by commas: yo,yor.")] = None,
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what is under the data root, and what can be fetched.
+
+    Example: polyloom data list ud --language tr
+    """
+    from polyloom.cli import data_view  # noqa: PLC0415
+    from polyloom.data.catalog import COLLECTIONS, data_root  # noqa: PLC0415
+    from polyloom.errors import DataError, suggest  # noqa: PLC0415
+
+    if collection is not None and collection not in COLLECTIONS:
+        raise DataError(collection, None, f"unknown collection. {suggest(collection, COLLECTIONS, limit=20)}")
+    rows = data_view.listed(data_root(root), collection=collection, languages=language.split(",") if language else None)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    typer.echo(f"Data root: {data_root(root)}", err=True)
+    if collection is None and language is None:
+        data_view.show_collections(rows)
+    else:
+        data_view.show_corpora(rows)
+
+
+@app.command()
+def check(  # noqa: PLR0913 - options of a command
+    names: Annotated[list[str], typer.Argument(help="Names of corpora, or one recipe (.yaml).")],
+    *,
+    task: Annotated[str | None, typer.Option(help="What they are for: pos, ner, dep, nli or mlm.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="Count pieces with the tokenizer of this model.")] = None,
+    max_length: Annotated[int | None, typer.Option(min=1, help="Longest input, in pieces.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if there is anything to worry about.")] = False,
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """See what is in corpora, and what to worry about: leaks, unknown labels, repetitions, unknown letters.
+
+    Without a recipe, a corpus plays the role of its split, and serves the usual task of its collection.
+
+    Example: polyloom data check wikiann:yo/train wikiann:yo/test --max-length 128 --backbone xlm-roberta-base
+    """
+    from rich.console import Console  # noqa: PLC0415
+
+    from polyloom.cli import data_view  # noqa: PLC0415
+    from polyloom.data.check import check_corpora  # noqa: PLC0415
+
+    if len(names) == 1 and names[0].endswith((".yaml", ".yml")):
+        uses = _uses_of_recipe(Path(names[0]), root)
+    else:
+        uses = [_use(name, task, root) for name in names]
+    pieces = None
+    if backbone:
+        from polyloom.data.pieces import load_pieces  # noqa: PLC0415 - imports transformers
+
+        pieces = load_pieces(backbone)
+    with Console(stderr=True).status("") as status:
+        report = check_corpora(
+            uses, pieces=pieces, max_length=max_length, progress=lambda name: status.update(f"reading {name}")
+        )
+    if as_json:
+        typer.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        data_view.show_report(report)
+    if strict and report.worries:
+        raise typer.Exit(1)
+
+
+@app.command()
+def fetch(
+    names: Annotated[list[str], typer.Argument(help="Such as ud:tr_boun/test, or ud:tr_boun for all its splits.")],
+    *,
+    mirror: Annotated[str | None, typer.Option(help="Address of a copy of a data root with its SHA256SUMS.")] = None,
+    root: Root = None,
+) -> None:
+    """Download corpora, and print where they are. What was broken off goes on where it stopped.
+
+    Example: polyloom data fetch ud:tr_boun ud:yo_ytb/test
+    """
+    from polyloom.cli.data_view import progress_bar  # noqa: PLC0415
+    from polyloom.data.catalog import COLLECTIONS, data_root, licence_of, parse_name, places  # noqa: PLC0415
+    from polyloom.data.fetch import fetch as fetch_corpus  # noqa: PLC0415
+
+    where = data_root(root)
+    for name in names:
+        with progress_bar() as progress:
+            paths = fetch_corpus(name, where, mirror=mirror, progress=progress)
+        for path in paths:
+            typer.echo(str(path))
+        collection, item, _ = parse_name(name)
+        licence, non_commercial = licence_of(places(collection, root=where, item=item)[0], where)
+        forbids = ", not for commercial use" if non_commercial else ""
+        typer.echo(f"{COLLECTIONS[collection].summary}; licence: {licence}{forbids}.", err=True)
+
+
+@app.command()
+def prepare(
+    recipe: Annotated[Path, typer.Argument(help="A YAML file.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change, as key.key=value.")] = None,
+) -> None:
+    """Cut the corpora of a recipe into pieces once, so that training starts at once.
+
+    Example: polyloom data prepare recipe.yaml
+    """
+    from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
+    from polyloom.runs import prepare_recipe  # noqa: PLC0415 - imports transformers
+
+    def tell(event: Mapping[str, Any]) -> None:
+        if event["event"] == "cell":
+            typer.echo(f"{event['cell']}\t{event['examples']}\t{event['path']}")
+
+    prepare_recipe(load_recipe(recipe, overrides or ()), tell=tell)
+
+
+def _use(name: str, task: str | None, root: Path | None) -> "Use":
+    from polyloom.data.catalog import resolve  # noqa: PLC0415
+    from polyloom.data.check import Role, Use  # noqa: PLC0415
+    from polyloom.errors import DataError  # noqa: PLC0415
+
+    corpus = resolve(name, root=root)
+    used_for = task or corpus.task
+    if used_for is None:
+        raise DataError(name, None, "its name does not tell what it is for. Add --task pos, ner, dep, nli or mlm.")
+    roles: dict[str | None, Role] = {"dev": "validation", "validation": "validation", "test": "test"}
+    return Use(used_for, corpus.language or "?", roles.get(corpus.split, "train"), corpus)
+
+
+def _uses_of_recipe(path: Path, root: Path | None) -> "list[Use]":
+    from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
+    from polyloom.data.catalog import resolve  # noqa: PLC0415
+    from polyloom.data.check import Role, Use  # noqa: PLC0415
+    from polyloom.errors import ConfigError  # noqa: PLC0415
+    from polyloom.types import Condition  # noqa: PLC0415
+
+    data = load_recipe(path).data
+    uses = []
+    roles: tuple[Role, ...] = ("train", "validation", "test")
+    for role in roles:
+        for text, names in (getattr(data, role) or {}).items():
+            condition = Condition.parse(text)
+            for name in names:
+                corpus = resolve(name, root=root or (Path(data.root) if data.root else None))
+                uses.append(Use(condition.task, condition.source, role, corpus))
+    if not uses:
+        raise ConfigError(str(path), ["data: names no corpora."])
+    return uses

@@ -1,0 +1,1 @@
+"""From files to memory-mapped cells, and from cells to batches."""

@@ -1,0 +1,325 @@
+"""Names of corpora: what ``ud:tr_boun/test[:20]`` means, where it lies, whose it is.
+
+A collection is a row of ``COLLECTIONS``: where its files lie under the data root, where they come from, under which
+licence. Treebanks (repository, commit, licence) are rows of ``catalog.tsv``. All else is listed by looking at the root.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from polyloom.data.files import sha256_of
+from polyloom.data.hub import HubTable
+from polyloom.data.readers import read_records
+from polyloom.data.records import Kind, Record
+from polyloom.errors import DataError, suggest
+
+KINDS: Mapping[str, Kind] = {"pos": "tags", "ner": "tags", "dep": "tree", "nli": "pair", "mlm": "text"}
+NON_COMMERCIAL = "nc"  # the folder of the root that holds what is for research only
+
+_NAME = r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*"
+_SLICE = re.compile(r"\[(\d*):(\d*)\]$")
+_SPLITS = {"train": "train", "dev": "dev", "test": "test"}
+_RAW = "https://raw.githubusercontent.com"
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Corpora of one kind and origin.
+
+    Attributes:
+        task: What it is mostly used for.
+        summary: One line.
+        layout: Where its files lie under the root (or under ``nc/``), before compression.
+        licence: Of all of it, where ``catalog.tsv`` says nothing else.
+        url: Where a file comes from, pinned; ``None`` if only a mirror has it.
+        splits: What each split is called in the layout.
+        language: For a collection of one language: its only item.
+    """
+
+    task: str
+    summary: str
+    layout: str
+    licence: str
+    url: str | None = None
+    splits: Mapping[str, str] = field(default_factory=lambda: _SPLITS)
+    language: str | None = None
+
+    @property
+    def has_splits(self) -> bool:
+        """Whether a name must say which split."""
+        return "{split}" in self.layout
+
+
+COLLECTIONS: Mapping[str, Collection] = {
+    "ud": Collection(
+        "pos", "Universal Dependencies", "ud/{repository}/{item}-ud-{split}.conllu", "unknown",
+        url=f"{_RAW}/UniversalDependencies/{{repository}}/{{commit}}/{{item}}-ud-{{split}}.conllu",
+    ),
+    "wikiann": Collection(
+        "ner", "WikiANN, silver labels", "ner/wikiann/{item}/{split}.tsv", "CC BY-SA 3.0 (unclear)",
+    ),
+    "uner": Collection(
+        "ner", "Universal NER, on UD text", "ner/uner/{repository}/{item}-ud-{split}.iob2", "unknown",
+        url=f"{_RAW}/UniversalNER/{{repository}}/{{commit}}/{{item}}-ud-{{split}}.iob2",
+    ),
+    "masakhaner2": Collection(
+        "ner", "MasakhaNER 2.0, Africa", "ner/masakhaner2/{item}/{split}.txt", "CC BY-NC 4.0",
+        url=f"{_RAW}/masakhane-io/masakhane-ner/ba5843cd08aa491d5f96a5e809e71eb9ec461391"
+        "/MasakhaNER2.0/data/{item}/{split}.txt",
+    ),
+    "americasnli": Collection(
+        "nli", "AmericasNLI", "nli/americasnli/{split}/{item}.tsv", "CC BY-SA 4.0",
+        url=f"{_RAW}/abteen/americasnli/bebd02ca1e4529016fca2e4554a5c48c285b8fba/data/anli_final/{{split}}/{{item}}.tsv",
+    ),
+    "xnli": Collection("nli", "XNLI", "nli/xnli/{split}-{item}.tsv", "CC BY-NC 4.0"),
+    "kornli": Collection("nli", "KorNLI, Korean", "nli/kornli/xnli.{split}.{item}.tsv", "CC BY-SA 4.0"),
+    "farstail": Collection(
+        "nli", "FarsTail, Persian", "nli/farstail/{split}.csv", "Apache-2.0", language="fa",
+        splits={"train": "Train-word", "dev": "Val-word", "test": "Test-word"},
+    ),
+    "sick": Collection(
+        "nli", "SICK, English", "nli/sick/{split}.txt", "CC BY-NC-SA 3.0", language="en",
+        splits={"train": "SICK_train", "dev": "SICK_trial", "test": "SICK_test_annotated"},
+    ),
+    "med": Collection("nli", "MED, English", "nli/med/MED.tsv", "CC BY-SA 4.0", language="en"),
+    "pawsx": Collection(
+        "nli", "PAWS-X, paraphrases", "nli/pawsx/{split}-{item}.tsv", "free, with credit",
+    ),
+    "leipzig": Collection("mlm", "Leipzig corpora, web", "mono/leipzig/{item}.txt", "CC BY 4.0"),
+    "tatoeba": Collection("mlm", "Tatoeba, volunteers", "mono/tatoeba/{item}.txt", "CC BY 2.0 FR"),
+    "giellalt": Collection(
+        "mlm", "GiellaLT, laws and more", "mono/giellalt/{item}.txt", "free (olo: CC BY-SA)",
+    ),
+}  # fmt: skip
+
+
+class Entry(NamedTuple):
+    """What the packaged table knows of a treebank."""
+
+    repository: str
+    commit: str
+    licence: str
+
+
+class Place(NamedTuple):
+    """A file under the root, and which corpus it is."""
+
+    collection: str
+    item: str
+    split: str | None
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """As it is written in recipes."""
+        return written(self.collection, self.item, self.split)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A named sequence of examples.
+
+    Attributes:
+        name: As written, the slice included.
+        source: A file, or a table of the Hugging Face Hub.
+        task: What it is mostly used for; ``None`` if its name does not tell.
+        language: Code of the language, as the collection writes it; ``None`` if its name does not tell.
+        split: ``train``, ``dev`` or ``test``; ``None`` if its name does not tell.
+        licence: ``None`` if its name does not tell.
+        non_commercial: Whether the licence forbids commercial use.
+        start: First example, counted from 0.
+        stop: First example that is left out; ``None`` for all.
+    """
+
+    name: str
+    source: Path | HubTable
+    task: str | None = None
+    language: str | None = None
+    split: str | None = None
+    licence: str | None = None
+    non_commercial: bool = False
+    start: int = 0
+    stop: int | None = None
+
+    def records(self, kind: Kind) -> Iterator[Record]:
+        """Read the examples of the slice; fewer than it asks for are an error, not a smaller corpus."""
+        source = self.source
+        rows = read_records(source, kind) if isinstance(source, Path) else source.records(kind)
+        seen = self.start
+        for record in islice(rows, self.start, self.stop):
+            seen += 1
+            yield record
+        if seen < (self.stop or self.start + 1) and (self.start or self.stop):
+            raise DataError(self.name, None, "there are fewer examples than the slice asks for.")
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of the file as it lies there, or of the rows of a Hub table; a slice does not change it."""
+        return sha256_of(self.source) if isinstance(self.source, Path) else self.source.sha256()
+
+
+def data_root(root: Path | None = None) -> Path:
+    """The argument, else ``POLYLOOM_DATA``, else ``~/.cache/polyloom/data``."""
+    return root or Path(os.environ.get("POLYLOOM_DATA") or Path.home() / ".cache" / "polyloom" / "data")
+
+
+@cache
+def treebanks(collection: str) -> Mapping[str, Entry]:
+    """Rows of the packaged table, by item such as ``tr_boun``."""
+    lines = Path(__file__).with_name("catalog.tsv").read_text(encoding="utf-8").splitlines()
+    rows = (line.split("\t") for line in lines[1:])
+    return {item: Entry(*rest) for owner, item, *rest in rows if owner == collection}
+
+
+def resolve(name: str, *, root: Path | None = None) -> Corpus:
+    """Find a corpus by its name.
+
+    Args:
+        name: ``collection:item/split``, ``hf:org/name[:config]/split[#column]`` or the path of a file; a slice such as
+            ``[:20]`` or ``[10:20]`` may follow.
+        root: Where corpora lie; see ``data_root``.
+    """
+    bare, start, stop = _without_slice(name)
+    prefix = bare.partition(":")[0]
+    if prefix == "hf":
+        table = HubTable.parse(bare)
+        return Corpus(name, table, split=table.split, start=start, stop=stop)
+    if prefix in COLLECTIONS and prefix != bare:
+        collection, item, split = parse_name(bare)
+        place = _find(collection, item, split=split, root=data_root(root))
+        licence, non_commercial = licence_of(place, data_root(root))
+        task, language = COLLECTIONS[collection].task, language_of(item)
+        return Corpus(name, place.path, task, language, split, licence, non_commercial, start, stop)
+    path = Path(bare)
+    if path.is_file():
+        return Corpus(name, path, start=start, stop=stop)
+    if path.is_dir():
+        raise DataError(name, None, "is a folder. Name a file in it.")
+    if re.fullmatch(r"[a-z0-9]+:[^\\]+", bare):
+        raise DataError(name, None, f"unknown collection {prefix!r}. {suggest(prefix, [*COLLECTIONS, 'hf'], limit=20)}")
+    raise DataError(
+        name,
+        None,
+        "no such file. A corpus is collection:item/split, such as ud:tr_boun/test, hf:org/name/split, or a path.",
+    )
+
+
+def parse_name(name: str) -> tuple[str, str, str | None]:
+    """Take ``ud:tr_boun/test`` apart; whether there is such a corpus is not looked at."""
+    collection, _, rest = name.partition(":")
+    if collection not in COLLECTIONS:
+        raise DataError(name, None, f"unknown collection {collection!r}. {suggest(collection, COLLECTIONS, limit=20)}")
+    made = COLLECTIONS[collection]
+    shape = f"{collection}:ITEM/SPLIT" if made.has_splits else f"{collection}:ITEM"
+    item, slash, split = rest.partition("/")
+    if not re.fullmatch(_NAME, item):
+        raise DataError(name, None, f"{item!r} is not the name of a corpus. Write {shape}.")
+    if slash and not made.has_splits:
+        raise DataError(name, None, f"{collection} has no splits. Write {written(collection, item, None)}.")
+    if slash and split not in made.splits:
+        raise DataError(name, None, f"unknown split {split!r}. {suggest(split, made.splits)}")
+    return collection, item, split or None
+
+
+def written(collection: str, item: str, split: str | None) -> str:
+    """The name of a corpus."""
+    return f"{collection}:{item}/{split}" if split else f"{collection}:{item}"
+
+
+def language_of(item: str) -> str:
+    """The language of ``tr_boun`` or ``tr``."""
+    return item.partition("_")[0]
+
+
+def licence_of(place: Place, root: Path) -> tuple[str, bool]:
+    """The licence, and whether it forbids commercial use; what lies under ``nc/`` always does."""
+    entry = treebanks(place.collection).get(place.item)
+    licence = entry.licence if entry else COLLECTIONS[place.collection].licence
+    return licence, "-NC" in licence or place.path.relative_to(root).parts[0] == NON_COMMERCIAL
+
+
+def places(collection: str, *, root: Path, item: str | None = None) -> list[Place]:
+    """What is under the root of a collection, or of one of its items, in the order of names."""
+    made = COLLECTIONS[collection]
+    if made.language and item not in (None, made.language):
+        return []
+    wild = made.layout.format(repository="*", item=item or "*", split="*")
+    found = []
+    for base in (root, root / NON_COMMERCIAL):
+        for path in base.glob(wild + "*"):
+            place = place_of(collection, path.relative_to(base).as_posix())
+            if place and (item is None or place[0] == item):
+                found.append(Place(collection, *place, path))
+    return sorted(found, key=lambda place: (place.item, place.split or "", place.path))
+
+
+def place_of(collection: str, path: str) -> tuple[str, str | None] | None:
+    """Item and split of a path below the root (or below ``nc/``), if the collection has such a path."""
+    made = COLLECTIONS[collection]
+    match = _pattern(collection).fullmatch(path)
+    if match is None:
+        return None
+    groups = match.groupdict()
+    inside = {word: split for split, word in made.splits.items()}
+    return made.language or groups["item"], inside[groups["split"]] if made.has_splits else None
+
+
+@cache
+def _pattern(collection: str) -> re.Pattern[str]:
+    made = COLLECTIONS[collection]
+    words = "|".join(map(re.escape, made.splits.values()))
+    groups = {"repository": _NAME, "item": f"(?P<item>{_NAME})", "split": f"(?P<split>{words})"}
+    parts = re.split(r"\{(\w+)\}", made.layout)
+    body = "".join(groups[part] if odd % 2 else re.escape(part) for odd, part in enumerate(parts))
+    return re.compile(body + r"(?:\.gz|\.xz)?")
+
+
+def _without_slice(name: str) -> tuple[str, int, int | None]:
+    match = _SLICE.search(name)
+    if match is None:
+        if name.endswith("]") and not Path(name).exists():
+            raise DataError(name, None, "not a slice. Write [:20], [10:20] or [10:], counted from 0.")
+        return name, 0, None
+    start, stop = int(match[1] or 0), int(match[2]) if match[2] else None
+    if stop is not None and stop <= start:
+        raise DataError(name, None, "the slice is empty. Write [:20], [10:20] or [10:], counted from 0.")
+    return name[: match.start()], start, stop
+
+
+def _find(collection: str, item: str, *, split: str | None, root: Path) -> Place:
+    """The one file of a corpus; anything else is an error that says what there is and how to get more."""
+    made, name = COLLECTIONS[collection], written(collection, item, split)
+    here = places(collection, root=root, item=item)
+    splits = ", ".join(sorted({place.split for place in here if place.split}))
+    if here and made.has_splits and split is None:
+        raise DataError(name, None, f"which split? Here: {splits}. Write {collection}:{item}/SPLIT.")
+    found = [place for place in here if place.split == split]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        files = " and ".join(str(place.path) for place in found)
+        raise DataError(name, None, f"there are several files: {files}. Keep the one that is meant.")
+    if here:
+        fetch = f" If it exists at the source: polyloom data fetch {name}" if made.url else ""
+        raise DataError(
+            name, None, f"no {split} split. Here: {splits}. Another split is never taken in its place.{fetch}"
+        )
+    raise DataError(name, None, _absent(collection, item, name=name, root=root))
+
+
+def _absent(collection: str, item: str, *, name: str, root: Path) -> str:
+    """Say why a corpus is not there, and what is."""
+    made = COLLECTIONS[collection]
+    where = f"not under {root}" if root.is_dir() else f"there is no data root {root} (POLYLOOM_DATA or --root)"
+    if item in treebanks(collection):
+        return f"{where}. To get it: polyloom data fetch {name}"
+    known = sorted({place.item for place in places(collection, root=root)} | set(treebanks(collection)))
+    kin = [other for other in known if language_of(other) == language_of(item)]
+    more = "" if treebanks(collection) else f" If there is such a corpus: polyloom data fetch {name}"
+    return f"{where}. {suggest(item, kin or known)}{more}{'' if made.url else ' --mirror URL'}"

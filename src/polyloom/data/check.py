@@ -1,0 +1,354 @@
+"""Look at corpora before training on them: what is in them, and what a person should worry about.
+
+Texts are kept as hashes of 8 bytes and lengths of 4, so that memory stays at 16 bytes per sentence.
+"""
+
+import unicodedata
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from polyloom.data.catalog import KINDS, Corpus
+from polyloom.data.records import Kind, Pair, Record, Tagged, Text, Tree
+from polyloom.errors import DataError, suggest
+
+if TYPE_CHECKING:
+    from polyloom.data.pieces import Pieces  # imports transformers
+
+Role = Literal["train", "validation", "test"]
+Severity = Literal["serious", "check", "note"]
+MUCH_OVERLAP = 0.01  # short sentences recur by nature; above this share, scores are skewed
+MANY_UNKNOWN = 0.01
+MANY_DUPLICATES = 0.05
+MANY_LONG = 0.01
+UNLABELED = "_"  # how CoNLL-U writes that there is no value
+_BATCH = 1000
+
+
+class Use(NamedTuple):
+    """A corpus in the role it plays for a condition."""
+
+    task: str
+    language: str
+    role: Role
+    corpus: Corpus
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How long the sentences are."""
+
+    total: int
+    mean: float
+    median: float
+    p95: float
+    longest: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is in a corpus.
+
+    Attributes:
+        name: Of the corpus.
+        task: What it is used for.
+        language: In which language.
+        role: In which role.
+        licence: If known.
+        non_commercial: Whether the licence forbids commercial use.
+        sha256: Of the file.
+        sentences: Sentences, lines or pairs.
+        words: Their lengths in words; texts are counted at white space.
+        pieces: Their lengths in pieces, without special tokens.
+        labels: How often each label occurs.
+        unknown: Pieces that are unknown.
+        too_long: Sentences of more pieces, with special tokens, than ``max_length``.
+        empty: Sentences with nothing in them, or with an empty word.
+        duplicates: Sentences that came before in the same corpus.
+    """
+
+    name: str
+    task: str
+    language: str
+    role: Role
+    licence: str | None
+    non_commercial: bool
+    sha256: str
+    sentences: int
+    words: Lengths
+    pieces: Lengths | None
+    labels: Mapping[str, int]
+    unknown: int
+    too_long: int
+    empty: int
+    duplicates: int
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Sentences of a corpus that are also in another, by their text without regard to case and spaces."""
+
+    name: str
+    other: str
+    count: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Worry:
+    """What a person should look at."""
+
+    severity: Severity
+    what: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that was found, worries in the order of their severity."""
+
+    corpora: tuple[Facts, ...]
+    overlaps: tuple[Overlap, ...]
+    worries: tuple[Worry, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+class _Seen(NamedTuple):
+    use: Use
+    facts: Facts
+    hashes_N: "np.ndarray[Any, np.dtype[np.uint64]]"
+
+
+def check_corpora(
+    uses: Iterable[Use],
+    *,
+    pieces: "Pieces | None" = None,
+    max_length: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    """Read corpora once, and compare them.
+
+    Args:
+        uses: The corpora and their roles.
+        pieces: The backbone's tokenizer, to count pieces.
+        max_length: The longest input in pieces, special tokens included.
+        progress: Called with the name of each corpus before it is read.
+    """
+    seen = []
+    for use in uses:
+        if progress:
+            progress(use.corpus.name)
+        seen.append(_look(use, pieces, max_length))
+    overlaps = list(_overlaps(seen))
+    worries = chain(
+        _overlap_worries(overlaps), _label_worries(seen), _corpus_worries(seen, max_length), _unknown_worries(seen),
+        _licence_worries(seen),
+    )  # fmt: skip
+    order: list[Severity] = ["serious", "check", "note"]
+    return Report(
+        tuple(one.facts for one in seen),
+        tuple(overlap for _, _, overlap in overlaps),
+        tuple(sorted(worries, key=lambda worry: order.index(worry.severity))),
+    )
+
+
+def text_key(record: Record) -> int:
+    """A hash of what a record says, the same for words and for the text that they make up."""
+    if isinstance(record, Pair):
+        text = f"{record.first}\0{record.second}"
+    else:
+        text = record.text if isinstance(record, Text) else "".join(record.words)
+    plain = "".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return int.from_bytes(blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+def _look(use: Use, pieces: "Pieces | None", max_length: int | None) -> _Seen:
+    """Read one corpus."""
+    if use.task not in KINDS:
+        raise DataError(use.corpus.name, None, f"no check for {use.task!r}. {suggest(use.task, KINDS)}")
+    kind = KINDS[use.task]
+    hashes, words, lengths = array("Q"), array("I"), array("I")
+    labels: Counter[str] = Counter()
+    empty = unknown = 0
+    records = use.corpus.records(kind)
+    while batch := list(islice(records, _BATCH)):
+        for record in batch:
+            parts = _parts(record)
+            empty += not parts or not all(part.strip() for part in parts)
+            hashes.append(text_key(record))
+            words.append(len(parts) if kind in ("tags", "tree") else sum(len(part.split()) for part in parts))
+            labels.update(_labels(record))
+        for ids in _cut(batch, kind, pieces) if pieces else ():
+            lengths.append(len(ids))
+            unknown += list(ids).count(pieces.unk_id) if pieces else 0
+    hashes_N = np.sort(np.frombuffer(hashes, dtype=np.uint64))
+    room = np.inf if pieces is None or max_length is None else max_length - pieces.num_special(pair=kind == "pair")
+    corpus = use.corpus
+    facts = Facts(
+        name=corpus.name, task=use.task, language=use.language, role=use.role, licence=corpus.licence,
+        non_commercial=corpus.non_commercial, sha256=corpus.sha256, sentences=len(hashes), words=_lengths(words),
+        pieces=_lengths(lengths) if pieces else None, labels=dict(labels.most_common()), unknown=unknown,
+        too_long=int((np.frombuffer(lengths, dtype=np.uint32) > room).sum()) if lengths else 0, empty=empty,
+        duplicates=int((hashes_N[1:] == hashes_N[:-1]).sum()),
+    )  # fmt: skip
+    return _Seen(use, facts, hashes_N)
+
+
+def _parts(record: Record) -> tuple[str, ...]:
+    if isinstance(record, Pair):
+        return record.first, record.second
+    return (record.text,) if isinstance(record, Text) else record.words
+
+
+def _labels(record: Record) -> tuple[str, ...]:
+    if isinstance(record, Tagged):
+        return record.tags
+    if isinstance(record, Tree):
+        return record.relations
+    return (record.label,) if isinstance(record, Pair) else ()
+
+
+def _cut(batch: Sequence[Record], kind: Kind, pieces: "Pieces") -> Iterator[list[int]]:
+    """The pieces of each record."""
+    parts = [_parts(record) for record in batch]
+    if kind in ("tags", "tree"):
+        yield from (words.ids for words in pieces.words(parts))
+        return
+    flat = iter(pieces.text([part for record in parts for part in record]))
+    for record in parts:
+        yield [piece for _ in record for piece in next(flat)]
+
+
+def _lengths(counts: "array[int]") -> Lengths:
+    counts_N = np.frombuffer(counts, dtype=np.uint32) if counts else np.zeros(1, dtype=np.uint32)
+    median, p95 = np.percentile(counts_N, [50, 95])
+    return Lengths(int(counts_N.sum()), float(counts_N.mean()), float(median), float(p95), int(counts_N.max()))
+
+
+def _overlaps(seen: Sequence[_Seen]) -> Iterator[tuple[_Seen, _Seen, Overlap]]:
+    """Every test corpus against all that a model learns or is chosen from, every validation corpus against training."""
+    before: Mapping[Role, tuple[Role, ...]] = {"train": (), "validation": ("train",), "test": ("train", "validation")}
+    for one in seen:
+        for other in (other for other in seen if other.use.role in before[one.use.role]):
+            count = max(_shared_texts(one, other), _shared_slice(one, other))
+            if count:
+                yield one, other, Overlap(one.facts.name, other.facts.name, count, count / one.facts.sentences)
+
+
+def _shared_texts(one: _Seen, other: _Seen) -> int:
+    """How many sentences of a corpus are in another; both are sorted."""
+    if not one.facts.sentences or not other.facts.sentences:
+        return 0
+    at_N = np.searchsorted(other.hashes_N, one.hashes_N).clip(max=len(other.hashes_N) - 1)
+    return int((other.hashes_N[at_N] == one.hashes_N).sum())
+
+
+def _shared_slice(one: _Seen, other: _Seen) -> int:
+    """How many examples two slices of the same file have in common, whatever is read of them."""
+    if one.use.corpus.source != other.use.corpus.source:
+        return 0
+    starts = [seen.use.corpus.start for seen in (one, other)]
+    stops = [start + seen.facts.sentences for start, seen in zip(starts, (one, other), strict=True)]
+    return max(0, min(stops) - max(starts))
+
+
+def _overlap_worries(overlaps: Sequence[tuple[_Seen, _Seen, Overlap]]) -> Iterator[Worry]:
+    """Those that skew scores one by one, the rest in a line."""
+    few, as_text = [], []
+    for one, other, overlap in sorted(overlaps, key=lambda found: -found[2].share):
+        short = f"{overlap.name} in {overlap.other} ({overlap.count:,})"
+        if one.use.task != other.use.task:
+            as_text.append(short)
+        elif overlap.share < MUCH_OVERLAP:
+            few.append(short)
+        else:
+            leak = (one.use.role, other.use.role) == ("test", "train")
+            yield Worry(
+                "serious" if leak else "check",
+                f"{overlap.count:,} of {one.facts.sentences:,} sentences ({_percent(overlap.share)}) of {overlap.name} "
+                f"are also in {overlap.other}: {'scores' if leak else 'the choice of the model'} will be skewed.",
+            )
+    if as_text:
+        yield Worry("note", f"sentences whose text is seen in another task: {_some(as_text)}.")
+    if few:
+        yield Worry("note", f"a few sentences (below {_percent(MUCH_OVERLAP)}) recur: {_some(few)}.")
+
+
+def _label_worries(seen: Sequence[_Seen]) -> Iterator[Worry]:
+    """Labels that cannot be learned, are missing, or are all alike."""
+    learned: dict[str, set[str]] = defaultdict(set)
+    for one in seen:
+        if one.use.role == "train":
+            learned[one.use.task] |= {_scored(label, one.use.task) for label in one.facts.labels}
+    for one in seen:
+        labels, total, task = one.facts.labels, sum(one.facts.labels.values()), one.use.task
+        new = [label for label in labels if learned[task] and _scored(label, task) not in learned[task]]
+        if new and one.use.role != "train":
+            share = _percent(sum(labels[label] for label in new) / total)
+            yield Worry(
+                "check",
+                f"{one.facts.name} has labels that no {task} training corpus has ({share} of all): {', '.join(new)}. "
+                "They can never be predicted.",
+            )
+        if labels.get(UNLABELED):
+            yield Worry("serious", f"{labels[UNLABELED]:,} of {total:,} labels of {one.facts.name} are missing ('_').")
+        elif len(labels) == 1:
+            yield Worry("serious", f"{one.facts.name} has only one label, {next(iter(labels))}: is it labelled at all?")
+
+
+def _scored(label: str, task: str) -> str:
+    """What counts when scores are made: of relations, the part before the colon."""
+    return label.partition(":")[0] if task == "dep" else label
+
+
+def _corpus_worries(seen: Sequence[_Seen], max_length: int | None) -> Iterator[Worry]:
+    long, repeated = [], []
+    for facts in (one.facts for one in seen):
+        count = max(1, facts.sentences)
+        if not facts.sentences:
+            yield Worry("serious", f"{facts.name} has no sentences.")
+        if facts.empty:
+            yield Worry("check", f"{facts.empty:,} of {count:,} sentences of {facts.name} have an empty part.")
+        if facts.too_long > MANY_LONG * count:
+            long.append(f"{facts.name} ({_percent(facts.too_long / count)})")
+        if facts.duplicates > MANY_DUPLICATES * count:
+            repeated.append(f"{facts.name} ({_percent(facts.duplicates / count)})")
+    if long:
+        yield Worry("note", f"sentences longer than {max_length} pieces: {_some(long)}.")
+    if repeated:
+        yield Worry("note", f"repeated sentences: {_some(repeated)}.")
+
+
+def _unknown_worries(seen: Sequence[_Seen]) -> Iterator[Worry]:
+    unknown, total = Counter[str](), Counter[str]()
+    for one in seen:
+        unknown[one.use.language] += one.facts.unknown
+        total[one.use.language] += one.facts.pieces.total if one.facts.pieces else 0
+    for language, count in unknown.items():
+        if count > MANY_UNKNOWN * total[language]:
+            share = _percent(count / total[language])
+            yield Worry("check", f"{share} of the pieces of {language} are unknown: letters are not in the vocabulary.")
+
+
+def _licence_worries(seen: Sequence[_Seen]) -> Iterator[Worry]:
+    names = dict.fromkeys(one.facts.name for one in seen if one.facts.non_commercial)
+    if names:
+        yield Worry("note", f"not for commercial use: {_some(names)}.")
+
+
+def _some(things: Collection[str], limit: int = 8) -> str:
+    """The first few; the report has them all."""
+    more = f" and {len(things) - limit:,} more" if len(things) > limit else ""
+    return ", ".join(list(things)[:limit]) + more
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.{0 if share >= 0.0995 else 1}f} %"

@@ -1,0 +1,169 @@
+"""From text and words to pieces: a Hugging Face tokenizer, held to what training relies on."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from polyloom.errors import PolyloomError
+
+WORD_MARKS = ("▁", "Ġ")  # how SentencePiece and byte-level vocabularies write that a word begins
+
+
+class Words(NamedTuple):
+    """The pieces of a sentence that came in words.
+
+    Attributes:
+        ids: Pieces of all words, one after another, without special tokens.
+        counts: How many pieces each word has, never 0.
+        reads: Where in each word its first real piece is: after a bare word mark, if the word has more.
+    """
+
+    ids: list[int]
+    counts: list[int]
+    reads: list[int]
+
+
+class _Special(NamedTuple):
+    """Special tokens at one place of an input, and their type ids."""
+
+    ids: list[int]
+    types: list[int]
+
+
+class Pieces:
+    """A tokenizer.
+
+    Special tokens never come out of text: where a corpus writes ``</s>`` or ``[MASK]``, it reads as unknown.
+
+    Attributes:
+        pad_id: Of padding.
+        unk_id: Of the unknown.
+        mask_id: Of the mask, where there is one.
+        special_ids: Of all special tokens, the unknown among them.
+        vocab_size: Pieces in all, with those added later.
+        uses_types: Whether models are given type ids, which tell the two texts of a pair apart.
+    """
+
+    def __init__(self, tokenizer: Any, name: str = "tokenizer") -> None:
+        for role in ("pad", "unk"):
+            if getattr(tokenizer, f"{role}_token_id") is None:
+                raise PolyloomError(f"{name}: the tokenizer has no {role}_token. Set it in its tokenizer_config.json.")
+        self._backend = tokenizer.backend_tokenizer
+        # Files from sentence-transformers cut and pad by themselves; here nothing is lost before a task decides.
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        self.pad_id: int = tokenizer.pad_token_id
+        self.unk_id: int = tokenizer.unk_token_id
+        self.mask_id: int | None = tokenizer.mask_token_id
+        self.special_ids: tuple[int, ...] = tuple(sorted(set(tokenizer.all_special_ids)))
+        self.vocab_size = len(tokenizer)
+        self.uses_types = "token_type_ids" in tokenizer.model_input_names
+        self._forbidden = frozenset(self.special_ids) - {self.unk_id}
+        self._marks = {self._backend.token_to_id(mark) for mark in WORD_MARKS} - {None}
+        self._gap = self._find_gap()
+        self._single = self._find_template(("a",), name)
+        self._pair = self._find_template(("a", "a"), name)
+
+    def text(self, texts: Sequence[str]) -> list[list[int]]:
+        """The pieces of each text, without special tokens."""
+        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [self._without_special(encoding.ids) for encoding in encodings]
+
+    def words(self, sentences: Sequence[Sequence[str]]) -> list[Words]:
+        """The pieces of each word of each sentence. A word of which nothing remains is one unknown piece."""
+        spaced = [[*words[:1], *(self._gap + word for word in words[1:])] for words in sentences]
+        encodings = self._backend.encode_batch(spaced, is_pretokenized=True, add_special_tokens=False)
+        return [
+            self._align(self._without_special(encoding.ids), encoding.word_ids, len(words))
+            for encoding, words in zip(encodings, sentences, strict=True)
+        ]
+
+    def single(self, ids: Sequence[int]) -> list[int]:
+        """One text with the special tokens around it."""
+        before, after = self._single
+        return [*before.ids, *ids, *after.ids]
+
+    def pair(self, first: Sequence[int], second: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Two texts with the special tokens around and between them, and the type ids of all."""
+        before, between, after = self._pair
+        one, other = self._pair_types
+        ids = [*before.ids, *first, *between.ids, *second, *after.ids]
+        types = [*before.types, *[one] * len(first), *between.types, *[other] * len(second), *after.types]
+        return ids, types
+
+    @property
+    def num_before(self) -> int:
+        """How many special tokens stand before a single text."""
+        return len(self._single[0].ids)
+
+    def num_special(self, *, pair: bool) -> int:
+        """How many special tokens are added to a text, or to a pair."""
+        return sum(len(special.ids) for special in (self._pair if pair else self._single))
+
+    def unknown_rate(self, ids: Sequence[int]) -> float:
+        """The share of pieces that are unknown."""
+        return list(ids).count(self.unk_id) / max(1, len(ids))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of all that decides how text is cut."""
+        content = json.dumps(json.loads(self._backend.to_str()), sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    def _without_special(self, ids: list[int]) -> list[int]:
+        if self._forbidden.isdisjoint(ids):
+            return ids
+        return [self.unk_id if piece in self._forbidden else piece for piece in ids]
+
+    def _align(self, ids: list[int], word_ids: list[int | None], num_words: int) -> Words:
+        by_word: list[list[int]] = [[] for _ in range(num_words)]
+        for piece, word in zip(ids, word_ids, strict=True):
+            assert word is not None, "only special tokens belong to no word"
+            by_word[word].append(piece)
+        by_word = [pieces or [self.unk_id] for pieces in by_word]
+        reads = [next((i for i, piece in enumerate(pieces) if piece not in self._marks), 0) for pieces in by_word]
+        return Words([piece for pieces in by_word for piece in pieces], [len(pieces) for pieces in by_word], reads)
+
+    def _find_gap(self) -> str:
+        """What to write before a word so that it is cut as in running text: RoBERTa's vocabulary needs the space."""
+        running, split, spaced = (
+            self._backend.encode(text, is_pretokenized=not isinstance(text, str), add_special_tokens=False).ids
+            for text in ("a a", ["a", "a"], ["a", " a"])
+        )
+        return " " if spaced == running != split else ""
+
+    def _find_template(self, texts: tuple[str, ...], name: str) -> tuple[_Special, ...]:
+        """The special tokens before, between and after texts, from what the tokenizer makes of them."""
+        encoding = self._backend.encode(*texts)
+        owners: list[int | None] = encoding.sequence_ids
+        if not set(range(len(texts))) <= set(owners):
+            raise PolyloomError(f"{name}: the tokenizer makes nothing of the letter a. It cannot be used.")
+        starts = [owners.index(text) for text in range(len(texts))]
+        stops = [len(owners) - owners[::-1].index(text) for text in range(len(texts))]
+        if len(texts) == 2:
+            self._pair_types = tuple(encoding.type_ids[start] for start in starts)
+        gaps = [slice(*gap) for gap in zip([0, *stops], [*starts, len(owners)], strict=True)]
+        return tuple(_Special(encoding.ids[gap], encoding.type_ids[gap]) for gap in gaps)
+
+
+def load_pieces(name: str | Path) -> Pieces:
+    """Load the tokenizer of a model on the Hugging Face Hub or in a directory. Code shipped with it is never run."""
+    from transformers import AutoTokenizer  # noqa: PLC0415 - seconds to import
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        first_line = (str(error).splitlines() or [repr(error)])[0]
+        raise PolyloomError(
+            f"backbone.name: the tokenizer of {str(name)!r} cannot be read ({first_line}). "
+            "Without network, give a directory with tokenizer.json and tokenizer_config.json."
+        ) from error
+    if not getattr(tokenizer, "is_fast", False):
+        raise PolyloomError(
+            f"backbone.name: {str(name)!r} has only a slow tokenizer ({type(tokenizer).__name__}), which does not say "
+            "which pieces belong to which word. Choose a model with a tokenizer.json."
+        )
+    return Pieces(tokenizer, str(name))

@@ -1,0 +1,42 @@
+"""What corpora are made of: one typed record per example, whatever the file format."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["text", "tags", "tree", "pair"]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A line of raw text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """Words with one tag each."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Words with the position of each word's head (counted from 1, 0 for the root) and the relation to it."""
+
+    words: tuple[str, ...]
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two texts and what holds between them."""
+
+    first: str
+    second: str
+    label: str
+
+
+Record = Text | Tagged | Tree | Pair

@@ -1,0 +1,72 @@
+"""Keyed randomness without state: any place of a permutation at a constant cost, and numbers from a key.
+
+What comes out must never change, since interrupted runs continue by it; golden tests pin the values.
+"""
+
+import math
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+Key = tuple[int, ...]
+Integers = NDArray[np.int64]
+
+_SMALL = 256
+_ROUNDS = 6
+_MIX = [np.uint64(number) for number in (30, 0xBF58476D1CE4E5B9, 27, 0x94D049BB133111EB, 31, 1)]
+
+
+def permuted(indices: Integers, size: int, key: Key) -> Integers:
+    """What the pseudo-random permutation of ``range(size)`` that belongs to a key has at some of its places.
+
+    A Feistel network whose halves count to about the square root of the size (Black and Rogaway 2002), so that its
+    domain is hardly larger than asked for; a value outside is sent through again until it falls inside. Small sizes
+    are shuffled outright: a network of so few values does not reach all orders equally often.
+    """
+    if indices.size and not 0 <= indices.min() <= indices.max() < size:
+        raise IndexError(f"places {indices.min()} to {indices.max()} of a permutation of {size}")
+    if size <= _SMALL:
+        return np.argsort(random_uint64(key, size), kind="stable")[indices]
+    high = math.isqrt(size - 1) + 1
+    low = -(-size // high)
+    round_keys = np.frombuffer(_digest(key), dtype="<u8")[:_ROUNDS]
+    values = _feistel(indices.astype(np.uint64), high, low, round_keys)
+    while (outside := np.flatnonzero(values >= size)).size:
+        values[outside] = _feistel(values[outside], high, low, round_keys)
+    return values.astype(np.int64)
+
+
+def random_uint64(key: Key, count: int) -> NDArray[np.uint64]:
+    """As many random numbers as asked for; the first ones do not depend on how many follow."""
+    return _philox(key).random_raw(count)
+
+
+def generator(key: Key) -> np.random.Generator:
+    """NumPy's generator for a key."""
+    return np.random.Generator(_philox(key))
+
+
+def _feistel(values: NDArray[np.uint64], high: int, low: int, round_keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    num_left, num_right = np.uint64(high), np.uint64(low)
+    left, right = np.divmod(values, num_right)
+    for one, other in round_keys.reshape(-1, 2):
+        left = (left + _mix(right + one)) % num_left
+        right = (right + _mix(left + other)) % num_right
+    return left * num_right + right
+
+
+def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finalizer of splitmix64 without its last bit: a small number added cannot overflow."""
+    shift, factor, shift_2, factor_2, shift_3, last = _MIX
+    values = (values ^ (values >> shift)) * factor
+    values = (values ^ (values >> shift_2)) * factor_2
+    return (values ^ (values >> shift_3)) >> last
+
+
+def _philox(key: Key) -> np.random.Philox:
+    return np.random.Philox(key=int.from_bytes(_digest(key)[:16], "little"))
+
+
+def _digest(key: Key) -> bytes:
+    return blake2b(",".join(map(str, key)).encode(), digest_size=64).digest()
