@@ -15,18 +15,20 @@ LAYERS = {
     "backbones": 3, "methods": 3, "data": 3,
     "tasks": 4,
     "model": 5, "checkpoint": 5.5,
-    "train": 6, "evaluate": 6, "probe": 6, "export": 6,
-    "config": 7, "planning": 7.5, "serve": 7.5,
-    "cli": 8, "__init__": 9, "__main__": 9,
+    "evaluate": 6, "probe": 6, "export": 6, "train": 6.5,
+    "config": 7, "planning": 7.5, "runs": 7.5, "serve": 8,
+    "cli": 9, "__init__": 10, "__main__": 10,
 }  # fmt: skip
 THIRD_PARTY = {
     "yaml": {"settings"},
     "pydantic": {"config"},
     "typer": {"cli"},
     "rich": {"cli"},
-    "transformers": {"backbones"},
+    "transformers": {"backbones", "data"},
+    "pyarrow": {"data"},
+    "datasets": {"data"},
     "safetensors": {"checkpoint"},
-    "torch": {"types", "nn", "backbones", "methods", "model", "checkpoint", "config", "planning"},
+    "torch": {"types", "nn", "backbones", "methods", "tasks", "model", "checkpoint", "train", "evaluate", "config", "planning", "runs"},
 }
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from polyloom.config import OptimConfig, Recipe, build_backbone, load_recipe, parse_recipe, recipe_schema, resolved
+from polyloom.config import Recipe, build_backbone, load_recipe, parse_recipe, recipe_schema, resolved
 from polyloom.errors import BackboneError, ConfigError
 from polyloom.methods import METHODS
 from polyloom.methods.hyper_adapters import HyperAdaptersConfig
 from polyloom.methods.hyperx import HyperXConfig
 from polyloom.settings import dump_yaml, parse_yaml, read_settings
+from polyloom.train.settings import OptimConfig
 
 ROOT = Path(__file__).parents[1]
 RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
@@ -62,7 +63,8 @@ tasks:
   ner: {labels: many}
 directions: [en/*, en/de, en]
 optim: {lr: 3e-4, shedule: linear, warmup_steps: -1}
-train: {steps: 1.5, temperature: .inf}
+mixture: {temperature: .inf}
+train: {steps: 1.5}
 traning: {}
 """
 EXPECTED = [
@@ -83,8 +85,8 @@ EXPECTED = [
     r"directions: 'en' is no direction",
     r"optim\.shedule: unknown key\. Did you mean 'schedule'\?",
     r"optim\.warmup_steps: .*-1",
+    r"mixture\.temperature: .*inf",
     r"train\.steps: expected a whole number, found the number 1\.5",
-    r"train\.temperature: .*inf",
 ]
 
 

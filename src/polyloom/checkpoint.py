@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from polyloom.backbones import Backbone
 from polyloom.errors import CheckpointError, ConditionError, ConfigError, suggest
@@ -25,6 +26,8 @@ from polyloom.model import Model
 FORMAT = 1
 MANIFEST = "polyloom.json"
 TENSORS = "weights.safetensors"
+TRAINING = "training.safetensors"
+PARTIAL = ".partial-"
 
 
 def save_checkpoint(model: Model, path: str | Path) -> Path:
@@ -32,13 +35,28 @@ def save_checkpoint(model: Model, path: str | Path) -> Path:
     path = Path(path)
     if path.exists():
         raise CheckpointError(f"{path}: exists already. Choose another name or remove it.")
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    tensors: dict[str, Tensor] = dict(trained_parameters(model))
+    return write_checkpoint(path, tensors, describe_model(model) | {"backbone": backbone_identity(model)})
+
+
+def write_checkpoint(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    manifest: Mapping[str, Any],
+    *,
+    training: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
+) -> Path:
+    """Write tensors with their manifest, and if wanted the tensors and the state that a run needs to go on."""
+    partial = path.with_name(f".{path.name}{PARTIAL}{os.getpid()}")
     partial.mkdir(parents=True)
     try:
-        tensors = {name: parameter.detach().contiguous() for name, parameter in trained_parameters(model).items()}
-        save_file(tensors, partial / TENSORS)
-        (partial / MANIFEST).write_text(json.dumps(_manifest(model, partial / TENSORS), indent=2) + "\n")
-        for file in (partial / TENSORS, partial / MANIFEST, partial):
+        save_file(_plain(tensors), partial / TENSORS)
+        written = dict(manifest) | {"tensors_sha256": _sha256(partial / TENSORS)}
+        if training is not None:
+            save_file(_plain(training[0]), partial / TRAINING)
+            written["training"] = {"state": training[1], "tensors_sha256": _sha256(partial / TRAINING)}
+        (partial / MANIFEST).write_text(json.dumps(written, indent=2) + "\n")
+        for file in (*partial.iterdir(), partial):
             _flush(file)
         partial.rename(path)
         _flush(path.parent)
@@ -47,23 +65,44 @@ def save_checkpoint(model: Model, path: str | Path) -> Path:
     return path
 
 
+def clean_up(folder: Path) -> None:
+    """Remove what a process that was killed while writing left behind."""
+    for partial in folder.glob(f".*{PARTIAL}*"):
+        shutil.rmtree(partial, ignore_errors=True)
+
+
 def load_checkpoint(path: str | Path, backbone: Backbone) -> Model:
     """Rebuild a model on the backbone it was trained on."""
     path = Path(path)
-    manifest, tensors = _read(path)
+    manifest = read_manifest(path)
+    tensors = _tensors(path / TENSORS, manifest.get("tensors_sha256"))
     try:
         model = _build(manifest, backbone, path)
         _check_backbone(model, manifest["backbone"], path)
     except (KeyError, TypeError, ValueError, AttributeError, ConditionError, ConfigError) as error:
         raise CheckpointError(f"{path}: {MANIFEST} is not as this version writes it: {error!r}") from error
-    _fill(trained_parameters(model), tensors, path)
+    fill(trained_parameters(model), tensors, path)
     return model
 
 
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """What was trained, by name."""
+    return _tensors(path / TENSORS, read_manifest(path).get("tensors_sha256"))
+
+
+def read_training(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What a run needs to go on from a checkpoint: tensors and state."""
+    training = read_manifest(path).get("training")
+    if not isinstance(training, dict):
+        raise CheckpointError(f"{path}: a finished model, not a checkpoint of a run: it has no {TRAINING}.")
+    return _tensors(path / TRAINING, training.get("tensors_sha256")), training["state"]
+
+
 def trained_parameters(model: Model) -> dict[str, nn.Parameter]:
-    """What a checkpoint holds: the method, and the backbone's parameters that any of its stages trains."""
+    """What a checkpoint holds: the method, the heads, and the backbone's parameters that any of its stages trains."""
     groups = {group for stage in model.method.stages() for group in stage.trains}
     ours = {f"method.{name}": parameter for name, parameter in model.method.named_parameters()}
+    ours |= {f"heads.{name}": parameter for name, parameter in model.heads.named_parameters()}
     if "backbone" in groups:
         theirs = dict(model.backbone.model.named_parameters())
     elif "backbone.norms" in groups:
@@ -73,35 +112,44 @@ def trained_parameters(model: Model) -> dict[str, nn.Parameter]:
     return ours | {f"backbone.{name}": parameter for name, parameter in theirs.items()}
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+def read_manifest(path: Path) -> dict[str, Any]:
+    """What a checkpoint says of itself."""
     try:
         manifest = json.loads((path / MANIFEST).read_text())
-        digest = _sha256(path / TENSORS)
-        tensors = load_file(path / TENSORS)
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: not a readable checkpoint: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise CheckpointError(f"{path}: not of format {FORMAT}, the one that this version reads.")
-    if digest != manifest.get("tensors_sha256"):
-        raise CheckpointError(f"{path}: {TENSORS} does not match its manifest. The copy is damaged or mixed up.")
-    return manifest, tensors
+    return manifest
 
 
-def _manifest(model: Model, tensors: Path) -> dict[str, Any]:
+def _tensors(file: Path, digest: object) -> dict[str, Tensor]:
+    try:
+        found = _sha256(file)
+        tensors = load_file(file)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise CheckpointError(f"{file.parent}: not a readable checkpoint: {error}") from error
+    if found != digest:
+        raise CheckpointError(f"{file}: does not match its manifest. The copy is damaged or mixed up.")
+    return tensors
+
+
+def describe_model(model: Model) -> dict[str, Any]:
+    """What must be known to build a model again, but for its backbone."""
     world = model.method.world()
+    labels = {name: list(task.labels) for name, task in model.tasks.items() if task.needs_labels}
     return {
         "format": FORMAT,
         "polyloom": version("polyloom"),
         "method": {"name": model.method.config.name} | asdict(model.method.config),
         "languages": world.languages,
-        "tasks": world.tasks,
+        "tasks": dict(world.tasks) | labels,
         "directions": world.directions,
-        "backbone": _identity(model),
-        "tensors_sha256": _sha256(tensors),
     }
 
 
-def _identity(model: Model) -> dict[str, str]:
+def backbone_identity(model: Model) -> dict[str, str]:
+    """Which backbone a model needs: its type, and a hash of all in it that is never trained."""
     skip = {name.removeprefix("backbone.") for name in trained_parameters(model) if name.startswith("backbone.")}
     return {"model_type": model.backbone.shape.family, "frozen_sha256": model.backbone.fingerprint(skip=skip)}
 
@@ -122,7 +170,7 @@ def _build(manifest: dict[str, Any], backbone: Backbone, path: Path) -> Model:
 
 
 def _check_backbone(model: Model, stored: dict[str, str], path: Path) -> None:
-    if _identity(model) != stored:
+    if backbone_identity(model) != stored:
         raise CheckpointError(
             f"{path}: was trained on another backbone (a {stored['model_type']} with hash "
             f"{stored['frozen_sha256'][:12]}). Load exactly that one; a different one would answer, but wrongly."
@@ -130,13 +178,18 @@ def _check_backbone(model: Model, stored: dict[str, str], path: Path) -> None:
 
 
 @torch.no_grad()
-def _fill(parameters: dict[str, nn.Parameter], tensors: dict[str, torch.Tensor], path: Path) -> None:
+def fill(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Copy tensors into parameters of the same names and shapes."""
     wrong = sorted(parameters.keys() ^ tensors.keys())
     wrong += [name for name in parameters.keys() & tensors.keys() if parameters[name].shape != tensors[name].shape]
     if wrong:
         raise CheckpointError(f"{path}: tensors missing, unknown or of another shape: {', '.join(wrong[:8])}.")
     for name, parameter in parameters.items():
         parameter.copy_(tensors[name])
+
+
+def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
 def _sha256(file: Path) -> str:

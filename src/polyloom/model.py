@@ -1,18 +1,23 @@
-"""A backbone and a method, put together: rows with conditions in, hidden states, logits or text out."""
+"""A backbone, a method and task heads, put together: rows with conditions in, losses, answers or text out."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from polyloom.backbones import Backbone
-from polyloom.errors import RowError
+from polyloom.errors import ConditionError, RowError, suggest
 from polyloom.methods import Method, MethodConfig, build_method
 from polyloom.nn.linear import linear
+from polyloom.tasks import TASKS, build_task
+from polyloom.tasks.base import States, Task
+from polyloom.tasks.batch import Batch, Part
 from polyloom.types import Condition, ConditionIds, Stage, Weights, World
 
 Rows = Sequence[Condition | str] | ConditionIds
+Labels = Sequence[str] | int | None
 
 
 class Model(nn.Module):
@@ -22,7 +27,8 @@ class Model(nn.Module):
         backbone: The model whose sites listen.
         method: Settings of the method.
         languages: Languages it is built for; more can be added later.
-        tasks: Tasks, with their number of labels where they have a label set.
+        tasks: Tasks, with their labels where they have some. With the mere number of them there is no head: enough to
+            plan, or to use the weights for something else.
         directions: Pairs, for methods that store something per pair: ``en/tr``, ``en/*``, ``*/en``; from the
             first language to every other by default.
     """
@@ -33,13 +39,35 @@ class Model(nn.Module):
         method: MethodConfig,
         *,
         languages: Iterable[str],
-        tasks: Mapping[str, int | None] | Iterable[str],
+        tasks: Mapping[str, Labels] | Iterable[str],
         directions: Iterable[str] | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.method = build_method(method, shape=backbone.shape, world=World.of(languages, tasks, directions))
+        tasks = tasks if isinstance(tasks, Mapping) else dict.fromkeys(tasks)
+        sizes = {
+            name: labels if isinstance(labels, int) or labels is None else len(labels) for name, labels in tasks.items()
+        }
+        self.method = build_method(method, shape=backbone.shape, world=World.of(languages, sizes, directions))
+        self.heads = nn.ModuleDict(
+            {
+                name: build_task(name, () if isinstance(labels, int | None) else labels, width=backbone.shape.width)
+                for name, labels in tasks.items()
+                if name in TASKS and not isinstance(labels, int) and (labels or not TASKS[name].needs_labels)
+            }
+        )
         self.set_stage(0)
+
+    @property
+    def tasks(self) -> dict[str, Task]:
+        """The tasks that it has heads for."""
+        return {name: head for name, head in self.heads.items() if isinstance(head, Task)}
+
+    def task(self, name: str) -> Task:
+        """A task, or an error that says which there are."""
+        if name not in self.tasks:
+            raise ConditionError(f"task {name!r}: this model has no head for it. {suggest(name, self.tasks)}")
+        return self.tasks[name]
 
     def weights(self, rows: Rows) -> Weights:
         """The weights of a batch, laid out for its rows."""
@@ -58,6 +86,41 @@ class Model(nn.Module):
         weights = self.weights(rows) if weights is None else weights
         with self.backbone.using(weights, num_rows=_count(inputs, rows, weights)):
             return self.backbone(**inputs)
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Sum of the loss over a batch, by task."""
+        parts = self._states(batch)
+        return {task: self.tasks[task].loss(states, batch.parts[task].data) for task, states in parts}
+
+    @torch.no_grad()
+    def answers(self, batch: Batch) -> list[Any]:
+        """The answer to each example of a batch, in the order in which the examples were given."""
+        found: dict[int, Any] = {}
+        for task, states in self._states(batch):
+            part = batch.parts[task]
+            found |= zip(part.positions, self.tasks[task].decode(states, part.data), strict=True)
+        return [found[position] for position in sorted(found)]
+
+    def _states(self, batch: Batch) -> Iterator[tuple[str, States]]:
+        """One pass through the backbone for all rows, then what each task's head sees of it."""
+        weights = self.weights(batch.conditions)
+        with self.backbone.using(weights, num_rows=_count(batch.inputs, batch.conditions, weights)):
+            hidden_BTD = self.backbone.hidden(**batch.inputs)
+        for task, part in batch.parts.items():
+            own = weights.take(part.rows)
+            made = any(block.kind == "classifier" for block in own.blocks)
+            yield (
+                task,
+                States(
+                    hidden_BTD[part.rows],
+                    vocabulary=partial(self._vocabulary, weights=own, part=part),
+                    classify=partial(classify, weights=own) if made else None,
+                ),
+            )
+
+    def _vocabulary(self, hidden_BMD: Tensor, *, weights: Weights, part: Part) -> Tensor:
+        with self.backbone.using(weights, num_rows=part.rows.stop - part.rows.start):
+            return self.backbone.vocabulary(hidden_BMD)
 
     @torch.no_grad()
     def generate(self, inputs: Mapping[str, Any], rows: Rows, *, weights: Weights | None = None, **options: Any) -> Any:
@@ -89,8 +152,8 @@ class Model(nn.Module):
         return stage
 
     def groups(self) -> dict[str, list[nn.Parameter]]:
-        """All parameters by group: the method's own, ``backbone`` and its norms."""
-        return parameter_groups(self.method, self.backbone)
+        """All parameters by group: the method's own, ``backbone`` and its norms, ``heads``."""
+        return parameter_groups(self.method, self.backbone) | {"heads": list(self.heads.parameters())}
 
 
 def parameter_groups(method: Method, backbone: Backbone) -> dict[str, list[nn.Parameter]]:

@@ -9,11 +9,17 @@ import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from annotated_types import Ge, Gt, Lt
 
 from polyloom.errors import ConfigError, suggest
+
+Count = Annotated[int, Ge(1)]
+Share = Annotated[float, Ge(0), Lt(1)]
+Positive = Annotated[float, Gt(0)]
+NotNegative = Annotated[float, Ge(0)]
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 50

@@ -195,6 +195,10 @@ class Weights:
         """Lay out one set per row, once per batch; a single condition stays one shared set."""
         return self._map(lambda tensor: tensor if tensor.shape[0] == 1 else tensor.index_select(0, rows_B))
 
+    def take(self, rows: slice) -> "Weights":
+        """Of weights laid out for a batch, those of some of its rows."""
+        return self._map(lambda tensor: tensor if tensor.shape[0] == 1 else tensor[rows])
+
     def to(self, dtype: torch.dtype) -> "Weights":
         """Cast every tensor."""
         return self._map(lambda tensor: tensor.to(dtype))

@@ -37,6 +37,7 @@ class Backbone(nn.Module):
             for i, layer in _submodule(model.base_model, path, model_type).named_children()
         }
         self._hook(layers, model_type)
+        self.layers = list(layers.values())  # a plain list: they are the model's already
         first = next(iter(layers.values()))
         projections = {name: _submodule(first, path, model_type) for name, path in self.family.projections.items()}
         self.shape = BackboneShape(
@@ -98,6 +99,30 @@ class Backbone(nn.Module):
     def forward(self, **inputs: Any) -> Any:
         """Run the model on its usual inputs."""
         return self.model(**inputs)
+
+    def hidden(self, **inputs: Any) -> Tensor:
+        """Last hidden states ``[B, T, D]`` of a model with one stack, without the language-modelling head."""
+        if len(self.shape.stacks) > 1:
+            raise BackboneError(
+                f"backbone: {self.shape.family} is an encoder-decoder; tagging, parsing, inference and masked language "
+                "modelling need a model with one stack, such as xlm-roberta."
+            )
+        hidden_BTD: Tensor = self.model.base_model(**inputs).last_hidden_state
+        return hidden_BTD
+
+    def vocabulary(self, hidden_BTD: Tensor) -> Tensor:
+        """The language-modelling head alone, from hidden states to logits."""
+        for path in self.family.vocabulary:
+            hidden_BTD = _submodule(self.model, path, self.shape.family)(hidden_BTD)
+        return hidden_BTD
+
+    @property
+    def max_length(self) -> int:
+        """How many tokens a row may have."""
+        config = self.model.config
+        limit = int(getattr(config, "max_position_embeddings", None) or 512)
+        # RoBERTa and its kin count positions from behind the padding's.
+        return limit - config.pad_token_id - 1 if "roberta" in self.shape.family else limit
 
     def enable_gradient_checkpointing(self) -> None:
         """Recompute layers in the backward pass, each with the weights its own forward pass had."""

@@ -22,6 +22,7 @@ class Family:
         projections: The attention projections that LoRA adapts.
         undeclared: Keys of its ``config.json`` that Transformers reads without declaring them.
         auto_class: The Transformers auto class that has the family's language-modelling head.
+        vocabulary: The modules of that head, in turn, from hidden states to the vocabulary; relative to the model.
     """
 
     stacks: Mapping[str, str]
@@ -32,6 +33,7 @@ class Family:
     auto_class: Literal["AutoModelForMaskedLM", "AutoModelForSeq2SeqLM", "AutoModelForCausalLM"] = (
         "AutoModelForMaskedLM"
     )
+    vocabulary: tuple[str, ...] = ("lm_head",)
 
     @property
     def placements(self) -> tuple[str, ...]:
@@ -39,12 +41,13 @@ class Family:
         return ("layer", "output", "norm") if self.norm else ("layer", "output")
 
 
-def _bert_like(layers: str = "encoder.layer") -> Family:
+def _bert_like(vocabulary: str) -> Family:
     return Family(
-        stacks={"encoder": layers},
+        stacks={"encoder": "encoder.layer"},
         output="output.dropout",
         norm="output.LayerNorm",
         projections={"query": "attention.self.query", "value": "attention.self.value"},
+        vocabulary=(vocabulary,),
     )
 
 
@@ -79,14 +82,15 @@ def _llama_like(output: str = "mlp") -> Family:
 
 
 FAMILIES: dict[str, Family] = {
-    "bert": _bert_like(),
-    "roberta": _bert_like(),
-    "xlm-roberta": _bert_like(),
+    "bert": _bert_like("cls"),
+    "roberta": _bert_like("lm_head"),
+    "xlm-roberta": _bert_like("lm_head"),
     "distilbert": Family(
         stacks={"encoder": "transformer.layer"},
         output="ffn",
         norm="output_layer_norm",
         projections={"query": "attention.q_lin", "value": "attention.v_lin"},
+        vocabulary=("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
     ),
     "deberta-v2": Family(
         stacks={"encoder": "encoder.layer"},
@@ -94,8 +98,14 @@ FAMILIES: dict[str, Family] = {
         norm="output.LayerNorm",
         projections={"query": "attention.self.query_proj", "value": "attention.self.value_proj"},
         undeclared=("position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size", "conv_act"),
+        vocabulary=("cls",),
     ),
-    "modernbert": Family(stacks={"encoder": "layers"}, output="mlp", projections={"qkv": "attn.Wqkv"}),
+    "modernbert": Family(
+        stacks={"encoder": "layers"},
+        output="mlp",
+        projections={"qkv": "attn.Wqkv"},
+        vocabulary=("head", "decoder"),
+    ),
     "m2m_100": _bart_like(post_norm=False),
     "mbart": _bart_like(post_norm=False),
     "marian": _bart_like(post_norm=True),

@@ -29,6 +29,7 @@ def load_backbone(name: str | Path, *, dtype: torch.dtype = torch.float32, devic
     if device == "meta":
         with torch.device(device):
             return Backbone(auto_class.from_config(config).eval())
+    transformers.utils.logging.disable_progress_bar()  # it is a matter of a second, and stderr is ours
     model = auto_class.from_pretrained(name, config=config, dtype=dtype, trust_remote_code=False)
     return Backbone(model.eval()).to(device)
 

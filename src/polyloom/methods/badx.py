@@ -47,6 +47,17 @@ class BadX(StackedMethod):
         """The pair, in every stack."""
         return ids.pair_K[:, None].expand(-1, len(sites))
 
+    def trained_by(self, given: Condition) -> tuple[Condition, ...]:
+        """Raw text trains all pairs with its language; labelled data those that lead away from it."""
+        if given.target is not None:
+            return (given,)
+        pairs = [pair.split("/") for pair in self.directions]
+        return tuple(
+            Condition(given.task, source, target)
+            for source, target in pairs
+            if given.source == source or (given.task == "mlm" and given.source == target)
+        )
+
     def pair_row(self, condition: Condition) -> int:
         """The pair named, or the only one that ends in the condition's language."""
         return find_pair(self.directions, condition)

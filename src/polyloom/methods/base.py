@@ -129,6 +129,10 @@ class Method(nn.Module, ABC):
     def stages(self) -> tuple[Stage, ...]:
         """The stages its paper trains in."""
 
+    def trained_by(self, given: Condition) -> tuple[Condition, ...]:
+        """The conditions whose weights data of a task and a language train: that task in that language."""
+        return (given,)
+
     def groups(self) -> dict[str, list[nn.Parameter]]:
         """The method's own parameters by group."""
         return {name: list(module.parameters()) for name, module in self.named_children()}

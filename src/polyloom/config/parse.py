@@ -1,137 +1,21 @@
-"""Recipes: from YAML to checked settings, with all mistakes at once, and back."""
+"""From YAML to a recipe: every mistake is found, and all are reported at once."""
 
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Any
 
 import torch
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import TypeAdapter, ValidationError
 
+from polyloom.config.recipe import TASKS, BackboneConfig, Recipe, StageConfig, TaskConfig
 from polyloom.errors import BackboneError, ConditionError, ConfigError, PolyloomError, suggest
-from polyloom.methods import METHODS, MethodConfig, build_method
+from polyloom.methods import METHODS, build_method
 from polyloom.settings import describe, read_settings
-from polyloom.types import BackboneShape, Condition, World
-
-if TYPE_CHECKING:
-    from polyloom.backbones import Backbone
-
-STRICT = ConfigDict(extra="forbid", strict=True)
-with_config(STRICT)(MethodConfig)  # inherited by every method's settings, which know nothing of pydantic
-
-Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, lt=1)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-TASKS = {
-    "mlm": "masked language modelling on raw text: perplexity",
-    "pos": "part-of-speech tagging: accuracy",
-    "ner": "named entity recognition: entity F1",
-    "dep": "dependency parsing: UAS, LAS",
-    "nli": "natural language inference: accuracy",
-    "mt": "translation: BLEU, chrF",
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class BackboneConfig:
-    """Which model is extended: by name, by configuration, or both (then nothing is looked up to plan).
-
-    Attributes:
-        name: On the Hugging Face Hub, or a directory.
-        config: Keys of its ``config.json``, with ``model_type``.
-    """
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    name: Annotated[str, Field(min_length=1)] | None = None
-    config: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskConfig:
-    """Settings of a task.
-
-    Attributes:
-        labels: Size of its label set, where it has one and it is known beforehand.
-    """
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    labels: Count | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptimConfig:
-    """How weights are updated.
-
-    Attributes:
-        lr: Peak learning rate.
-        schedule: What follows the warm-up.
-        warmup_steps: Steps until the peak.
-        betas: Of Adam.
-        eps: Of Adam.
-    """
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    lr: Positive = 1e-4
-    schedule: Literal["constant", "linear", "inverse-sqrt"] = "linear"
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
-    betas: tuple[Share, Share] = (0.9, 0.999)
-    eps: Positive = 1e-8
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """What a run consists of; what is left out is for the run to say.
-
-    Attributes:
-        steps: Optimizer steps.
-        rows_per_batch: Rows of a batch.
-        tokens_per_batch: Tokens of a batch, where batches are made by tokens.
-        max_length: Tokens of a row.
-        temperature: Of the mixture over cells.
-        label_smoothing: Of the loss.
-    """
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    steps: Count | None = None
-    rows_per_batch: Count | None = None
-    tokens_per_batch: Count | None = None
-    max_length: Count | None = None
-    temperature: Positive = 1.0
-    label_smoothing: Share = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """Everything a run is made from.
-
-    Attributes:
-        backbone: The model to extend.
-        method: Settings of the method.
-        languages: Languages; the first is by convention the source of transfer.
-        tasks: Tasks by name.
-        directions: Pairs for methods that store something per pair: ``en/tr``, ``en/*``, ``*/en``.
-        optim: How weights are updated.
-        train: What a run consists of.
-    """
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    backbone: BackboneConfig
-    method: MethodConfig
-    languages: tuple[str, ...]
-    tasks: dict[str, TaskConfig]
-    directions: tuple[str, ...] = ()
-    optim: OptimConfig = field(default_factory=OptimConfig)
-    train: TrainConfig = field(default_factory=TrainConfig)
-
-    def world(self) -> World:
-        """What the method is built for."""
-        return World.of(
-            self.languages, {name: task.labels for name, task in self.tasks.items()}, self.directions or None
-        )
+from polyloom.types import BackboneShape, Condition
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
@@ -151,13 +35,16 @@ def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Reci
     mistakes += [f"{key}: unknown key. {suggest(key, known)}" for key in settings if key not in known]
     made = {}
     for name, item in known.items():
+        if name == "stages":
+            continue
         if name in settings:
             section = settings[name]
             made[name] = _method(section, mistakes) if name == "method" else _section(name, section, mistakes)
         elif item.default is MISSING and item.default_factory is MISSING:
             mistakes.append(f"{name}: missing. {_HINTS[name]}")
     mistakes += [f"{name}: empty. {_HINTS[name]}" for name in ("languages", "tasks") if settings.get(name) in ([], {})]
-    mistakes += _names_mistakes(made)
+    made["stages"] = _stages(settings, mistakes)
+    mistakes += _names_mistakes(made) + _data_mistakes(made)
     shape = _backbone_shape(made.get("backbone"), mistakes)
     if not mistakes:
         recipe = Recipe(**made)
@@ -195,23 +82,12 @@ def recipe_schema() -> dict[str, Any]:
     return schema
 
 
-def build_backbone(recipe: Recipe, *, device: str = "cpu") -> "Backbone":
-    """Build or load the backbone of a recipe; on ``meta`` neither weights nor, with a config, network are needed."""
-    # Transformers takes seconds to import: not for commands that need no model.
-    from polyloom.backbones import backbone_from_config, load_backbone  # noqa: PLC0415
-
-    name, config = recipe.backbone.name, recipe.backbone.config
-    if config is not None and (device == "meta" or name is None):
-        return backbone_from_config(config, device=device)
-    assert name is not None
-    return load_backbone(name, device=device)
-
-
 _HINTS = {
     "backbone": "Such as `backbone: {name: FacebookAI/xlm-roberta-base}`.",
     "method": "Such as `method: {name: hyperx}`.",
     "languages": "Such as `languages: [en, tr, yo]`.",
     "tasks": "Such as `tasks: {mlm: {}, pos: {labels: 17}}`.",
+    "stages": "Such as `stages: {languages: {train: {steps: 1000}}}`.",
 }
 _EXPECTED = {
     "int_type": "a whole number",
@@ -227,7 +103,35 @@ _EXPECTED = {
 def _section(name: str, value: Any, mistakes: list[str]) -> Any:
     """Check one section against the type it has in `Recipe`."""
     kind = next(item.type for item in fields(Recipe) if item.name == name)
+    if name == "data" and isinstance(value, dict):  # one corpus need not be a list
+        value = {key: _listed(split) if key != "root" else split for key, split in value.items()}
     return _checked(kind, value, mistakes, path=name)
+
+
+def _stages(settings: Mapping[str, Any], mistakes: list[str]) -> dict[str, StageConfig]:
+    """The sections of each stage: what the recipe says of all, and what it says of this one."""
+    stages = settings.get("stages", {})
+    if not isinstance(stages, dict):
+        mistakes.append(f"stages: expected a mapping, found {describe(stages)}. {_HINTS['stages']}")
+        return {}
+    made = {}
+    for name, own in stages.items():
+        sections = {}
+        if not isinstance(own, dict):
+            mistakes.append(f"stages.{name}: expected a mapping, found {describe(own)}. {_HINTS['stages']}")
+            continue
+        known = {item.name: item for item in fields(StageConfig)}
+        mistakes += [f"stages.{name}.{key}: unknown key. {suggest(key, known)}" for key in own if key not in known]
+        for section, item in known.items():
+            everywhere, here = settings.get(section, {}), own.get(section, {})
+            if isinstance(everywhere, dict) and isinstance(here, dict):
+                path = f"stages.{name}.{section}"
+                merged = here if "kind" in here else everywhere | here  # another kind of mixture is all another
+                sections[section] = _checked(item.type, merged, mistakes, path=path)
+            else:
+                mistakes.append(f"stages.{name}.{section}: expected a mapping, found {describe(here)}.")
+        made[name] = StageConfig(**sections)
+    return made
 
 
 def _method(value: Any, mistakes: list[str]) -> Any:
@@ -266,6 +170,12 @@ def _checked(kind: Any, value: Any, mistakes: list[str], *, path: str) -> Any:
         if not isinstance(value, dict) or not wrong & value.keys():
             return None
         value = {key: item for key, item in value.items() if key not in wrong}
+
+
+def _listed(split: Any) -> Any:
+    if not isinstance(split, dict):
+        return split
+    return {condition: [corpora] if isinstance(corpora, str) else corpora for condition, corpora in split.items()}
 
 
 def _is_whole(detail: Any) -> bool:
@@ -334,6 +244,27 @@ def _names_mistakes(made: Mapping[str, Any]) -> list[str]:
     return mistakes
 
 
+def _data_mistakes(made: Mapping[str, Any]) -> list[str]:
+    """Mistakes in the conditions that corpora are listed under."""
+    mistakes, data = [], made.get("data")
+    languages, tasks = dict.fromkeys(made.get("languages") or ()), made.get("tasks") or {}
+    for split in ("train", "validation", "test") if data is not None else ():
+        for name, corpora in getattr(data, split).items():
+            place = f"data.{split}.{name}"
+            try:
+                condition = Condition.parse(name)
+            except ConditionError as error:
+                mistakes.append(f"{place}: {error}")
+                continue
+            if condition.task not in tasks:
+                mistakes.append(f"{place}: unknown task {condition.task!r}. {suggest(condition.task, tasks)}")
+            unknown = [language for language in condition.languages if language not in languages]
+            mistakes += [f"{place}: unknown language {name!r}. {suggest(name, languages)}" for name in unknown]
+            if not corpora:
+                mistakes.append(f"{place}: no corpus. Such as ud:tr_boun/{split}.")
+    return mistakes
+
+
 def _backbone_shape(backbone: BackboneConfig | None, mistakes: list[str]) -> BackboneShape | None:
     """Build the backbone's empty shell, once more without every key it does not know, to name all of them."""
     if backbone is None:
@@ -362,9 +293,10 @@ def _fit_mistakes(recipe: Recipe, shape: BackboneShape) -> list[str]:
     """Whether method, backbone and world go together."""
     try:
         with torch.device("meta"):
-            build_method(recipe.method, shape=shape, world=recipe.world())
+            method = build_method(recipe.method, shape=shape, world=recipe.world())
     except ConfigError as error:
         return list(error.mistakes)
     except PolyloomError as error:
         return [str(error)]
-    return []
+    names = [stage.name for stage in method.stages()]
+    return [f"stages.{name}: unknown stage. {suggest(name, names)}" for name in recipe.stages if name not in names]

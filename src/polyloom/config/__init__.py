@@ -1,0 +1,17 @@
+"""Recipes, and how they are read."""
+
+from polyloom.config.parse import load_recipe, parse_recipe, recipe_schema, resolved
+from polyloom.config.recipe import TASKS, DataConfig, Recipe, StageConfig, TaskConfig, build_backbone
+
+__all__ = [
+    "TASKS",
+    "DataConfig",
+    "Recipe",
+    "StageConfig",
+    "TaskConfig",
+    "build_backbone",
+    "load_recipe",
+    "parse_recipe",
+    "recipe_schema",
+    "resolved",
+]

@@ -1,0 +1,133 @@
+"""Recipes: everything a run is made from, in one place."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import ConfigDict, Field, with_config
+
+from polyloom.data.mixture import MixtureConfig
+from polyloom.methods import MethodConfig
+from polyloom.settings import Count
+from polyloom.tasks import TASKS as ENCODER_TASKS
+from polyloom.train.settings import OptimConfig, TrainConfig
+from polyloom.types import World
+
+if TYPE_CHECKING:
+    from polyloom.backbones import Backbone
+
+TASKS = {name: task.summary for name, task in ENCODER_TASKS.items()} | {"mt": "translation: BLEU, chrF"}
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, kw_only=True)
+class BackboneConfig:
+    """Which model is extended: by name, by configuration, or both (then nothing is looked up to plan).
+
+    Attributes:
+        name: On the Hugging Face Hub, or a directory.
+        config: Keys of its ``config.json``, with ``model_type``.
+        tokenizer: On the Hugging Face Hub, or a directory; that of `name` by default.
+    """
+
+    name: Annotated[str, Field(min_length=1)] | None = None
+    config: dict[str, Any] | None = None
+    tokenizer: str | None = None
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, kw_only=True)
+class TaskConfig:
+    """Settings of a task.
+
+    Attributes:
+        labels: Size of its label set, where it has one and planning shall know it; a run takes it from the data.
+    """
+
+    labels: Count | None = None
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Which corpora are read, by condition: ``pos/tr: ud:tr_boun/test``, or a list of them.
+
+    Attributes:
+        train: What is learnt from.
+        validation: What selects checkpoints.
+        test: What `polyloom evaluate` scores.
+        root: Where corpora with names lie; ``POLYLOOM_DATA`` by default.
+    """
+
+    train: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    validation: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    test: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    root: str | None = None
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, kw_only=True)
+class StageConfig:
+    """What is different in one stage of a method: keys of these sections."""
+
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    mixture: MixtureConfig = field(default_factory=MixtureConfig)
+
+
+for _settings in (MethodConfig, OptimConfig, TrainConfig, MixtureConfig):  # they know nothing of pydantic
+    with_config(STRICT)(_settings)
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything a run is made from.
+
+    Attributes:
+        backbone: The model to extend.
+        method: Settings of the method.
+        languages: Languages; the first is by convention the source of transfer.
+        tasks: Tasks by name.
+        directions: Pairs for methods that store something per pair: ``en/tr``, ``en/*``, ``*/en``.
+        data: Which corpora are read.
+        mixture: Which examples come when.
+        optim: How weights are updated.
+        train: What a run consists of.
+        stages: What is different in single stages, by their names.
+        start: A finished run to go on from, with its weights but a fresh optimizer.
+    """
+
+    backbone: BackboneConfig
+    method: MethodConfig
+    languages: tuple[str, ...]
+    tasks: dict[str, TaskConfig]
+    directions: tuple[str, ...] = ()
+    data: DataConfig = field(default_factory=DataConfig)
+    mixture: MixtureConfig = field(default_factory=MixtureConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    stages: dict[str, StageConfig] = field(default_factory=dict)
+    start: str | None = None
+
+    def world(self) -> World:
+        """What the method is built for."""
+        return World.of(
+            self.languages, {name: task.labels for name, task in self.tasks.items()}, self.directions or None
+        )
+
+    def stage(self, name: str) -> StageConfig:
+        """The settings of a stage."""
+        return self.stages.get(name) or StageConfig(optim=self.optim, train=self.train, mixture=self.mixture)
+
+
+def build_backbone(recipe: Recipe, *, device: str = "cpu") -> "Backbone":
+    """Build or load the backbone of a recipe; on ``meta`` neither weights nor, with a config, network are needed."""
+    # Transformers takes seconds to import: not for commands that need no model.
+    from polyloom.backbones import backbone_from_config, load_backbone  # noqa: PLC0415
+
+    name, config = recipe.backbone.name, recipe.backbone.config
+    if config is not None and (device == "meta" or name is None):
+        return backbone_from_config(config, device=device)
+    assert name is not None
+    return load_backbone(name, device=device)

@@ -1,0 +1,1 @@
+"""Answers, scores, and the matrix of tasks and languages."""

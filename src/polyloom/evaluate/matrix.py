@@ -1,0 +1,117 @@
+"""The matrix of tasks and languages: every score with its signature, zero-shot cells marked."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from polyloom.errors import PolyloomError
+from polyloom.metrics.score import Score
+from polyloom.types import Condition
+
+MARK = "⁰"  # of zero-shot cells
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The scores of a condition, the one that selects first.
+
+    Attributes:
+        scores: By the task's metrics.
+        zero_shot: Whether no labelled example of this task in this language was seen in training.
+    """
+
+    scores: tuple[Score, ...]
+    zero_shot: bool
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Scores by condition.
+
+    Attributes:
+        cells: What was measured.
+        refused: What the method cannot serve, and why.
+        run: Where the model came from, for whoever traces a number.
+    """
+
+    cells: Mapping[Condition, Cell]
+    refused: Mapping[Condition, str] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def languages(self) -> list[str]:
+        """Languages in the order of the cells: that of the text, which for a pair is the target."""
+        every = (*self.cells, *self.refused)
+        return list(dict.fromkeys(condition.target or condition.source for condition in every))
+
+    def metrics(self) -> Iterator[tuple[str, str]]:
+        """Every task with every one of its metrics."""
+        pairs = ((c.task, score.metric.name) for c, cell in self.cells.items() for score in cell.scores)
+        yield from dict.fromkeys(pairs)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per language, one column per task and metric; a last row with means."""
+        columns = list(self.metrics())
+        table: dict[str, dict[str, Any]] = {language: {"language": language} for language in self.languages}
+        for condition, cell in self.cells.items():
+            row = table[condition.target or condition.source]
+            for score in cell.scores:
+                mark = MARK if cell.zero_shot else ""
+                row[f"{condition.task} {score.metric.name}"] = f"{score.value:.2f}{mark}"
+        for condition in self.refused:
+            for task, metric in columns:
+                if task == condition.task:
+                    table[condition.target or condition.source].setdefault(f"{task} {metric}", "–")
+        means = {"language": "mean"}
+        for task, metric in columns:
+            means[f"{task} {metric}"] = f"{self.mean(task, metric):.2f}"
+        return [*table.values(), means]
+
+    def mean(self, task: str, metric: str, *, zero_shot: bool | None = None) -> float:
+        """Mean over languages, of zero-shot cells only or of the others only if so wanted."""
+        values = [
+            score.value
+            for condition, cell in self.cells.items()
+            for score in cell.scores
+            if (condition.task, score.metric.name) == (task, metric) and zero_shot in (None, cell.zero_shot)
+        ]
+        return float(np.mean(values)) if values else float("nan")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, parts of every sentence included."""
+        return {
+            "run": dict(self.run),
+            "cells": {
+                str(condition): {"zero_shot": cell.zero_shot, "scores": [score.to_dict() for score in cell.scores]}
+                for condition, cell in self.cells.items()
+            },
+            "refused": {str(condition): reason for condition, reason in self.refused.items()},
+        }
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read what `to_dict` wrote."""
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            cells = {
+                Condition.parse(name): Cell(tuple(map(Score.from_dict, cell["scores"])), bool(cell["zero_shot"]))
+                for name, cell in stored["cells"].items()
+            }
+            refused = {Condition.parse(name): str(reason) for name, reason in stored["refused"].items()}
+            return cls(cells, refused, stored["run"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise PolyloomError(f"{path}: not the scores of an evaluation: {error!r}.") from error
+
+    def to_markdown(self) -> str:
+        """A table for documents; zero-shot cells are marked."""
+        rows = self.rows()
+        columns = ["language", *(f"{task} {metric}" for task, metric in self.metrics())]
+        lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+        lines += ["| " + " | ".join(str(row.get(column, "")) for column in columns) + " |" for row in rows]
+        notes = [f"{MARK} zero-shot: no labelled example of this task in this language in training."]
+        notes += [f"– {condition}: {reason}" for condition, reason in self.refused.items()]
+        return "\n".join([*lines, "", *notes])

@@ -1,0 +1,248 @@
+"""Runs: from a recipe to a trained model, and back from the folder it lives in."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from polyloom.checkpoint import load_checkpoint, read_manifest
+from polyloom.config import DataConfig, Recipe, build_backbone, load_recipe, resolved
+from polyloom.data.catalog import Corpus, resolve
+from polyloom.data.cells import Cell
+from polyloom.data.pieces import Pieces, load_pieces
+from polyloom.errors import CheckpointError, ConditionError, ConfigError, TrainingError
+from polyloom.evaluate.answers import Answering, score_corpora
+from polyloom.evaluate.matrix import Cell as Scored
+from polyloom.evaluate.matrix import Matrix
+from polyloom.methods.psf import PsfConfig
+from polyloom.metrics.score import Score
+from polyloom.model import Model
+from polyloom.settings import dump_yaml
+from polyloom.train.distributed import Team
+from polyloom.train.fit import Event, Fit
+from polyloom.train.folder import RunFolder
+from polyloom.train.loop import StagePlan, TrainCell
+from polyloom.train.prepare import label_sets, prepare_cell, training_cells
+from polyloom.types import Condition
+
+RECIPE = "recipe.yaml"
+Tell = Callable[[Event], None]
+# What may change when a run is resumed, because no step depends on it.
+_FREE = ("data.test", "data.root", "train.save_every", "train.strategy", "train.accumulate")
+
+
+def train_recipe(recipe: Recipe, into: Path, *, team: Team | None = None, tell: Tell = lambda _: None) -> Path:
+    """Train what a recipe describes, or go on where the run in `into` was left; returns the checkpoint to use."""
+    team, folder = team or Team(), RunFolder(into)
+    recipe = _absolute(recipe)
+    _check_same(recipe, folder)
+    setup = Setup.of(recipe, tell=tell if team.leads else lambda _: None)
+    if team.leads:
+        folder.prepare()
+        (into / RECIPE).write_text(dump_yaml(resolved(recipe)), encoding="utf-8")
+        folder.note({"event": "begin", "versions": _versions(), "corpora": setup.hashes()})
+    team.wait()
+    model = setup.model.to(team.device)
+    fit = Fit(
+        model, setup.plans(), pieces=setup.pieces, folder=folder, validate=setup.validate, team=team, tell=tell,
+        about={"trained_on": setup.trained_on, "tokenizer": setup.pieces.fingerprint},
+    )  # fmt: skip
+    return fit.run()
+
+
+@dataclass
+class Setup:
+    """A recipe with its corpora read and its model built."""
+
+    recipe: Recipe
+    pieces: Pieces
+    cells: Mapping[Condition, Cell]
+    model: Model
+    trained_on: Sequence[str]
+
+    @classmethod
+    def of(cls, recipe: Recipe, *, tell: Tell = lambda _: None) -> "Setup":
+        """Read the corpora, find the labels, build the model."""
+        cells = prepare_recipe(recipe, tell=tell)
+        backbone = build_backbone(recipe)
+        torch.manual_seed(recipe.train.seed)
+        if recipe.start is not None:
+            best = RunFolder(Path(recipe.start)).best()
+            model, before = load_checkpoint(best, backbone), read_manifest(best)["trained_on"]
+        else:
+            model, before = _build(recipe, backbone, cells), []
+        return cls(recipe, _pieces(recipe), cells, model, sorted({*before, *recipe.data.train}))
+
+    def plans(self) -> list[StagePlan]:
+        """The stages of the method, with their settings and cells; a continued run skips those without data."""
+        plans = []
+        labels = {name: task.labels for name, task in self.model.tasks.items()}
+        for stage in self.model.method.stages():
+            settings = self.recipe.stage(stage.name)
+            try:
+                cells = training_cells(self.cells, method=self.model.method, labels=labels, stage=stage)
+            except TrainingError:
+                if self.recipe.start is None:
+                    raise
+                continue
+            groups = tuple(_alternating(cells)) if settings.mixture.kind == "ratio" else ()
+            plans.append(StagePlan(stage, settings.optim, settings.train, settings.mixture, cells, groups))
+        return plans
+
+    def validate(self, model: Model, plan: StagePlan) -> dict[Condition, Score]:
+        """Scores that select checkpoints of a stage: of labelled tasks, of raw text where there is nothing else."""
+        conditions = {Condition.parse(name): corpora for name, corpora in self.recipe.data.validation.items()}
+        labelled = {c: corpora for c, corpora in conditions.items() if c.task != "mlm"}
+        chosen = conditions.keys() - labelled.keys() if plan.stage.tasks == "mlm" or not labelled else labelled.keys()
+        answering = Answering(model, pieces=self.pieces, max_length=plan.train.max_length)
+        return {
+            condition: score_corpora(answering, condition, _corpora(conditions[condition], self.recipe.data))[0]
+            for condition in conditions
+            if condition in chosen
+        }
+
+    def hashes(self) -> dict[str, str]:
+        """Hash of every corpus that is learnt from."""
+        every = (c for cell in self.cells.values() for c in cell.meta["corpora"])
+        return {corpus["corpus"]: corpus["sha256"] for corpus in every}
+
+
+@dataclass
+class Run:
+    """A trained run."""
+
+    path: Path
+    recipe: Recipe
+    checkpoint: Path
+    answering: Answering
+    trained_on: Sequence[str]
+
+    @property
+    def model(self) -> Model:
+        """The model of the best checkpoint."""
+        return self.answering.model
+
+    def evaluate(self, test: Mapping[str, Sequence[str]], *, tell: Tell = lambda _: None) -> Matrix:
+        """Score conditions on corpora; what the method cannot serve is said, not left out in silence."""
+        cells, refused = {}, {}
+        for name, corpora in test.items():
+            condition = Condition.parse(name)
+            try:
+                scores = score_corpora(self.answering, condition, _corpora(corpora, self.recipe.data))
+            except ConditionError as error:
+                refused[condition] = str(error)
+                continue
+            cells[condition] = Scored(tuple(scores), zero_shot=name not in self.trained_on)
+            tell({"event": "scored", "condition": name, "scores": {s.metric.name: s.value for s in scores}})
+        about = {"path": str(self.path), "checkpoint": self.checkpoint.name, "method": self.recipe.method.name}
+        return Matrix(cells, refused, about | {"versions": _versions()})
+
+
+def load_run(path: Path, *, device: str = "cpu") -> Run:
+    """Load the best checkpoint of a run."""
+    if not (path / RECIPE).exists():
+        raise CheckpointError(f"{path}: no run here (no {RECIPE}). Train one: polyloom train RECIPE -o {path}")
+    recipe = load_recipe(path / RECIPE)
+    checkpoint = RunFolder(path).best()
+    pieces, manifest = _pieces(recipe), read_manifest(checkpoint)
+    if manifest.get("tokenizer") != pieces.fingerprint:
+        raise CheckpointError(
+            f"{checkpoint}: was trained with another tokenizer; with this one it would answer wrongly."
+        )
+    model = load_checkpoint(checkpoint, build_backbone(recipe)).to(device).eval()
+    answering = Answering(model, pieces=pieces, max_length=recipe.train.max_length)
+    return Run(path, recipe, checkpoint, answering, manifest["trained_on"])
+
+
+def prepare_recipe(recipe: Recipe, *, tell: Tell = lambda _: None) -> dict[Condition, Cell]:
+    """Encode the corpora that a recipe learns from, unless that was done before."""
+    if not recipe.data.train:
+        raise ConfigError("recipe", ["data.train: missing. Such as `data: {train: {pos/en: ud:en_ewt/train}}`."])
+    pieces, cells = _pieces(recipe), {}
+    for name, corpora in recipe.data.train.items():
+        condition = Condition.parse(name)
+        tell({"event": "preparing", "cell": name})
+        cells[condition] = prepare_cell(condition, _corpora(corpora, recipe.data), pieces=pieces)
+        tell({"event": "cell", "cell": name, "examples": len(cells[condition]), "path": str(cells[condition].path)})
+    return cells
+
+
+def _build(recipe: Recipe, backbone: Any, cells: Mapping[Condition, Cell]) -> Model:
+    labels = label_sets(cells)
+    wanted = {Condition.parse(name).task for name in (*recipe.data.validation, *recipe.data.test)}
+    missing = [task for task in recipe.tasks if task in wanted and task not in labels]
+    if missing:
+        raise ConfigError(
+            "recipe", [f"data.train: nothing for task {task!r}, which is scored." for task in missing]
+        )
+    method = recipe.method
+    if isinstance(method, PsfConfig) and method.labelled is None:
+        method = replace(method, labelled=tuple(str(c) for c in cells if c.task != "mlm"))
+    tasks = {name: labels.get(name) or None for name in recipe.tasks if name in labels}
+    return Model(backbone, method, languages=recipe.languages, tasks=tasks, directions=recipe.directions or None)
+
+
+def _alternating(cells: Sequence[TrainCell]) -> Iterator[tuple[str, str]]:
+    """For every pair of languages its two cells, that of the source first (BAD-X)."""
+    by_condition: dict[Condition, dict[str, str]] = {}
+    for cell in cells:
+        language = cell.name.partition("@")[2] or cell.condition.source
+        by_condition.setdefault(cell.condition, {})[language] = cell.name
+    for condition, names in by_condition.items():
+        if condition.target is None or names.keys() != {condition.source, condition.target}:
+            raise ConfigError(
+                "recipe",
+                [f"mixture.kind: ratio alternates two languages; {condition} has data of {', '.join(names)} only."],
+            )
+        yield names[condition.source], names[condition.target]
+
+
+def _corpora(names: Sequence[str], data: DataConfig) -> list[Corpus]:
+    return [resolve(name, root=Path(data.root) if data.root else None) for name in names]
+
+
+def _pieces(recipe: Recipe) -> Pieces:
+    name = recipe.backbone.tokenizer or recipe.backbone.name
+    if name is None:
+        raise ConfigError("recipe", ["backbone.tokenizer: missing; a backbone from a config alone has none."])
+    return load_pieces(name)
+
+
+def _absolute(recipe: Recipe) -> Recipe:
+    """The recipe with paths that mean the same wherever one stands."""
+
+    def path(name: str | None) -> str | None:
+        return str(Path(name).resolve()) if name and Path(name).is_dir() else name
+
+    backbone = replace(recipe.backbone, name=path(recipe.backbone.name), tokenizer=path(recipe.backbone.tokenizer))
+    data = replace(recipe.data, root=path(recipe.data.root))
+    return replace(recipe, backbone=backbone, data=data, start=path(recipe.start))
+
+
+def _check_same(recipe: Recipe, folder: RunFolder) -> None:
+    """A run goes on with the recipe that it was begun with."""
+    stored = folder.path / RECIPE
+    if not stored.exists():
+        return
+    before, now = _flat(resolved(load_recipe(stored))), _flat(resolved(recipe))
+    changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
+    changed = [key for key in changed if not key.startswith(_FREE)]
+    if changed:
+        raise ConfigError(
+            str(folder.path),
+            [f"{key}: was {before.get(key)!r} when this run began, now {now.get(key)!r}." for key in changed]
+            + ["Take another folder for another run, or set these back to resume this one."],
+        )
+
+
+def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(settings, dict) and settings:
+        return {k: v for key, value in settings.items() for k, v in _flat(value, f"{prefix}{key}.").items()}
+    return {prefix.rstrip("."): settings}
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("polyloom", "torch", "transformers")}

@@ -1,0 +1,19 @@
+"""The tasks: what is learnt and answered, and how it is scored."""
+
+from collections.abc import Sequence
+
+from polyloom.errors import ConfigError, suggest
+from polyloom.tasks.base import Task
+from polyloom.tasks.inference import Inference
+from polyloom.tasks.masking import MaskedLm
+from polyloom.tasks.parsing import Parsing
+from polyloom.tasks.tagging import Ner, Pos
+
+TASKS: dict[str, type[Task]] = {task.name: task for task in (MaskedLm, Pos, Ner, Parsing, Inference)}
+
+
+def build_task(name: str, labels: Sequence[str], *, width: int) -> Task:
+    """Build a task with its head."""
+    if name not in TASKS:
+        raise ConfigError("tasks", [f"tasks.{name}: unknown task. {suggest(name, TASKS)}"])
+    return TASKS[name](labels, width=width)

@@ -1,0 +1,119 @@
+"""What a task is: how records become rows, the head, the loss, the answer, the score."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from torch import Tensor, nn
+
+from polyloom.data.pieces import Pieces
+from polyloom.data.records import Kind, Record
+from polyloom.metrics.score import Array, Metric
+
+Row = Mapping[str, Any]  # one example at rest: integers and arrays of integers, by column
+Columns = Mapping[str, Literal["int", "ints"]]
+
+
+class Tokens(NamedTuple):
+    """The tokens of one row of a batch, special tokens included."""
+
+    ids: Sequence[int]
+    types: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some examples of one task as rows of a batch; a long sentence takes several.
+
+    Attributes:
+        sequences: Tokens of each row.
+        examples: The example each row belongs to, by its position.
+        targets: What the head needs beside hidden states.
+        count: How many terms the loss sums up.
+    """
+
+    sequences: Sequence[Tokens]
+    examples: Sequence[int]
+    targets: Mapping[str, Tensor]
+    count: int
+
+    def to(self, device: Any) -> "Rows":
+        """Move the targets."""
+        return replace(self, targets={name: tensor.to(device) for name, tensor in self.targets.items()})
+
+
+@dataclass(frozen=True)
+class States:
+    """What a head sees of its rows.
+
+    Attributes:
+        hidden_BTD: Last hidden states.
+        vocabulary: The backbone's projection to its vocabulary, with each row's own inverse adapter.
+        classify: The classifier that the method made for each row, where it makes classifiers.
+    """
+
+    hidden_BTD: Tensor
+    vocabulary: Callable[[Tensor], Tensor]
+    classify: Callable[[Tensor], Tensor] | None = None
+
+
+class Task(nn.Module, ABC):
+    """One task with its head.
+
+    Args:
+        labels: Its label set, in order; empty where it has none.
+        width: Of the hidden states.
+
+    Attributes:
+        kind: Of the records it is made from.
+        columns: Of its examples at rest, beside ``length``.
+        metrics: Its scores, the one that selects checkpoints first.
+        summary: One line for `polyloom list tasks`.
+        needs_labels: Whether it has a label set.
+    """
+
+    name: ClassVar[str]
+    kind: ClassVar[Kind]
+    columns: ClassVar[Columns]
+    metrics: ClassVar[tuple[Metric, ...]]
+    summary: ClassVar[str]
+    needs_labels: ClassVar[bool] = True
+    label_smoothing: float = 0.0
+
+    def __init__(self, labels: Sequence[str], *, width: int) -> None:  # noqa: ARG002 - for heads
+        super().__init__()
+        self.labels = tuple(labels)
+
+    @classmethod
+    @abstractmethod
+    def encode(cls, records: Sequence[Record], pieces: Pieces, index: dict[str, int] | None = None) -> Iterator[Row]:
+        """Turn records into examples at rest.
+
+        Args:
+            records: Of this task's kind.
+            pieces: The tokenizer.
+            index: Numbers of the labels, to which new ones are added; without it labels are left out.
+        """
+
+    @classmethod
+    @abstractmethod
+    def collate(cls, rows: Sequence[Row], *, pieces: Pieces, max_length: int, keys: Sequence[int]) -> Rows:
+        """Lay out examples as rows; `keys` seed whatever is random about an example."""
+
+    @abstractmethod
+    def loss(self, states: States, rows: Rows) -> Tensor:
+        """Sum of the loss over `rows.count` terms."""
+
+    @abstractmethod
+    def decode(self, states: States, rows: Rows) -> list[Any]:
+        """The answer for each example."""
+
+    @abstractmethod
+    def parts(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:
+        """What each answer contributes to the scores ``[N, P]``."""
+
+    @classmethod
+    def relabel(cls, row: Row, numbers: Array) -> Row:
+        """Translate the labels of an example at rest into this model's."""
+        return {**row, "labels": numbers[row["labels"]]} if "labels" in row else row

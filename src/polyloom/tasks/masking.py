@@ -1,0 +1,92 @@
+"""Masked language modelling on raw text."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from polyloom.data.pieces import Pieces
+from polyloom.data.records import Kind, Record, Text
+from polyloom.data.shuffle import generator
+from polyloom.metrics.score import PERPLEXITY, Array, Metric
+from polyloom.tasks.base import Columns, Row, Rows, States, Task, Tokens
+
+SHARE = 0.15  # of a row's pieces; of those, 80 % become the mask, 10 % another piece, 10 % stay (Devlin et al. 2019)
+
+
+class MaskedLm(Task):
+    """Pieces behind masks, predicted by the backbone's own head. What is masked depends on an example's key alone."""
+
+    name = "mlm"
+    kind: ClassVar[Kind] = "text"
+    columns: ClassVar[Columns] = {"pieces": "ints"}
+    metrics: ClassVar[tuple[Metric, ...]] = (PERPLEXITY,)
+    summary = "masked language modelling on raw text: perplexity"
+    needs_labels = False
+
+    @classmethod
+    def encode(cls, records: Sequence[Record], pieces: Pieces, index: dict[str, int] | None = None) -> Iterator[Row]:  # noqa: ARG003
+        """Text as pieces; text of which nothing remains is one unknown piece."""
+        for ids in pieces.text([record.text for record in records if isinstance(record, Text)]):
+            yield {"pieces": ids or [pieces.unk_id], "length": max(len(ids), 1) + pieces.num_special(pair=False)}
+
+    @classmethod
+    def collate(cls, rows: Sequence[Row], *, pieces: Pieces, max_length: int, keys: Sequence[int]) -> Rows:
+        """One row per text, cut at a random place where it is too long, with masks."""
+        room = max_length - pieces.num_special(pair=False)
+        sequences, masked = [], []
+        for row, key in zip(rows, keys, strict=True):
+            random = generator((key,))
+            ids = np.array(row["pieces"], dtype=np.int64)
+            if len(ids) > room:
+                start = int(random.integers(len(ids) - room + 1))
+                ids = ids[start : start + room]
+            places, targets = _mask(ids, pieces, random)
+            sequences.append(Tokens(pieces.single(ids.tolist())))
+            masked.append((places + pieces.num_before, targets))
+        width = max(len(places) for places, _ in masked)
+        place_BM = torch.zeros(len(rows), width, dtype=torch.long)
+        labels_BM = torch.full((len(rows), width), -1)
+        for i, (places, targets) in enumerate(masked):
+            place_BM[i, : len(places)] = torch.from_numpy(places)
+            labels_BM[i, : len(places)] = torch.from_numpy(targets)
+        count = sum(len(places) for places, _ in masked)
+        return Rows(sequences, range(len(rows)), {"place_BM": place_BM, "labels_BM": labels_BM}, count)
+
+    def loss(self, states: States, rows: Rows) -> Tensor:
+        """Cross entropy over masked pieces."""
+        return self._losses(states, rows).sum()
+
+    def decode(self, states: States, rows: Rows) -> list[Any]:
+        """For each text the sum of its losses and how many there are."""
+        sums = self._losses(states, rows).sum(-1).double().tolist()
+        counts = (rows.targets["labels_BM"] >= 0).sum(-1).tolist()
+        return list(zip(sums, counts, strict=True))
+
+    def _losses(self, states: States, rows: Rows) -> Tensor:
+        place_BM, labels_BM = rows.targets["place_BM"], rows.targets["labels_BM"]
+        # Only masked places go through the vocabulary, which costs more than the layers of a small backbone.
+        chosen_BMD = states.hidden_BTD.gather(1, place_BM[..., None].expand(-1, -1, states.hidden_BTD.shape[-1]))
+        logits_BMV = states.vocabulary(chosen_BMD).float()
+        losses = F.cross_entropy(logits_BMV.flatten(0, 1), labels_BM.flatten(), ignore_index=-1, reduction="none")
+        return losses.view_as(labels_BM)
+
+    def parts(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:  # noqa: ARG002 - texts are their own targets
+        """Sum of losses, number of losses."""
+        return np.array(answers, dtype=np.float64).reshape(-1, 2)
+
+
+def _mask(ids: Any, pieces: Pieces, random: np.random.Generator) -> tuple[Any, Any]:
+    """Mask some places of `ids` in place (at least one); return them and what stood there."""
+    chosen = random.random(len(ids)) < SHARE
+    chosen[int(random.integers(len(ids)))] |= not chosen.any()
+    places = np.flatnonzero(chosen)
+    targets = ids[places].copy()
+    fate = random.random(len(places))
+    ids[places[fate < 0.8]] = pieces.mask_id
+    replaced = places[(fate >= 0.8) & (fate < 0.9)]
+    ids[replaced] = random.integers(pieces.vocab_size, size=len(replaced))
+    return places, targets

@@ -1,0 +1,95 @@
+"""Dependency parsing: a deep biaffine parser whose answers are trees with one root."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from polyloom.data.pieces import Pieces
+from polyloom.data.records import Kind, Record, Tagged, Tree
+from polyloom.errors import ConditionError
+from polyloom.metrics.attachment import attachment_parts
+from polyloom.metrics.score import LAS, UAS, Array, Metric
+from polyloom.nn.biaffine import Biaffine
+from polyloom.nn.trees import maximum_spanning_tree
+from polyloom.tasks.base import Columns, Row, Rows, States, Task
+from polyloom.tasks.words import collate_words, encode_words, gather_words, pad_targets
+
+
+class Arcs(NamedTuple):
+    """The answer for a sentence: each word's head, counted from 1 with 0 for the root, and the relation to it."""
+
+    heads: Sequence[int]
+    relations: Sequence[str]
+
+
+class Parsing(Task):
+    """A head and a relation for every word."""
+
+    name = "dep"
+    kind: ClassVar[Kind] = "tree"
+    columns: ClassVar[Columns] = {
+        "pieces": "ints", "counts": "ints", "reads": "ints", "heads": "ints", "labels": "ints",
+    }  # fmt: skip
+    metrics: ClassVar[tuple[Metric, ...]] = (LAS, UAS)
+    summary = "dependency parsing: LAS, UAS"
+
+    def __init__(self, labels: Sequence[str], *, width: int) -> None:
+        super().__init__(labels, width=width)
+        self.parser = Biaffine(width, num_relations=len(labels))
+
+    @classmethod
+    def encode(cls, records: Sequence[Record], pieces: Pieces, index: dict[str, int] | None = None) -> Iterator[Row]:
+        """Words as pieces, heads by position, relations as numbers."""
+        kept = [record for record in records if isinstance(record, Tree | Tagged)]
+        for record, row in zip(kept, encode_words([r.words for r in kept], pieces), strict=True):
+            if index is None:
+                yield row
+            else:
+                assert isinstance(record, Tree)
+                labels = [index.setdefault(name, len(index)) for name in record.relations]
+                yield row | {"heads": record.heads, "labels": labels}
+
+    @classmethod
+    def collate(cls, rows: Sequence[Row], *, pieces: Pieces, max_length: int, keys: Sequence[int]) -> Rows:  # noqa: ARG003
+        """Windows of sentences."""
+        laid = collate_words(rows, pieces=pieces, max_length=max_length)
+        if "heads" not in rows[0]:
+            return laid
+        known = {f"{name}_SW": pad_targets(rows, name, laid.targets["mask_SW"]) for name in ("heads", "labels")}
+        return Rows(laid.sequences, laid.examples, {**laid.targets, **known}, laid.count)
+
+    def loss(self, states: States, rows: Rows) -> Tensor:
+        """Cross entropy of heads and of relations, over words."""
+        words_SWD, targets = self._words(states, rows), rows.targets
+        total, _ = self.parser.loss(
+            words_SWD, targets["mask_SW"], heads_SW=targets["heads_SW"], relations_SW=targets["labels_SW"]
+        )
+        return total
+
+    def decode(self, states: States, rows: Rows) -> list[Any]:
+        """Heads and relations of each sentence, as an `Arcs`."""
+        words_SWD, mask_SW = self._words(states, rows), rows.targets["mask_SW"]
+        arcs_SWH = self.parser(words_SWD, mask_SW)
+        heads_SW = mask_SW.long() * 0
+        counts = mask_SW.sum(-1).tolist()
+        for i, (arcs_WH, count) in enumerate(zip(arcs_SWH.double().cpu().numpy(), counts, strict=True)):
+            scores = np.zeros((count + 1, count + 1))
+            scores[1:] = arcs_WH[:count, : count + 1]
+            heads_SW[i, :count] = heads_SW.new_tensor(maximum_spanning_tree(scores).tolist())
+        best_SW = self.parser.relations(words_SWD, mask_SW, heads_SW=heads_SW).argmax(-1).tolist()
+        return [
+            Arcs(heads[:count], [self.labels[i] for i in best[:count]])
+            for heads, best, count in zip(heads_SW.tolist(), best_SW, counts, strict=True)
+        ]
+
+    @staticmethod
+    def _words(states: States, rows: Rows) -> Tensor:
+        if states.classify is not None:
+            raise ConditionError("dep: psf generates linear classifiers, and a parser is none. Use another method.")
+        return gather_words(states.hidden_BTD, rows).float()
+
+    def parts(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:
+        """Words with the right head, with the right head and relation, all words."""
+        return attachment_parts(records, answers)

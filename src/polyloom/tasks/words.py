@@ -1,0 +1,98 @@
+"""Word-level examples: one vector per word, whatever the number of pieces, also beyond the maximum length."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyloom.data.pieces import Pieces
+from polyloom.tasks.base import Row, Rows, Tokens
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def encode_words(sentences: Sequence[Sequence[str]], pieces: Pieces) -> Iterator[dict[str, Any]]:
+    """Pieces of all words, how many each word has, and which of its pieces a word is read from."""
+    special = pieces.num_special(pair=False)
+    for words in pieces.words(sentences):
+        yield {"pieces": words.ids, "counts": words.counts, "reads": words.reads, "length": len(words.ids) + special}
+
+
+def windows(counts: Ints, room: int) -> list[tuple[int, int]]:
+    """Cover words with windows ``[begin, end)`` of at most `room` pieces that overlap by up to a half."""
+    ends = np.cumsum(counts)
+    starts = ends - counts
+    found = []
+    begin, num_words = 0, len(counts)
+    while True:
+        end = max(int(np.searchsorted(ends, starts[begin] + room, side="right")), begin + 1)
+        found.append((begin, end))
+        if end >= num_words:
+            return found
+        middle = starts[begin] + room // 2
+        begin = min(max(int(np.searchsorted(starts, middle)), begin + 1), end)
+
+
+def place_words(row: Row, room: int) -> tuple[list[list[int]], list[int], list[int]]:
+    """Lay out a sentence as windows; say in which window and at which piece of it each word is read.
+
+    A word is read where it has the most context on its shorter side. A single word of more than `room` pieces is cut.
+    """
+    counts = np.minimum(np.asarray(row["counts"], dtype=np.int64), room)
+    reads = np.minimum(np.asarray(row["reads"], dtype=np.int64), counts - 1)
+    firsts = np.cumsum(row["counts"]) - row["counts"]
+    ends = np.cumsum(counts)
+    starts = ends - counts
+    best_W = np.full(len(counts), -1)
+    window_W, place_W = np.zeros(len(counts), dtype=np.int64), np.zeros(len(counts), dtype=np.int64)
+    contents: list[list[int]] = []
+    for begin, end in windows(counts, room):
+        low, high = starts[begin], ends[end - 1]
+        span = slice(begin, end)
+        # At the ends of a sentence nothing is cut off: there is no more to see on that side.
+        left = starts[span] - low if begin else np.full(end - begin, room)
+        right = high - ends[span] if end < len(counts) else np.full(end - begin, room)
+        context = np.minimum(left, right)
+        better = context > best_W[span]
+        best_W[span][better] = context[better]
+        window_W[span][better] = len(contents)
+        place_W[span][better] = (starts[span] - low + reads[span])[better]
+        contents.append([int(p) for w in range(begin, end) for p in row["pieces"][firsts[w] : firsts[w] + counts[w]]])
+    return contents, window_W.tolist(), place_W.tolist()
+
+
+def collate_words(rows: Sequence[Row], *, pieces: Pieces, max_length: int) -> Rows:
+    """Rows for sentences, and for every word its row and position: ``row_SW``, ``place_SW``, ``mask_SW``."""
+    room = max_length - pieces.num_special(pair=False)
+    offset = pieces.num_before
+    width = max(len(row["counts"]) for row in rows)
+    shape = (len(rows), width)
+    row_SW, place_SW = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
+    mask_SW = torch.zeros(shape, dtype=torch.bool)
+    sequences: list[Tokens] = []
+    examples: list[int] = []
+    for i, row in enumerate(rows):
+        contents, window_W, place_W = place_words(row, room)
+        count = len(window_W)
+        row_SW[i, :count] = torch.tensor(window_W) + len(sequences)
+        place_SW[i, :count] = torch.tensor(place_W) + offset
+        mask_SW[i, :count] = True
+        sequences += [Tokens(pieces.single(content)) for content in contents]
+        examples += [i] * len(contents)
+    targets = {"row_SW": row_SW, "place_SW": place_SW, "mask_SW": mask_SW}
+    return Rows(sequences, examples, targets, int(mask_SW.sum()))
+
+
+def pad_targets(rows: Sequence[Row], column: str, like: Tensor) -> Tensor:
+    """A per-word column as a tensor, -1 where there is no word."""
+    padded = torch.full(like.shape, -1, dtype=torch.long)
+    for i, row in enumerate(rows):
+        padded[i, : len(row[column])] = torch.as_tensor(np.asarray(row[column], dtype=np.int64))
+    return padded
+
+
+def gather_words(hidden_BTD: Tensor, rows: Rows) -> Tensor:
+    """One vector per word ``[S, W, D]``; what stands where there is no word means nothing."""
+    return hidden_BTD[rows.targets["row_SW"], rows.targets["place_SW"]]

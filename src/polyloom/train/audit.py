@@ -1,0 +1,56 @@
+"""What learns, how much and why, and how large generated weights are, before the first step is taken."""
+
+from dataclasses import dataclass
+
+import torch
+
+from polyloom.model import Model
+from polyloom.types import Condition, Stage
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group of parameters.
+
+    Attributes:
+        name: As stages name it.
+        trained: How many numbers learn.
+        total: How many there are.
+        tensors: How many tensors learn.
+    """
+
+    name: str
+    trained: int
+    total: int
+    tensors: int
+
+
+def audit(model: Model) -> list[Group]:
+    """Every group of parameters, and what of it learns; each parameter is counted once."""
+    groups, seen = [], set()
+    ordered = sorted(model.groups().items(), key=lambda item: item[0] == "backbone")  # its norms are a group before it
+    for name, parameters in ordered:
+        own = [p for p in parameters if p not in seen]
+        seen |= set(own)
+        trained = [p for p in own if p.requires_grad]
+        groups.append(Group(name, sum(p.numel() for p in trained), sum(p.numel() for p in own), len(trained)))
+    return groups
+
+
+def check_audit(model: Model, stage: Stage) -> None:
+    """What requires a gradient must be exactly what the stage trains."""
+    declared = {p for name in stage.trains for p in model.groups()[name]}
+    actual = {p for p in model.parameters() if p.requires_grad}
+    assert declared == actual, "the parameters that learn are not those of the stage"
+
+
+@torch.no_grad()
+def scales(model: Model, condition: Condition) -> dict[str, float]:
+    """Standard deviation of every tensor of a condition's weights: what is generated must begin small, but not at 0."""
+    weights = model.weights([condition])
+    return {
+        f"{block.kind}@{block.placement}.{name}": float(tensor[tensor.isfinite()].std())
+        for block in weights.blocks
+        for name, tensor in block.tensors.items()
+        if tensor.numel() > 1
+    }

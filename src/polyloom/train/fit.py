@@ -1,0 +1,215 @@
+"""From a model and its stages to a run: log, validate, save, select, resume."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from polyloom.checkpoint import (
+    backbone_identity,
+    describe_model,
+    fill,
+    read_tensors,
+    trained_parameters,
+    write_checkpoint,
+)
+from polyloom.data.pieces import Pieces
+from polyloom.errors import TrainingError
+from polyloom.metrics.score import Score
+from polyloom.model import Model
+from polyloom.train.audit import audit, check_audit, scales
+from polyloom.train.distributed import Team, gathered, like, whole
+from polyloom.train.folder import RunFolder
+from polyloom.train.loop import Loop, StagePlan, Step
+from polyloom.types import Condition
+
+Validate = Callable[[Model, StagePlan], Mapping[Condition, Score]]
+Event = Mapping[str, Any]
+
+
+@dataclass
+class State:
+    """Where a run is.
+
+    Attributes:
+        stage: Number of the stage.
+        step: Steps taken in it.
+        total: Steps taken in all stages.
+        best_step: Checkpoint with the best score of this stage, by `total`.
+        best_score: That score; higher is better.
+        seconds: Time spent so far.
+        num_tokens: Tokens seen so far.
+    """
+
+    stage: int = 0
+    step: int = 0
+    total: int = 0
+    best_step: int | None = None
+    best_score: float | None = None
+    seconds: float = 0.0
+    num_tokens: int = 0
+
+
+@dataclass
+class Fit:
+    """A run in progress.
+
+    Args:
+        model: What learns.
+        plans: Its stages.
+        pieces: The tokenizer.
+        folder: Where the run lives; resumed if there is a checkpoint.
+        validate: Scores that select a checkpoint.
+        team: The processes.
+        tell: Called with every event, which the log keeps too.
+        about: What every checkpoint says of itself beside the model.
+    """
+
+    model: Model
+    plans: Sequence[StagePlan]
+    pieces: Pieces
+    folder: RunFolder
+    validate: Validate | None = None
+    team: Team = field(default_factory=Team)
+    tell: Callable[[Event], None] = lambda _: None
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def run(self) -> Path:
+        """Train from where the run is to its end; returns the checkpoint to use."""
+        self._identity = backbone_identity(self.model)
+        if self.team.leads:
+            self.folder.prepare()
+        self.team.wait()
+        state, optimizer = self._restore()
+        while state.stage < len(self.plans):
+            self._stage(state, optimizer)
+            optimizer = {}
+            self._use_best(state)
+            state.stage, state.step, state.best_step, state.best_score = state.stage + 1, 0, None, None
+        self._event("done", steps=state.total, seconds=round(state.seconds, 3), tokens=state.num_tokens)
+        return self.folder.best()
+
+    def _stage(self, state: State, optimizer: Mapping[str, Any]) -> None:
+        plan = self.plans[state.stage]
+        self.model.set_stage(plan.stage)
+        check_audit(self.model, plan.stage)
+        with gathered(self.model):
+            spreads = scales(self.model, plan.cells[0].condition)
+        self._event(
+            "stage",
+            stage=plan.stage.name,
+            steps=plan.steps,
+            done=state.step,
+            audit=[asdict(group) for group in audit(self.model)],
+            scales=spreads,
+        )
+        loop = Loop(self.model, plan, pieces=self.pieces, team=self.team)
+        self._event("mixture", cells=loop.mixture.table(plan.steps))
+        if optimizer:
+            parameters = {name: p for p, name in loop.optimizer.names.items()}
+            loop.optimizer.restore({key: _restored(key, t, parameters) for key, t in optimizer.items()})
+        clock = time.perf_counter()
+        for step in loop.steps(state.step):
+            state.step, state.total = step.number, state.total + 1
+            state.num_tokens += step.num_tokens
+            now = time.perf_counter()
+            state.seconds, clock = state.seconds + now - clock, now
+            self._log(step, state)
+            last = step.number == plan.steps
+            validated = self._due(plan.train.evaluate_every, step.number, last=last) and self._select(state, plan)
+            if validated or self._due(plan.train.save_every, step.number, last=last):
+                self._save(state, loop.optimizer.state())
+        self.team.wait()
+
+    @staticmethod
+    def _due(every: int | None, number: int, *, last: bool) -> bool:
+        return last or bool(every and number % every == 0)
+
+    def _select(self, state: State, plan: StagePlan) -> bool:
+        """Validate, and remember the checkpoint that is about to be written if it is the best."""
+        if self.validate is None:
+            return True
+        with gathered(self.model):
+            scores = self.validate(self.model, plan)
+        if scores:
+            # Of perplexities the geometric mean, negated: the sum of losses, where lower is better.
+            values = [s.value if s.metric.higher_is_better else -math.log(s.value) for s in scores.values()]
+            mean = sum(values) / len(values)
+            if state.best_score is None or mean > state.best_score:
+                state.best_score, state.best_step = mean, state.total
+            shown = {str(condition): round(score.value, 4) for condition, score in scores.items()}
+            best = state.best_step == state.total
+            self._event("validation", step=state.step, total=state.total, scores=shown, mean=mean, best=best)
+        return True
+
+    def _log(self, step: Step, state: State) -> None:
+        kind = "skipped" if step.skipped else "step"
+        self._event(
+            kind,
+            step=step.number,
+            total=state.total,
+            loss=step.loss if math.isfinite(step.loss) else None,
+            losses={task: round(loss, 6) for task, loss in step.losses.items() if math.isfinite(loss)},
+            cells=dict(step.cells),
+            tokens=step.num_tokens,
+            gradient_norm=step.gradient_norm if math.isfinite(step.gradient_norm) else None,
+            lr_factor=step.factor,
+            seconds={name: round(value, 6) for name, value in step.seconds.items()},
+        )
+
+    def _event(self, kind: str, **fields: Any) -> None:
+        if self.team.leads:
+            event = {"event": kind, "time": round(time.time(), 3), **fields}
+            self.folder.note(event)
+            self.tell(event)
+
+    def _save(self, state: State, optimizer: Mapping[str, Any]) -> None:
+        """Write a checkpoint; all processes gather, the leader writes."""
+        tensors = {name: whole(parameter) for name, parameter in trained_parameters(self.model).items()}
+        training = {name: whole(tensor) for name, tensor in optimizer.items()}
+        if self.team.leads:
+            started = time.perf_counter()
+            path = self.folder.checkpoint(state.total)
+            manifest = describe_model(self.model) | {"backbone": self._identity} | dict(self.about)
+            try:
+                self.folder.drop(state.total)
+                write_checkpoint(path, tensors, manifest, training=(training, asdict(state)))
+            except OSError as error:
+                raise TrainingError(
+                    f"{path}: the checkpoint of step {state.total} cannot be written ({error.strerror or error}). "
+                    f"Earlier ones are as they were; make room and start again to go on from there."
+                ) from error
+            self.folder.prune(keep={state.best_step} if state.best_step is not None else set())
+            self._event("saved", total=state.total, seconds=round(time.perf_counter() - started, 6))
+        self.team.wait()
+
+    def _restore(self) -> tuple[State, Mapping[str, Any]]:
+        found = self.folder.latest()
+        if found is None:
+            return State(), {}
+        path, optimizer, stored = found
+        self._fill(path)
+        state = State(**stored)
+        self._event("resumed", stage=state.stage, step=state.step, total=state.total, checkpoint=path.name)
+        return state, optimizer
+
+    def _use_best(self, state: State) -> None:
+        if state.best_step not in (None, state.total):
+            assert state.best_step is not None
+            self._fill(self.folder.checkpoint(state.best_step))
+
+    @torch.no_grad()
+    def _fill(self, path: Path) -> None:
+        parameters = trained_parameters(self.model)
+        stored = read_tensors(path)
+        fill(parameters, {name: like(t, parameters.get(name, t)) for name, t in stored.items()}, path)
+
+
+def _restored(key: str, tensor: torch.Tensor, parameters: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """A tensor of an optimizer's state, sharded as its parameter is."""
+    owner = parameters[key.rpartition("/")[0]]
+    return tensor if tensor.dim() == 0 else like(tensor, owner)

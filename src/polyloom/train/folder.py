@@ -1,0 +1,85 @@
+"""The folder of a run: its recipe, its log, its checkpoints. `latest` is whatever checkpoint was completed last."""
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from polyloom.checkpoint import clean_up, read_manifest, read_training
+from polyloom.errors import CheckpointError
+
+KEPT = 2  # of the newest checkpoints, beside the best
+
+
+class RunFolder:
+    """Where a run lives.
+
+    Checkpoints are written under another name and renamed when they are complete, so that none is ever half there. No
+    file points to the latest: it is the one with the highest number.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+
+    @property
+    def log(self) -> Path:
+        """One JSON object per line: what happened."""
+        return self.path / "log.jsonl"
+
+    def checkpoint(self, step: int) -> Path:
+        """The checkpoint of a step, counted over all stages."""
+        return self.checkpoints / f"step-{step:08d}"
+
+    def steps(self) -> list[int]:
+        """Steps that have a checkpoint, in order."""
+        found = (re.fullmatch(r"step-(\d+)", path.name) for path in self.checkpoints.glob("step-*"))
+        return sorted(int(match[1]) for match in found if match)
+
+    def latest(self) -> tuple[Path, dict[str, Any], dict[str, Any]] | None:
+        """The newest checkpoint that can be read, with its training tensors and state; damaged ones are passed over."""
+        failures = []
+        for step in reversed(self.steps()):
+            try:
+                tensors, state = read_training(self.checkpoint(step))
+            except CheckpointError as error:
+                failures.append(str(error))
+            else:
+                return self.checkpoint(step), tensors, state
+        if failures:
+            raise CheckpointError(f"{self.path}: no checkpoint can be read. " + " ".join(failures))
+        return None
+
+    def best(self) -> Path:
+        """The checkpoint with the best validation score; the newest where nothing was validated."""
+        for step in reversed(self.steps()):
+            try:
+                state = read_manifest(self.checkpoint(step))["training"]["state"]
+            except (CheckpointError, KeyError):
+                continue
+            best = state.get("best_step")
+            return self.checkpoint(best if best is not None and self.checkpoint(best).exists() else step)
+        raise CheckpointError(f"{self.path}: no checkpoint here. Was it trained? polyloom train RECIPE -o {self.path}")
+
+    def drop(self, step: int) -> None:
+        """Remove a checkpoint that could not be read: the run, resumed before it, is about to write it again."""
+        if self.checkpoint(step).exists():
+            shutil.rmtree(self.checkpoint(step))
+
+    def prune(self, *, keep: set[int]) -> None:
+        """Remove old checkpoints, but for those to keep."""
+        for step in self.steps()[:-KEPT]:
+            if step not in keep:
+                shutil.rmtree(self.checkpoint(step), ignore_errors=True)
+
+    def prepare(self) -> None:
+        """Make the folder, and remove what a killed process left half written."""
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        clean_up(self.checkpoints)
+
+    def note(self, event: Mapping[str, Any]) -> None:
+        """Append to the log."""
+        with self.log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(event, ensure_ascii=False) + "\n")

@@ -1,0 +1,93 @@
+"""From corpora to examples at rest: encoded once, kept as memory-mapped cells under a name made of all that matters."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polyloom.data.catalog import Corpus
+from polyloom.data.cells import Cell, open_cell, write_cell
+from polyloom.data.pieces import Pieces
+from polyloom.errors import DataError, TrainingError
+from polyloom.methods import Method
+from polyloom.tasks import TASKS
+from polyloom.train.loop import TrainCell
+from polyloom.types import Condition, Stage
+
+FORMAT = 1  # of cells; raise it when what is encoded changes
+_BATCH = 1000
+
+
+def cache_folder() -> Path:
+    """Where cells are kept: ``POLYLOOM_CACHE``, else ``~/.cache/polyloom/cells``."""
+    return Path(os.environ.get("POLYLOOM_CACHE") or Path.home() / ".cache" / "polyloom" / "cells")
+
+
+def prepare_cell(
+    condition: Condition, corpora: Sequence[Corpus], *, pieces: Pieces, folder: Path | None = None
+) -> Cell:
+    """Encode the corpora of a cell, unless that was done before.
+
+    The labels of the corpora, in the order in which they came, are in the cell's ``meta["labels"]``.
+    """
+    task = TASKS[condition.task]
+    origin = [{"corpus": c.name, "sha256": c.sha256, "start": c.start, "stop": c.stop} for c in corpora]
+    described = {"format": FORMAT, "task": task.name, "tokenizer": pieces.fingerprint, "corpora": origin}
+    name = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:24]
+    path = (folder or cache_folder()) / f"{task.name}-{name}.arrow"
+    if path.exists():
+        return open_cell(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    index: dict[str, int] = {}
+    meta: dict[str, Any] = dict(described)
+
+    def rows() -> Iterator[Mapping[str, Any]]:
+        for corpus in corpora:
+            for records in batched_records(corpus.records(task.kind)):
+                yield from task.encode(records, pieces, index)
+        meta["labels"] = list(index)
+
+    cell = write_cell(path, rows(), columns={**task.columns, "length": "int"}, meta=meta)
+    if not len(cell):
+        path.unlink()
+        raise DataError(", ".join(c.name for c in corpora), None, f"no examples for {condition}.")
+    return cell
+
+
+def batched_records(records: Iterator[Any]) -> Iterator[list[Any]]:
+    """Records in lists of a handy size."""
+    while batch := list(islice(records, _BATCH)):
+        yield batch
+
+
+def label_sets(cells: Mapping[Condition, Cell]) -> dict[str, tuple[str, ...]]:
+    """The labels of every task, from all its cells, in alphabetical order."""
+    found: dict[str, set[str]] = {}
+    for condition, cell in cells.items():
+        found.setdefault(condition.task, set()).update(cell.meta["labels"])
+    return {task: tuple(sorted(labels)) for task, labels in found.items()}
+
+
+def training_cells(
+    cells: Mapping[Condition, Cell], *, method: Method, labels: Mapping[str, Sequence[str]], stage: Stage
+) -> tuple[TrainCell, ...]:
+    """The cells of a stage, each under the conditions whose weights the method trains on it."""
+    found = []
+    for given, cell in cells.items():
+        if stage.tasks != "all" and (stage.tasks == "mlm") != (given.task == "mlm"):
+            continue
+        known = {label: number for number, label in enumerate(labels.get(given.task, ()))}
+        # Labels that the model does not have (it may be a continued one) are learnt from as little as padding.
+        numbers = np.array([known.get(label, -1) for label in cell.meta["labels"]], dtype=np.int64)
+        for condition in method.trained_by(given):
+            name = str(condition) if condition == given else f"{condition}@{given.source}"
+            found.append(TrainCell(name, condition, cell, numbers))
+    if not found:
+        kind = {"mlm": "raw text (mlm)", "labelled": "labelled data", "all": "data"}[stage.tasks]
+        raise TrainingError(f"stage {stage.name}: no {kind} to train on. Add cells to data.train.")
+    return tuple(found)

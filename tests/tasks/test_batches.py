@@ -1,0 +1,169 @@
+"""Batches that mix tasks and languages: every example is learnt and answered as it would be alone."""
+
+import numpy as np
+import pytest
+import torch
+
+from polyloom.backbones import backbone_from_config
+from polyloom.data.pieces import Pieces, load_pieces
+from polyloom.data.records import Pair, Tagged, Text, Tree
+from polyloom.errors import ConditionError
+from polyloom.metrics.score import METRICS
+from polyloom.model import Model
+from polyloom.tasks import TASKS
+from polyloom.tasks.batch import Example, make_batch
+from polyloom.types import Condition
+from tests.contracts.tiny import CONFIGS, tiny_config
+from tests.tiny_run import write_backbone
+
+WORDS = ["ba", "do", "fi", "gu", "ko", "lem", "mur", "sat", "mababo"]
+ENCODERS = ["bert", "roberta", "xlm-roberta", "distilbert", "deberta-v2", "modernbert"]
+LABELS: dict[str, tuple[str, ...] | None] = {
+    "pos": ("A", "B", "C"),
+    "ner": ("O", "B-X", "I-X"),
+    "dep": ("root", "sub", "obj"),
+    "nli": ("no", "yes"),
+    "mlm": None,
+}
+MAX_LENGTH = 16
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory) -> Pieces:
+    folder = tmp_path_factory.mktemp("backbone")
+    write_backbone(folder)
+    return load_pieces(folder)
+
+
+def model_for(method: str, pieces: Pieces, family: str = "bert") -> Model:
+    torch.manual_seed(1)
+    backbone = backbone_from_config(CONFIGS[family] | {"model_type": family, "vocab_size": pieces.vocab_size})
+    tasks = {name: labels for name, labels in LABELS.items() if method != "psf" or name not in ("mlm", "dep")}
+    model = Model(backbone, tiny_config(method), languages=["en", "tr", "sw"], tasks=tasks)
+    for parameter in [*model.method.parameters(), *model.heads.parameters()]:
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+def records(task: str, count: int, rng: np.random.Generator):
+    """Some sentences are longer than a row may be."""
+    for i in range(count):
+        length = int(rng.integers(1, 6)) if i % 3 else int(rng.integers(20, 40))
+        words = tuple(rng.choice(WORDS, length).tolist())
+        if task == "mlm":
+            yield Text(" ".join(words))
+        elif task == "nli":
+            yield Pair(" ".join(words), "ba do", str(rng.choice(["no", "yes"])))
+        elif task == "dep":
+            yield Tree(words, tuple(range(length)), ("root", *["obj"] * (length - 1)))
+        else:
+            yield Tagged(words, tuple(rng.choice(LABELS[task] or (), length).tolist()))
+
+
+def examples_of(model: Model, pieces: Pieces, *, seed: int = 0, with_labels: bool = True) -> list[Example]:
+    rng = np.random.default_rng(seed)
+    found: list[Example] = []
+    for task in model.tasks.values():
+        index = {label: i for i, label in enumerate(task.labels)} if with_labels else None
+        rows = task.encode(list(records(task.name, 6, rng)), pieces, index)
+        for row, language in zip(rows, ["en", "tr", "sw"] * 2, strict=True):
+            found.append(Example(Condition(task.name, language), row, len(found)))
+    rng.shuffle(found)
+    return found
+
+
+def batch_of(model: Model, pieces: Pieces, examples: list[Example]):
+    return make_batch(examples, tasks=model.tasks, pieces=pieces, max_length=MAX_LENGTH)
+
+
+@pytest.mark.parametrize("method", ["hyperx", "madx", "multilingual", "full", "psf"])
+def test_a_batch_of_all_tasks_and_languages_equals_each_example_alone(method, pieces):
+    model = model_for(method, pieces)
+    examples = examples_of(model, pieces)
+    together = model.losses(batch_of(model, pieces, examples))
+    alone: dict[str, float] = {}
+    for example in examples:
+        ((task, loss),) = model.losses(batch_of(model, pieces, [example])).items()
+        alone[task] = alone.get(task, 0.0) + float(loss.detach())
+    assert together.keys() == alone.keys() == model.tasks.keys()
+    for task, loss in together.items():
+        assert float(loss.detach()) == pytest.approx(alone[task], rel=1e-5), task
+
+
+@pytest.mark.parametrize("method", ["hyperx", "psf"])
+def test_answers_come_in_the_order_of_the_examples_and_as_they_would_alone(method, pieces):
+    model = model_for(method, pieces)
+    examples = examples_of(model, pieces, with_labels=False)
+    together = model.answers(batch_of(model, pieces, examples))
+    for example, answer in zip(examples, together, strict=True):
+        (alone,) = model.answers(batch_of(model, pieces, [example]))
+        assert answer == pytest.approx(alone, rel=1e-5) if example.condition.task == "mlm" else answer == alone
+
+
+@pytest.mark.parametrize("task", ["pos", "ner", "dep"])
+def test_one_label_per_word_also_in_long_sentences(task, pieces):
+    model = model_for("hyperx", pieces)
+    given = list(records(task, 9, np.random.default_rng(3)))
+    rows = list(TASKS[task].encode(given, pieces))
+    answers = model.answers(batch_of(model, pieces, [Example(Condition(task, "tr"), row) for row in rows]))
+    assert any(len(record.words) > MAX_LENGTH for record in given)
+    for record, answer in zip(given, answers, strict=True):
+        labels = answer.relations if task == "dep" else answer
+        assert len(labels) == len(record.words)
+        if task == "dep":
+            assert answer.heads.count(0) == 1
+
+
+def test_the_condition_of_an_example_decides(pieces):
+    """If languages were ignored, the same sentence would have the same loss in all of them."""
+    model = model_for("hyperx", pieces)
+    row = next(TASKS["pos"].encode([Tagged(("ba", "ko"), ("A", "B"))], pieces, {"A": 0, "B": 1}))
+    losses = [
+        float(model.losses(batch_of(model, pieces, [Example(Condition("pos", language), row)]))["pos"].detach())
+        for language in ("en", "tr", "sw")
+    ]
+    assert len({round(loss, 4) for loss in losses}) == 3
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+def test_the_vocabulary_at_masked_places_is_the_model_s_own(family, pieces):
+    """Only masked places go through the head; the logits there must be those of the whole model, inverse included."""
+    model = model_for("madx", pieces, family)
+    ids = torch.randint(5, pieces.vocab_size, (3, 7))
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    rows = ["mlm/en", "mlm/tr", "mlm/sw"]
+    whole = model(inputs, rows).logits
+    weights = model.weights(rows)
+    with model.backbone.using(weights, num_rows=3):
+        hidden = model.backbone.hidden(**inputs)
+    with model.backbone.using(weights.take(slice(1, 3)), num_rows=2):
+        logits = model.backbone.vocabulary(hidden[1:, [2, 5]])
+    torch.testing.assert_close(logits, whole[1:, [2, 5]], rtol=0, atol=1e-5)
+
+
+def test_masks_depend_on_the_key_alone_and_are_learnt_at_the_right_places(pieces):
+    rows = list(TASKS["mlm"].encode([Text(" ".join(WORDS * 2))], pieces))
+    collate = TASKS["mlm"].collate
+    one, same, other = (collate(rows, pieces=pieces, max_length=30, keys=[key]) for key in (5, 5, 6))
+    assert one.sequences == same.sequences
+    assert one.sequences != other.sequences
+    clean = pieces.single(list(rows[0]["pieces"]))
+    ids, places = one.sequences[0].ids, one.targets["place_BM"][0].tolist()
+    assert [clean[place] for place in places] == one.targets["labels_BM"][0].tolist()
+    changed = [place for place in range(len(clean)) if ids[place] != clean[place]]
+    assert set(changed) <= set(places)
+
+
+def test_a_generated_classifier_is_not_taken_for_a_parser(pieces):
+    torch.manual_seed(0)
+    backbone = backbone_from_config(CONFIGS["bert"] | {"model_type": "bert", "vocab_size": pieces.vocab_size})
+    model = Model(backbone, tiny_config("psf"), languages=["en"], tasks={"dep": LABELS["dep"]})
+    row = next(TASKS["dep"].encode([Tree(("ba",), (0,), ("root",))], pieces, {"root": 0}))
+    with pytest.raises(ConditionError, match="a parser is none"):
+        model.losses(batch_of(model, pieces, [Example(Condition("dep", "en"), row)]))
+
+
+def test_every_task_says_how_it_is_scored():
+    for task in TASKS.values():
+        assert all(metric in METRICS.values() for metric in task.metrics)
+        assert task.metrics
