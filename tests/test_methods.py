@@ -7,8 +7,9 @@ from polyloom.errors import ConditionError, ConfigError
 from polyloom.methods import METHODS
 from polyloom.methods.base import AdapterMethod
 from polyloom.methods.hyper_adapters import HyperAdaptersConfig
+from polyloom.model import Model
 from polyloom.types import Site, Weights
-from tests.contracts.tiny import ROWS, logits, tiny_config, tiny_inputs, tiny_model
+from tests.contracts.tiny import ROWS, logits, shared_backbone, tiny_config, tiny_inputs, tiny_model
 
 
 def at_sites(weights: Weights) -> dict[Site, torch.Tensor]:
@@ -147,3 +148,14 @@ def test_default_settings_are_the_papers():
     config = HyperAdaptersConfig()
     assert (config.encoder_inputs, config.decoder_inputs) == (("source", "target"), ("target",))
     assert (config.rescale, config.num_blocks, config.embedding_size) == (True, 2, 50)
+
+
+def test_raw_text_passes_the_task_adapters_of_stacked_methods_unchanged():
+    for method in ("madx", "badx", "multilingual"):
+        backbone = shared_backbone("bert")
+        model = Model(backbone, tiny_config(method), languages=["en", "tr"], tasks=["mlm", "pos"])
+        rows = ["mlm/en/tr", "pos/en/tr"] if method == "badx" else ["mlm/tr", "pos/tr"]
+        task_block = model.method.weights(rows).blocks[1]
+        changes = task_block.tensors["up"].flatten(1).abs().amax(1)
+        assert changes[0] == 0.0
+        assert changes[1] > 0.0

@@ -50,10 +50,10 @@ def write_checkpoint(
     partial = path.with_name(f".{path.name}{PARTIAL}{os.getpid()}")
     partial.mkdir(parents=True)
     try:
-        save_file(_plain(tensors), partial / TENSORS)
+        _save(tensors, partial / TENSORS)
         written = dict(manifest) | {"tensors_sha256": _sha256(partial / TENSORS)}
         if training is not None:
-            save_file(_plain(training[0]), partial / TRAINING)
+            _save(training[0], partial / TRAINING)
             written["training"] = {"state": training[1], "tensors_sha256": _sha256(partial / TRAINING)}
         (partial / MANIFEST).write_text(json.dumps(written, indent=2) + "\n")
         for file in (*partial.iterdir(), partial):
@@ -188,8 +188,12 @@ def fill(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor], 
         parameter.copy_(tensors[name])
 
 
-def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+def _save(tensors: Mapping[str, Tensor], file: Path) -> None:
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    try:
+        save_file(plain, file)
+    except SafetensorError as error:  # such as a full disk, which is an OSError everywhere else
+        raise OSError(str(error)) from error
 
 
 def _sha256(file: Path) -> str:

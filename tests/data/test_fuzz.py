@@ -192,14 +192,14 @@ def test_damaged_lines_are_read_or_refused_with_their_number(name, monkeypatch):
 
 
 def damage(lines: list[bytes], rng: random.Random) -> tuple[list[bytes], list[bool]]:
-    """Damage few, some or nearly all lines; says which lines, after damage may have made several of one, are damaged."""
+    """Damage few, some or nearly all lines; also says which are other than they were, one for each that was split."""
     found, flags = [], []
     rate = rng.choice((0.03, 0.3, 0.9))
     for line in lines:
-        hit = rng.random() < rate
-        parts = rng.choice(DAMAGE)(line, rng).split(b"\n") if hit else [line]
+        changed = rng.choice(DAMAGE)(line, rng) if rng.random() < rate else line
+        parts = changed.split(b"\n")
         found += parts
-        flags += [hit] + [False] * (len(parts) - 1)
+        flags += [changed != line] + [False] * (len(parts) - 1)
     return found, flags
 
 

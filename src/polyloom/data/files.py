@@ -34,7 +34,7 @@ class Limits:
     line_bytes: int = 1 << 20
     total_bytes: int = 64 << 30
     ratio: int = 250
-    ratio_from: int = 16 << 20
+    ratio_from: int = 8 << 20
     memory: int = 128 << 20
 
 

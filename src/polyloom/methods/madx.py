@@ -3,12 +3,14 @@
 Deviations: all languages' adapters are rows of one bank, so that one run can train them side by side. In
 encoder-decoders the encoder uses the source's adapters, the decoder the target's; as in AdapterHub, the invertible
 adapter acts on the encoder's embeddings and, inverted, before the output projection. `drop_last_layer` (MAD-X 2.0)
-leaves the language adapter out of the last layer of each stack.
+leaves the language adapter out of the last layer of each stack. The backbone's own language-modelling head stays as
+it is, so that languages trained side by side share nothing.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from polyloom.methods.base import AdapterConfig, AdapterMethod, check
@@ -79,6 +81,15 @@ class StackedMethod(AdapterMethod):
             shapes=self.block_shapes(config.task_adapter_size),
             init=init,
         )
+        if "mlm" in self.tasks:
+            self._pass_through("mlm")
+
+    @torch.no_grad()
+    def _pass_through(self, task: str) -> None:
+        """Languages are learnt without a task adapter: that of raw text, which is never trained, does nothing."""
+        for name, table in self.task_adapters.named_parameters():
+            if "up" in name:
+                table[self.tasks.row(task)] = 0.0
 
     def num_keys(self) -> int:
         """How many language-dependent adapters there are."""

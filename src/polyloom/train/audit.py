@@ -52,5 +52,5 @@ def scales(model: Model, condition: Condition) -> dict[str, float]:
         f"{block.kind}@{block.placement}.{name}": float(tensor[tensor.isfinite()].std())
         for block in weights.blocks
         for name, tensor in block.tensors.items()
-        if tensor.numel() > 1
+        if tensor.isfinite().sum() > 1
     }

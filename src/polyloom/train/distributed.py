@@ -36,6 +36,10 @@ class Team:
             dist.all_reduce(values)
         return values
 
+    def agreed(self, value: float) -> float:
+        """The leader's word, where every process has a value of its own."""
+        return float(self.total(torch.tensor(value if self.leads else 0.0, dtype=torch.float64, device=self.device)))
+
     def wait(self) -> None:
         """Wait for all."""
         if self.size > 1:

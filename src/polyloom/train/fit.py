@@ -138,12 +138,12 @@ class Fit:
         if scores:
             # Of perplexities the geometric mean, negated: the sum of losses, where lower is better.
             values = [s.value if s.metric.higher_is_better else -math.log(s.value) for s in scores.values()]
-            mean = sum(values) / len(values)
-            if state.best_score is None or mean > state.best_score:
+            mean = self.team.agreed(sum(values) / len(values))
+            best = math.isfinite(mean) and (state.best_score is None or mean > state.best_score)
+            if best:
                 state.best_score, state.best_step = mean, state.total
-            shown = {str(condition): round(score.value, 4) for condition, score in scores.items()}
-            best = state.best_step == state.total
-            self._event("validation", step=state.step, total=state.total, scores=shown, mean=mean, best=best)
+            shown = {str(condition): _number(round(score.value, 4)) for condition, score in scores.items()}
+            self._event("validation", step=state.step, total=state.total, scores=shown, mean=_number(mean), best=best)
         return True
 
     def _log(self, step: Step, state: State) -> None:
@@ -152,11 +152,11 @@ class Fit:
             kind,
             step=step.number,
             total=state.total,
-            loss=step.loss if math.isfinite(step.loss) else None,
+            loss=_number(step.loss),
             losses={task: round(loss, 6) for task, loss in step.losses.items() if math.isfinite(loss)},
             cells=dict(step.cells),
             tokens=step.num_tokens,
-            gradient_norm=step.gradient_norm if math.isfinite(step.gradient_norm) else None,
+            gradient_norm=_number(step.gradient_norm),
             lr_factor=step.factor,
             seconds={name: round(value, 6) for name, value in step.seconds.items()},
         )
@@ -191,22 +191,33 @@ class Fit:
         found = self.folder.latest()
         if found is None:
             return State(), {}
-        path, optimizer, stored = found
-        self._fill(path)
-        state = State(**stored)
-        self._event("resumed", stage=state.stage, step=state.step, total=state.total, checkpoint=path.name)
-        return state, optimizer
+        if found.manifest["backbone"] != self._identity:
+            raise TrainingError(
+                f"{found.path}: was trained on another backbone. Go on with exactly that one, or take another folder."
+            )
+        self._fill(found.path, found.weights)
+        state = State(**found.state)
+        if state.best_step is not None and not self.folder.checkpoint(state.best_step).exists():
+            # It went when a later one was better, and that one cannot be read: select anew.
+            state.best_step = state.best_score = None
+        self._event("resumed", stage=state.stage, step=state.step, total=state.total, checkpoint=found.path.name)
+        return state, found.optimizer
 
     def _use_best(self, state: State) -> None:
         if state.best_step not in (None, state.total):
             assert state.best_step is not None
-            self._fill(self.folder.checkpoint(state.best_step))
+            best = self.folder.checkpoint(state.best_step)
+            self._fill(best, read_tensors(best))
 
     @torch.no_grad()
-    def _fill(self, path: Path) -> None:
+    def _fill(self, path: Path, stored: Mapping[str, torch.Tensor]) -> None:
         parameters = trained_parameters(self.model)
-        stored = read_tensors(path)
         fill(parameters, {name: like(t, parameters.get(name, t)) for name, t in stored.items()}, path)
+
+
+def _number(value: float) -> float | None:
+    """What JSON can say of a number."""
+    return value if math.isfinite(value) else None
 
 
 def _restored(key: str, tensor: torch.Tensor, parameters: Mapping[str, torch.Tensor]) -> torch.Tensor:

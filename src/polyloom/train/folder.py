@@ -1,16 +1,37 @@
 """The folder of a run: its recipe, its log, its checkpoints. `latest` is whatever checkpoint was completed last."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from polyloom.checkpoint import clean_up, read_manifest, read_training
-from polyloom.errors import CheckpointError
+from torch import Tensor
+
+from polyloom.checkpoint import clean_up, read_manifest, read_tensors, read_training
+from polyloom.errors import CheckpointError, TrainingError
 
 KEPT = 2  # of the newest checkpoints, beside the best
+
+
+class Saved(NamedTuple):
+    """A checkpoint of a run, read and found whole.
+
+    Attributes:
+        path: Where it is.
+        manifest: What it says of itself.
+        weights: What was trained.
+        optimizer: The optimizer's state.
+        state: Where the run was.
+    """
+
+    path: Path
+    manifest: Mapping[str, Any]
+    weights: Mapping[str, Tensor]
+    optimizer: Mapping[str, Tensor]
+    state: Mapping[str, Any]
 
 
 class RunFolder:
@@ -38,16 +59,14 @@ class RunFolder:
         found = (re.fullmatch(r"step-(\d+)", path.name) for path in self.checkpoints.glob("step-*"))
         return sorted(int(match[1]) for match in found if match)
 
-    def latest(self) -> tuple[Path, dict[str, Any], dict[str, Any]] | None:
-        """The newest checkpoint that can be read, with its training tensors and state; damaged ones are passed over."""
+    def latest(self) -> Saved | None:
+        """The newest checkpoint that can be read; damaged ones are passed over."""
         failures = []
-        for step in reversed(self.steps()):
+        for path in map(self.checkpoint, reversed(self.steps())):
             try:
-                tensors, state = read_training(self.checkpoint(step))
+                return Saved(path, read_manifest(path), read_tensors(path), *read_training(path))
             except CheckpointError as error:
                 failures.append(str(error))
-            else:
-                return self.checkpoint(step), tensors, state
         if failures:
             raise CheckpointError(f"{self.path}: no checkpoint can be read. " + " ".join(failures))
         return None
@@ -76,10 +95,22 @@ class RunFolder:
 
     def prepare(self) -> None:
         """Make the folder, and remove what a killed process left half written."""
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
-        clean_up(self.checkpoints)
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            clean_up(self.checkpoints)
+            if self.log.exists() and not (text := self.log.read_bytes()).endswith(b"\n"):
+                os.truncate(self.log, text.rfind(b"\n") + 1)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
 
     def note(self, event: Mapping[str, Any]) -> None:
         """Append to the log."""
-        with self.log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(event, ensure_ascii=False) + "\n")
+        try:
+            with self.log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(event, ensure_ascii=False, allow_nan=False) + "\n")
+        except OSError as error:
+            raise _unwritable(self.log, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> TrainingError:
+    return TrainingError(f"{path}: cannot be written ({error.strerror or error}). Checkpoints are as they were.")
