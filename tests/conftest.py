@@ -1,9 +1,24 @@
 """One torch thread: on few cores that is several times faster, and results do not depend on the machine."""
 
 import os
+import subprocess
+import sys
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import pytest
 import torch
 
+from tests.shared import SHARED, UNPACK
+
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def pretrained(tmp_path_factory):
+    """A directory with a small pretrained multilingual model and its tokenizer."""
+    if not UNPACK.exists():
+        pytest.skip(f"needs the pretrained backbone at {SHARED} (POLYLOOM_SHARED)")
+    target = tmp_path_factory.mktemp("backbones")
+    subprocess.run([sys.executable, UNPACK, target], check=True, capture_output=True)
+    return target / "me5-6l"

@@ -15,11 +15,9 @@ import pytest
 
 from polyloom.cli import main
 from polyloom.settings import dump_yaml, parse_yaml
+from tests.shared import DATA, needs_data
 
 ROOT = Path(__file__).parents[1]
-SHARED = Path(os.environ.get("POLYLOOM_SHARED", ROOT.parent / "shared"))
-REAL = SHARED / "data"
-needs_data = pytest.mark.skipif(not REAL.is_dir(), reason=f"needs the corpora at {SHARED} (POLYLOOM_SHARED)")
 
 
 class Done(NamedTuple):
@@ -35,7 +33,7 @@ Run = Callable[..., Done]
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run ``polyloom data`` in this process, on the real corpora."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("POLYLOOM_DATA", str(REAL))
+    monkeypatch.setenv("POLYLOOM_DATA", str(DATA))
 
     def run_here(*arguments: str) -> Done:
         monkeypatch.setattr(sys, "argv", ["polyloom", "data", *arguments])
@@ -54,7 +52,7 @@ class Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture
 def mirror() -> Iterator[str]:
     """The standard library's file server, in front of the real corpora."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(REAL)))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(DATA)))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -92,7 +90,7 @@ def test_list_counts_what_is_here(run):
     assert "120 of 120" in lines["ud"]
     assert "14 NC" in lines["ud"]
     assert " 47 " in lines["wikiann"]
-    assert str(REAL) in done.stderr
+    assert str(DATA) in done.stderr
 
 
 @needs_data
@@ -143,7 +141,7 @@ def test_check_of_a_recipe_knows_roles_and_conditions(run, tmp_path):
     recipe = tmp_path / "recipe.yaml"
     settings = parse_yaml((ROOT / "recipes/hyperx/mbert-small.yaml").read_text(), source="recipe")
     settings["data"] = {
-        "root": str(REAL),
+        "root": str(DATA),
         "train": {"ner/en": "wikiann:en/dev[:100]"},
         "test": {"ner/yo": ["wikiann:yo/test", "masakhaner2:yor/test"]},
     }
@@ -173,7 +171,7 @@ def test_fetch_prints_paths_on_stdout_and_licences_on_stderr(run, tmp_path, mirr
     assert done.returncode == 0, done.stderr
     paths = [Path(line) for line in done.stdout.splitlines()]
     assert [path.name for path in paths] == ["dev-de.tsv.xz", "dev.tsv.xz", "test.tsv.xz", "train.tsv.xz"]
-    assert all(path.read_bytes() == (REAL / path.relative_to(tmp_path)).read_bytes() for path in paths)
+    assert all(path.read_bytes() == (DATA / path.relative_to(tmp_path)).read_bytes() for path in paths)
     assert "CC BY-NC 4.0, not for commercial use" in done.stderr
     assert run("check", "wikiann:yo/test", "--root", str(tmp_path)).returncode == 0
 

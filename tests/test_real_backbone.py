@@ -1,17 +1,11 @@
 """A real pretrained multilingual model with a real tokenizer, loaded as from the Hub but from a local directory."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
 import polyloom as pl
+from polyloom.errors import PolyloomError
 
-SHARED = Path(os.environ.get("POLYLOOM_SHARED", Path(__file__).parents[2] / "shared"))
-UNPACK = SHARED / "backbones" / "unpack.py"
 SENTENCES = {
     "en": "The cat sat on the mat because it was warm.",
     "tr": "Kedi sıcak olduğu için paspasın üzerine oturdu.",
@@ -24,24 +18,15 @@ ROWS = [f"{task}/{language}" for task, language in zip(["pos", "ner"] * 3, SENTE
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    if not UNPACK.exists():
-        pytest.skip(f"needs the pretrained backbone at {SHARED} (POLYLOOM_SHARED)")
-    target = tmp_path_factory.mktemp("backbones")
-    subprocess.run([sys.executable, UNPACK, target], check=True, capture_output=True)
-    return target / "me5-6l"
+def backbone(pretrained):
+    return pl.load_backbone(pretrained)
 
 
 @pytest.fixture(scope="module")
-def backbone(directory):
-    return pl.load_backbone(directory)
-
-
-@pytest.fixture(scope="module")
-def inputs(directory):
+def inputs(pretrained):
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(directory)
+    tokenizer = AutoTokenizer.from_pretrained(pretrained)
     encoded = tokenizer(list(SENTENCES.values()), padding=True, return_tensors="pt")
     return {name: encoded[name] for name in ("input_ids", "attention_mask")}
 
@@ -51,10 +36,10 @@ def build(backbone, config):
     return pl.Model(backbone, config, languages=list(SENTENCES), tasks={"pos": 17, "ner": 7}).eval()
 
 
-def test_loading_gives_the_data_type_asked_for_whatever_the_file_holds(directory, backbone):
+def test_loading_gives_the_data_type_asked_for_whatever_the_file_holds(pretrained, backbone):
     assert backbone.model.dtype == torch.float32
-    assert pl.load_backbone(directory, dtype=torch.bfloat16).model.dtype == torch.bfloat16
-    assert pl.load_backbone(directory, device="meta").shape == backbone.shape
+    assert pl.load_backbone(pretrained, dtype=torch.bfloat16).model.dtype == torch.bfloat16
+    assert pl.load_backbone(pretrained, device="meta").shape == backbone.shape
 
 
 @pytest.mark.parametrize("config", [pl.MadXConfig(), pl.HyperXConfig()])
@@ -90,8 +75,8 @@ def test_a_row_with_weights_made_for_the_whole_batch_is_bitwise_as_alone(backbon
                     torch.testing.assert_close(one.tensors[name], other.tensors[name], rtol=0, atol=1e-6)
 
 
-def test_a_frozen_half_precision_backbone_takes_full_precision_adapters(directory, inputs):
-    model = build(pl.load_backbone(directory, dtype=torch.bfloat16), pl.HyperXConfig(adapter_size=48))
+def test_a_frozen_half_precision_backbone_takes_full_precision_adapters(pretrained, inputs):
+    model = build(pl.load_backbone(pretrained, dtype=torch.bfloat16), pl.HyperXConfig(adapter_size=48))
     model(inputs, ROWS).logits.float().square().mean().backward()
     for parameter in model.method.parameters():
         assert parameter.dtype == torch.float32
@@ -102,3 +87,14 @@ def test_a_frozen_half_precision_backbone_takes_full_precision_adapters(director
 def test_a_name_that_cannot_be_found_says_what_to_do():
     with pytest.raises(pl.PolyloomError, match=r"backbone.name: the configuration of 'no/such-model' cannot be read"):
         pl.load_backbone("no/such-model")
+
+
+def test_a_backbone_without_a_language_modelling_head_is_not_used_for_it(pretrained, tmp_path):
+    """Sentence encoders come without one; Transformers would make up a random head and say so in passing."""
+    from transformers import AutoModel
+
+    AutoModel.from_pretrained(pretrained).save_pretrained(tmp_path)
+    headless = pl.load_backbone(tmp_path)
+    pl.Model(headless, pl.HyperXConfig(), languages=["en"], tasks={"pos": ["NOUN", "VERB"]})
+    with pytest.raises(PolyloomError, match="without cls"):
+        pl.Model(headless, pl.HyperXConfig(), languages=["en"], tasks={"mlm": None})

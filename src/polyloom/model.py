@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from polyloom.backbones import Backbone
-from polyloom.errors import ConditionError, RowError, suggest
+from polyloom.errors import BackboneError, ConditionError, RowError, suggest
 from polyloom.methods import Method, MethodConfig, build_method
 from polyloom.nn.linear import linear
 from polyloom.tasks import TASKS, build_task
@@ -56,6 +56,11 @@ class Model(nn.Module):
                 if name in TASKS and not isinstance(labels, int) and (labels or not TASKS[name].needs_labels)
             }
         )
+        if "mlm" in self.heads and backbone.untrained:
+            raise BackboneError(
+                f"backbone: it comes without {', '.join(backbone.untrained[:4])}, so masked language modelling would "
+                "learn against random numbers. Choose a backbone with a language-modelling head, or leave out mlm."
+            )
         self.set_stage(0)
 
     @property

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import lzma
-import os
 import re
 from pathlib import Path
 
@@ -12,10 +11,8 @@ import pytest
 from polyloom.data.catalog import COLLECTIONS, KINDS, data_root, places, resolve, treebanks
 from polyloom.data.records import Pair, Tagged, Text, Tree
 from polyloom.errors import DataError
+from tests.shared import DATA, needs_data
 
-SHARED = Path(os.environ.get("POLYLOOM_SHARED", Path(__file__).parents[3] / "shared"))
-REAL = SHARED / "data"
-needs_data = pytest.mark.skipif(not REAL.is_dir(), reason=f"needs the corpora at {SHARED} (POLYLOOM_SHARED)")
 LINES = "one two\nthree\nfour\nfive\nsix\n"
 
 
@@ -166,15 +163,15 @@ def test_every_file_of_the_real_root_has_one_name_and_every_name_its_file():
     files = {
         path
         for folder in ("ud", "ner", "nli", "mono", "nc")
-        for path in (REAL / folder).rglob("*.xz")
+        for path in (DATA / folder).rglob("*.xz")
         if "xcopa" not in path.parts  # a choice among sentences: no such task here
     }
-    found = [place for collection in COLLECTIONS for place in places(collection, root=REAL)]
+    found = [place for collection in COLLECTIONS for place in places(collection, root=DATA)]
     assert len(found) == len({place.name for place in found}) == len(files)
     for place in found:
-        corpus = resolve(place.name, root=REAL)
+        corpus = resolve(place.name, root=DATA)
         assert corpus.source == place.path
-        assert corpus.non_commercial == (place.path.relative_to(REAL).parts[0] == "nc"), place.name
+        assert corpus.non_commercial == (place.path.relative_to(DATA).parts[0] == "nc"), place.name
     assert {place.path for place in found} == files
 
 
@@ -182,8 +179,8 @@ def test_every_file_of_the_real_root_has_one_name_and_every_name_its_file():
 @pytest.mark.parametrize("collection", COLLECTIONS)
 def test_real_corpora_of_each_collection_read_as_their_task_needs(collection):
     kind = KINDS[COLLECTIONS[collection].task]
-    for place in places(collection, root=REAL)[:2]:
-        assert len(list(resolve(f"{place.name}[:20]", root=REAL).records(kind))) == 20
+    for place in places(collection, root=DATA)[:2]:
+        assert len(list(resolve(f"{place.name}[:20]", root=DATA).records(kind))) == 20
 
 
 class TestHub:

@@ -1,10 +1,7 @@
 """What is in corpora, and whether what should worry a person does."""
 
 import json
-import os
 import random
-import subprocess
-import sys
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
@@ -19,10 +16,7 @@ from polyloom.data.pieces import load_pieces
 from polyloom.data.records import Kind, Pair, Record, Tagged, Text, Tree
 from polyloom.errors import DataError
 from polyloom.types import Condition
-
-SHARED = Path(os.environ.get("POLYLOOM_SHARED", Path(__file__).parents[3] / "shared"))
-REAL = SHARED / "data"
-needs_data = pytest.mark.skipif(not REAL.is_dir(), reason=f"needs the corpora at {SHARED} (POLYLOOM_SHARED)")
+from tests.shared import DATA, needs_data
 
 
 class Made(Corpus):
@@ -235,7 +229,7 @@ def test_memory_grows_by_few_bytes_per_sentence():
 @needs_data
 def test_overlap_of_real_corpora_is_that_of_a_plain_comparison():
     names = {"train": "wikiann:yo/train", "validation": "wikiann:yo/dev", "test": "wikiann:yo/test"}
-    corpora = {role: resolve(name, root=REAL) for role, name in names.items()}
+    corpora = {role: resolve(name, root=DATA) for role, name in names.items()}
     report = check_corpora([Use("ner", "yo", role, corpus) for role, corpus in corpora.items()])  # type: ignore[arg-type]
     texts = {
         role: ["".join(record.words).casefold() for record in corpus.records("tags") if isinstance(record, Tagged)]
@@ -255,7 +249,7 @@ def test_overlap_of_real_corpora_is_that_of_a_plain_comparison():
 
 @needs_data
 def test_a_planted_leak_in_a_real_corpus_is_found_exactly(tmp_path):
-    lines = [record.text for record in resolve("leipzig:tr", root=REAL).records("text") if isinstance(record, Text)]
+    lines = [record.text for record in resolve("leipzig:tr", root=DATA).records("text") if isinstance(record, Text)]
     random.Random(0).shuffle(lines)
     (tmp_path / "train.txt").write_text("\n".join(lines[:600]) + "\n")
     (tmp_path / "test.txt").write_text("\n".join(line.replace(" ", "  ") for line in lines[593:]) + "\n")
@@ -264,19 +258,10 @@ def test_a_planted_leak_in_a_real_corpus_is_found_exactly(tmp_path):
     assert overlap.count == 7
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    unpack = SHARED / "backbones" / "unpack.py"
-    if not unpack.exists():
-        pytest.skip(f"needs the pretrained backbone at {SHARED} (POLYLOOM_SHARED)")
-    target = tmp_path_factory.mktemp("backbones")
-    subprocess.run([sys.executable, unpack, target], check=True, capture_output=True)
-    return load_pieces(target / "me5-6l")
-
-
 @needs_data
-def test_pieces_are_counted_as_the_tokenizer_cuts_them(tokenizer):
-    words, pairs, text = (resolve(name, root=REAL) for name in ("wikiann:yo/test", "americasnli:gn/test", "leipzig:yo"))
+def test_pieces_are_counted_as_the_tokenizer_cuts_them(pretrained):
+    tokenizer = load_pieces(pretrained)
+    words, pairs, text = (resolve(name, root=DATA) for name in ("wikiann:yo/test", "americasnli:gn/test", "leipzig:yo"))
     uses = (("ner/yo", "test", words), ("nli/gn", "test", pairs), ("mlm/yo", "train", text))
     of_words, of_pairs, of_text = check(*uses, pieces=tokenizer, max_length=64).corpora  # type: ignore[arg-type]
     lengths = [
@@ -295,9 +280,11 @@ def test_pieces_are_counted_as_the_tokenizer_cuts_them(tokenizer):
 
 
 @needs_data
-def test_letters_that_the_tokenizer_does_not_know_are_told_per_language(tokenizer):
+def test_letters_that_the_tokenizer_does_not_know_are_told_per_language(pretrained):
     strange = Made("a", *(Text("𐌰𐌱𐌲 𐌳𐌴") for _ in range(3)))
-    report = check(("mlm/got", "train", strange), ("mlm/tr", "train", Made("b", Text("bir iki"))), pieces=tokenizer)
+    report = check(
+        ("mlm/got", "train", strange), ("mlm/tr", "train", Made("b", Text("bir iki"))), pieces=load_pieces(pretrained)
+    )
     assert [worry.what.partition("pieces")[2] for worry in report.worries if worry.severity == "check"] == [
         " of got are unknown: letters are not in the vocabulary."
     ]

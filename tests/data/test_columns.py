@@ -1,7 +1,6 @@
 """Tagged words are those of the file, in each of its dialects; what belongs to another dialect is refused."""
 
 import ast
-import os
 import re
 from pathlib import Path
 
@@ -10,10 +9,8 @@ import pytest
 from polyloom.data.columns import read_columns
 from polyloom.data.records import Tagged
 from polyloom.errors import DataError
+from tests.shared import DATA, needs_data
 
-SHARED = Path(os.environ.get("POLYLOOM_SHARED", Path(__file__).parents[3] / "shared"))
-DATA = SHARED / "data"
-needs_data = pytest.mark.skipif(not DATA.exists(), reason=f"needs the corpora at {SHARED} (POLYLOOM_SHARED)")
 HI = [Tagged(("Hi", "Ada", "!"), ("O", "B-PER", "O")), Tagged(("#", "1"), ("O", "O"))]
 
 

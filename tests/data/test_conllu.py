@@ -3,7 +3,6 @@
 import csv
 import gzip
 import lzma
-import os
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,8 @@ import pytest
 from polyloom.data.conllu import Row, Sentence, read_conllu, write_sentence
 from polyloom.data.records import Tree
 from polyloom.errors import DataError
+from tests.shared import SHARED
 
-SHARED = Path(os.environ.get("POLYLOOM_SHARED", Path(__file__).parents[3] / "shared"))
 TREEBANKS = sorted(path for part in ("ud", "nc/ud") for path in (SHARED / "data" / part).glob("UD_*"))
 needs_data = pytest.mark.skipif(not TREEBANKS, reason=f"needs the treebanks at {SHARED} (POLYLOOM_SHARED)")
 

@@ -4,7 +4,6 @@ import hashlib
 import io
 import json
 import lzma
-import os
 import shutil
 import socket
 import subprocess
@@ -26,10 +25,9 @@ from polyloom.data import fetch as module
 from polyloom.data.catalog import COLLECTIONS, resolve, treebanks
 from polyloom.data.fetch import fetch
 from polyloom.errors import DataError
+from tests.shared import DATA, needs_data
 
-SHARED = Path(os.environ.get("POLYLOOM_SHARED", Path(__file__).parents[3] / "shared"))
-REAL = SHARED / "data"
-pytestmark = pytest.mark.skipif(not REAL.is_dir(), reason=f"needs the corpora at {SHARED} (POLYLOOM_SHARED)")
+pytestmark = needs_data
 NAME = "ud:tr_boun/test"
 FILE = "ud/UD_Turkish-BOUN/tr_boun-ud-test.conllu.xz"
 
@@ -92,7 +90,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def real_file(path: str) -> bytes | None:
-    return (REAL / path).read_bytes() if (REAL / path).is_file() else None
+    return (DATA / path).read_bytes() if (DATA / path).is_file() else None
 
 
 @pytest.fixture
@@ -131,9 +129,9 @@ def source(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
 
 
 def assert_whole(root: Path, path: str = FILE) -> None:
-    assert (root / path).read_bytes() == (REAL / path).read_bytes()
+    assert (root / path).read_bytes() == (DATA / path).read_bytes()
     assert not list(root.rglob("*.part*"))
-    assert f"{hashlib.sha256((REAL / path).read_bytes()).hexdigest()}  ./{path}\n" in (root / "SHA256SUMS").read_text()
+    assert f"{hashlib.sha256((DATA / path).read_bytes()).hexdigest()}  ./{path}\n" in (root / "SHA256SUMS").read_text()
 
 
 def refusal(name: str, root: Path, **options: Any) -> str:
@@ -148,9 +146,9 @@ def test_a_corpus_comes_from_a_mirror_with_its_readme(server, tmp_path):
     assert paths == [tmp_path / FILE]
     assert_whole(tmp_path)
     assert (tmp_path / "ud/UD_Turkish-BOUN/README.md").is_file()
-    size = (REAL / FILE).stat().st_size
+    size = (DATA / FILE).stat().st_size
     assert [step for step in steps if step[0] == FILE][-1] == (FILE, size, size)
-    assert resolve(NAME, root=tmp_path).sha256 == resolve(NAME, root=REAL).sha256
+    assert resolve(NAME, root=tmp_path).sha256 == resolve(NAME, root=DATA).sha256
 
 
 def test_all_splits_come_if_none_is_named_and_those_here_are_left_alone(server, tmp_path):
@@ -229,7 +227,7 @@ def test_a_whole_part_that_was_not_yet_in_place_is_no_dead_end(server, tmp_path,
     monkeypatch.setattr(module, "ATTEMPTS", 2)
     part = tmp_path / f"{FILE}.part"
     part.parent.mkdir(parents=True)
-    shutil.copy(REAL / FILE, part)
+    shutil.copy(DATA / FILE, part)
     part.with_name(part.name + ".from").write_text(json.dumps({"url": f"{server.url}/{FILE}", "validator": '"1"'}))
     fetch(NAME, tmp_path, mirror=server.url)
     assert_whole(tmp_path)
@@ -250,8 +248,8 @@ def test_a_corrupted_byte_is_refused_and_not_kept(server, tmp_path):
 
 
 def test_a_wrong_list_of_hashes_is_refused(server, tmp_path):
-    text = (REAL / "SHA256SUMS").read_text()
-    right = hashlib.sha256((REAL / FILE).read_bytes()).hexdigest()
+    text = (DATA / "SHA256SUMS").read_text()
+    right = hashlib.sha256((DATA / FILE).read_bytes()).hexdigest()
     lists = {"SHA256SUMS": text.replace(right, "0" * 64)}
     server.files = lambda path: lists[path].encode() if path in lists else real_file(path)
     assert f"the hash is {right}, but {'0' * 64} is expected" in refusal(NAME, tmp_path, mirror=server.url)
@@ -346,7 +344,7 @@ def test_two_processes_do_not_write_into_one_part(server, tmp_path):
 def test_treebanks_come_from_their_source_at_the_pinned_commit(source, tmp_path):
     (path,) = fetch(NAME, tmp_path)
     assert path == tmp_path / FILE.removesuffix(".xz")
-    assert path.read_bytes() == lzma.decompress((REAL / FILE).read_bytes())
+    assert path.read_bytes() == lzma.decompress((DATA / FILE).read_bytes())
     commit = treebanks("ud")["tr_boun"].commit
     assert source.asked[0][0] == f"UD_Turkish-BOUN/{commit}/tr_boun-ud-test.conllu"
     assert (tmp_path / "ud/UD_Turkish-BOUN/README.md").is_file()

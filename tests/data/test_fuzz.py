@@ -6,7 +6,6 @@ line it names, so that all lines counted here were seen by a reader.
 
 import dataclasses
 import lzma
-import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,10 +18,9 @@ from polyloom.data.conllu import Sentence, read_conllu, write_sentence
 from polyloom.data.pairs import read_pairs
 from polyloom.data.text import read_json_text, read_text
 from polyloom.errors import DataError
+from tests.shared import DATA, needs_data
 
-SHARED = Path(os.environ.get("POLYLOOM_SHARED", Path(__file__).parents[3] / "shared"))
-DATA = SHARED / "data"
-pytestmark = pytest.mark.skipif(not DATA.exists(), reason=f"needs the corpora at {SHARED} (POLYLOOM_SHARED)")
+pytestmark = needs_data
 
 LINES_PER_FILE = 60
 ODD = [

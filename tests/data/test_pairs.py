@@ -4,7 +4,6 @@ import collections
 import csv
 import io
 import lzma
-import os
 import re
 from pathlib import Path
 
@@ -13,10 +12,8 @@ import pytest
 from polyloom.data.pairs import read_pairs
 from polyloom.data.records import Pair
 from polyloom.errors import DataError
+from tests.shared import DATA, needs_data
 
-SHARED = Path(os.environ.get("POLYLOOM_SHARED", Path(__file__).parents[3] / "shared"))
-DATA = SHARED / "data"
-needs_data = pytest.mark.skipif(not DATA.exists(), reason=f"needs the corpora at {SHARED} (POLYLOOM_SHARED)")
 NLI = {"entailment", "contradiction", "neutral"}
 
 

@@ -2,10 +2,8 @@
 
 import json
 import lzma
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -13,9 +11,8 @@ from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
 from polyloom.data.pieces import load_pieces
 from polyloom.errors import PolyloomError
+from tests.shared import DATA, needs_data
 
-SHARED = Path(os.environ.get("POLYLOOM_SHARED", Path(__file__).parents[3] / "shared"))
-UNPACK = SHARED / "backbones" / "unpack.py"
 PUD = [f"UD_{name}-PUD/{code}_pud" for name, code in [("Arabic", "ar"), ("Chinese", "zh"), ("Japanese", "ja"),
        ("Hindi", "hi"), ("Turkish", "tr"), ("Thai", "th"), ("Korean", "ko")]]  # fmt: skip
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -80,25 +77,16 @@ def t5_like(directory):
 KINDS = {"bert": bert_like, "roberta": roberta_like, "xlmr": xlmr_like, "t5": t5_like}
 
 
-@pytest.fixture(scope="session")
-def real(tmp_path_factory):
-    if not UNPACK.exists():
-        pytest.skip(f"needs the pretrained backbone at {SHARED} (POLYLOOM_SHARED)")
-    target = tmp_path_factory.mktemp("backbones")
-    subprocess.run([sys.executable, UNPACK, target], check=True, capture_output=True)
-    return target / "me5-6l"
-
-
 @pytest.fixture(params=[*KINDS, "real"])
 def directory(request, tmp_path):
     if request.param == "real":
-        return request.getfixturevalue("real")
+        return request.getfixturevalue("pretrained")
     return KINDS[request.param](tmp_path)
 
 
 def sentences(treebank):
     """Words of a treebank, with ranges and empty nodes left out."""
-    with lzma.open(SHARED / "data" / "ud" / f"{treebank}-ud-test.conllu.xz", "rt", encoding="utf-8") as file:
+    with lzma.open(DATA / "ud" / f"{treebank}-ud-test.conllu.xz", "rt", encoding="utf-8") as file:
         for block in file.read().split("\n\n"):
             rows = [line.split("\t") for line in block.splitlines() if line[:1].isdigit()]
             if rows:
@@ -207,10 +195,9 @@ def test_the_unknown_rate_is_the_share_of_unknown_pieces(tmp_path):
 
 
 @pytest.mark.parametrize("treebank", PUD)
-def test_real_treebanks_keep_every_word(real, treebank):
-    if not (SHARED / "data" / "ud").exists():
-        pytest.skip(f"needs the treebanks at {SHARED} (POLYLOOM_SHARED)")
-    pieces, judge = load_pieces(real), AutoTokenizer.from_pretrained(real)
+@needs_data
+def test_real_treebanks_keep_every_word(pretrained, treebank):
+    pieces, judge = load_pieces(pretrained), AutoTokenizer.from_pretrained(pretrained)
     trees = list(sentences(treebank))[:300]
     expected = judge(trees, is_split_into_words=True, add_special_tokens=False)
     marks = {judge.convert_tokens_to_ids("▁")}

@@ -2,7 +2,6 @@
 
 import gzip
 import lzma
-import os
 import re
 from pathlib import Path
 
@@ -11,10 +10,7 @@ import pytest
 from polyloom.data.readers import read_records
 from polyloom.data.records import Pair, Tagged, Text, Tree
 from polyloom.errors import DataError
-
-SHARED = Path(os.environ.get("POLYLOOM_SHARED", Path(__file__).parents[3] / "shared"))
-DATA = SHARED / "data"
-needs_data = pytest.mark.skipif(not DATA.exists(), reason=f"needs the corpora at {SHARED} (POLYLOOM_SHARED)")
+from tests.shared import DATA, needs_data
 
 CONLLU = "# text = ab.\n1\ta\t_\tX\t_\t_\t0\troot\t_\tSpaceAfter=No\n2\tb.\t_\tY\t_\t_\t1\tdep\t_\t_\n\n"
 COLUMNS = [Tagged(("a", "b."), ("O", "B-X"))]

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-SHARED = Path(os.environ.get("POLYLOOM_SHARED", Path(__file__).parents[3] / "shared"))
 PYTHON = os.environ.get("POLYLOOM_ADAPTERS_PYTHON", "")
 
 needs_peers = pytest.mark.skipif(
     not PYTHON, reason="POLYLOOM_ADAPTERS_PYTHON names no Python with udtools, seqeval, ufal"
 )
-needs_data = pytest.mark.skipif(not (SHARED / "data").exists(), reason=f"needs corpora at {SHARED} (POLYLOOM_SHARED)")
 
 
 def ask(directory: Path, kind: str, cases: list[Any]) -> list[Any]:

@@ -30,8 +30,12 @@ def load_backbone(name: str | Path, *, dtype: torch.dtype = torch.float32, devic
         with torch.device(device):
             return Backbone(auto_class.from_config(config).eval())
     transformers.utils.logging.disable_progress_bar()  # it is a matter of a second, and stderr is ours
-    model = auto_class.from_pretrained(name, config=config, dtype=dtype, trust_remote_code=False)
-    return Backbone(model.eval()).to(device)
+    model, info = auto_class.from_pretrained(
+        name, config=config, dtype=dtype, trust_remote_code=False, output_loading_info=True
+    )
+    backbone = Backbone(model.eval())
+    backbone.untrained = tuple(sorted(info["missing_keys"]))
+    return backbone.to(device)
 
 
 def backbone_from_config(settings: Mapping[str, Any], *, device: str = "cpu") -> Backbone:

@@ -120,7 +120,7 @@ class Optimizer:
 
 
 def _build(kind: Any, groups: list[dict[str, Any]], settings: dict[str, Any]) -> torch.optim.Optimizer:
-    built: torch.optim.Optimizer = kind(groups, settings) if kind is RowAdam else kind(groups, **settings)
+    built: torch.optim.Optimizer = kind(groups, settings) if kind is RowAdam else kind(groups, fused=True, **settings)
     return built
 
 
