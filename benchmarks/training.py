@@ -5,7 +5,7 @@
 Every round takes the same step (same batch, tagging English) once with each variant, in turn; the 20th percentile and
 the minimum over rounds are kept, of wall time on a quiet machine with one thread.
 
-    bare         the backbone alone, forward and backward, everything learning, no optimizer: what the others are held to
+    bare         the backbone alone, forward and backward, everything learning, no optimizer
     full         full fine-tuning, a whole step
     hyperx       Hyper-X: a hypernetwork makes the adapters, a whole step
     stored       adapters of the same shapes, stored; a whole step

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 
-from tests.contracts.tiny import ROWS, case_id, cases, shared_backbone, tiny_inputs, tiny_model
+from tests.contracts.tiny import ROWS, case_id, cases, pairwise_cases, shared_backbone, tiny_inputs, tiny_model
 
 
 def mixtures(model):
@@ -13,7 +13,19 @@ def mixtures(model):
     return [model.method.encode(listed[i:] + listed[:i]) for i in range(4)]
 
 
-@pytest.mark.parametrize("case", cases(), ids=case_id)
+def settings_of(found, part):
+    return {(case[part], str(case[2])) for case in found}
+
+
+def test_the_cases_meet_pairwise():
+    """Tracing takes seconds: of all combinations only so many are compiled that no two things never meet."""
+    every, chosen = cases(), pairwise_cases()
+    assert {case[:2] for case in chosen} == {case[:2] for case in every}
+    assert settings_of(chosen, 0) == settings_of(every, 0)
+    assert settings_of(chosen, 1) == settings_of(every, 1)
+
+
+@pytest.mark.parametrize("case", pairwise_cases(), ids=case_id)
 def test_one_graph_serves_many_conditions(case):
     method, family, settings = case
     # Tracing time grows with layers, and the graph of a second layer is the graph of the first.

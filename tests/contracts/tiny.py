@@ -186,6 +186,17 @@ def cases(*, adapters_only: bool = False) -> list[tuple[str, str, dict[str, Any]
     return found
 
 
+def pairwise_cases() -> list[tuple[str, str, dict[str, Any]]]:
+    """Cases in which every method meets every family, every family every placement, every method every placement."""
+    chosen: list[tuple[str, str, dict[str, Any]]] = []
+    every = cases()
+    for i, method in enumerate(METHODS):
+        for j, family in enumerate(FAMILIES):
+            own = [case for case in every if case[:2] == (method, family)]
+            chosen.append(own[(i + j) % len(own)])
+    return chosen
+
+
 def case_id(case: tuple[str, str, dict[str, Any]]) -> str:
     method, family, settings = case
     return "-".join([method, family, *map(str, settings.values())])
