@@ -70,8 +70,7 @@ class Setup:
         backbone = build_backbone(recipe)
         torch.manual_seed(recipe.train.seed)
         if recipe.start is not None:
-            best = RunFolder(Path(recipe.start)).best()
-            model, before = load_checkpoint(best, backbone), read_manifest(best)["trained_on"]
+            model, before = _continue(recipe, backbone)
         else:
             model, before = _build(recipe, backbone, cells), []
         return cls(recipe, _pieces(recipe), cells, model, sorted({*before, *recipe.data.train}))
@@ -130,6 +129,7 @@ class Run:
         cells, refused = {}, {}
         for name, corpora in test.items():
             condition = Condition.parse(name)
+            tell({"event": "scoring", "condition": name})
             try:
                 scores = score_corpora(self.answering, condition, _corpora(corpora, self.recipe.data))
             except ConditionError as error:
@@ -141,8 +141,8 @@ class Run:
         return Matrix(cells, refused, about | {"versions": _versions()})
 
 
-def load_run(path: Path, *, device: str = "cpu") -> Run:
-    """Load the best checkpoint of a run."""
+def load_run(path: Path, *, device: str | None = None) -> Run:
+    """Load the best checkpoint of a run; onto a GPU by default, if there is one."""
     if not (path / RECIPE).exists():
         raise CheckpointError(f"{path}: no run here (no {RECIPE}). Train one: polyloom train RECIPE -o {path}")
     recipe = load_recipe(path / RECIPE)
@@ -152,7 +152,8 @@ def load_run(path: Path, *, device: str = "cpu") -> Run:
         raise CheckpointError(
             f"{checkpoint}: was trained with another tokenizer; with this one it would answer wrongly."
         )
-    model = load_checkpoint(checkpoint, build_backbone(recipe)).to(device).eval()
+    model = load_checkpoint(checkpoint, build_backbone(recipe)).eval()
+    model = model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     answering = Answering(model, pieces=pieces, max_length=recipe.train.max_length)
     return Run(path, recipe, checkpoint, answering, manifest["trained_on"])
 
@@ -175,14 +176,32 @@ def _build(recipe: Recipe, backbone: Any, cells: Mapping[Condition, Cell]) -> Mo
     wanted = {Condition.parse(name).task for name in (*recipe.data.validation, *recipe.data.test)}
     missing = [task for task in recipe.tasks if task in wanted and task not in labels]
     if missing:
-        raise ConfigError(
-            "recipe", [f"data.train: nothing for task {task!r}, which is scored." for task in missing]
-        )
+        raise ConfigError("recipe", [f"data.train: nothing for task {task!r}, which is scored." for task in missing])
     method = recipe.method
     if isinstance(method, PsfConfig) and method.labelled is None:
         method = replace(method, labelled=tuple(str(c) for c in cells if c.task != "mlm"))
     tasks = {name: labels.get(name) or None for name in recipe.tasks if name in labels}
     return Model(backbone, method, languages=recipe.languages, tasks=tasks, directions=recipe.directions or None)
+
+
+def _continue(recipe: Recipe, backbone: Any) -> tuple[Model, list[str]]:
+    """The model of the run to go on from, which must be of the kind that the recipe describes."""
+    best = RunFolder(Path(recipe.start or "")).best()
+    model, manifest = load_checkpoint(best, backbone), read_manifest(best)
+    mistakes = []
+    theirs, ours = model.method.config, recipe.method
+    if isinstance(theirs, PsfConfig) and isinstance(ours, PsfConfig):
+        ours = replace(ours, labelled=theirs.labelled)
+    if theirs != ours:
+        mistakes.append(f"method: {recipe.start} was trained with {theirs}, not with {ours}.")
+    for kind, names, known in (
+        ("language", recipe.languages, model.method.languages),
+        ("task", recipe.tasks, model.method.tasks),
+    ):
+        mistakes += [f"{kind}s: {recipe.start} has no {kind} {name!r}." for name in names if name not in known]
+    if mistakes:
+        raise ConfigError("start", mistakes)
+    return model, list(manifest["trained_on"])
 
 
 def _alternating(cells: Sequence[TrainCell]) -> Iterator[tuple[str, str]]:

@@ -93,7 +93,10 @@ def check(  # noqa: PLR0913 - options of a command
 def fetch(
     names: Annotated[list[str], typer.Argument(help="Such as ud:tr_boun/test, or ud:tr_boun for all its splits.")],
     *,
-    mirror: Annotated[str | None, typer.Option(help="Address of a copy of a data root with its SHA256SUMS.")] = None,
+    mirror: Annotated[
+        str | None,
+        typer.Option(envvar="POLYLOOM_MIRROR", help="Address of a copy of a data root with its SHA256SUMS."),
+    ] = None,
     root: Root = None,
 ) -> None:
     """Download corpora, and print where they are. What was broken off goes on where it stopped.

@@ -1,0 +1,183 @@
+"""Runs of a tiny model: what a recipe says is what is done."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from polyloom.checkpoint import read_tensors
+from polyloom.config import load_recipe
+from polyloom.data.catalog import resolve
+from polyloom.data.pieces import load_pieces
+from polyloom.errors import ConditionError, ConfigError, TrainingError
+from polyloom.runs import Setup, load_run, train_recipe
+from polyloom.train.distributed import Team
+from polyloom.train.folder import RunFolder
+from polyloom.train.loop import Loop
+from polyloom.train.prepare import prepare_cell
+from polyloom.train.settings import OptimConfig
+from polyloom.types import Condition
+from tests.tiny_run import tiny_recipe
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "cells"))
+
+
+def train(folder: Path, name: str = "run", method: str = "hyperx", **sections) -> Path:
+    recipe = load_recipe(tiny_recipe(folder, method, **sections))
+    return train_recipe(recipe, folder / name)
+
+
+def same(a: Path, b: Path) -> bool:
+    one, other = read_tensors(a), read_tensors(b)
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def events(run: Path, kind: str) -> list[dict]:
+    lines = map(json.loads, (run / "log.jsonl").read_text().splitlines())
+    return [event for event in lines if event["event"] == kind]
+
+
+def test_contradicting_languages_are_told_apart_and_a_relative_is_served_zero_shot(tmp_path):
+    train(tmp_path, tasks=("mlm", "pos"), train={"steps": 150})
+    run = load_run(tmp_path / "run")
+    matrix = run.evaluate(run.recipe.data.test)
+    for language in ("aa", "bb"):
+        cell = matrix.cells[Condition("pos", language)]
+        assert cell.scores[0].value > 95
+        assert not cell.zero_shot
+    assert matrix.cells[Condition("pos", "cc")].zero_shot
+
+
+def test_validation_changes_nothing_but_what_is_selected(tmp_path):
+    quiet = train(tmp_path, "a", train={"steps": 12, "save_every": 4, "dropout": True})
+    watched = train(tmp_path, "b", train={"steps": 12, "save_every": 4, "dropout": True, "evaluate_every": 1})
+    assert same(RunFolder(tmp_path / "a").checkpoint(12), RunFolder(tmp_path / "b").checkpoint(12))
+    assert quiet.name == "step-00000012"
+    best = max(events(tmp_path / "b", "validation"), key=lambda event: (event["mean"], -event["total"]))
+    assert watched.name == f"step-{best['total']:08d}"
+
+
+@pytest.mark.parametrize(
+    ("change", "tolerance"),
+    [({"gradient_checkpointing": True}, 1e-6), ({"accumulate": 3}, 1e-5), ({"max_length": 5}, None)],
+)
+def test_how_a_step_is_computed_does_not_matter_but_what_is_read_does(tmp_path, change, tolerance):
+    plain = read_tensors(train(tmp_path, "a", train={"steps": 5}))
+    other = read_tensors(train(tmp_path, "b", train={"steps": 5} | change))
+    difference = max(float((plain[name] - other[name]).abs().max()) for name in plain)
+    assert difference > 1e-4 if tolerance is None else difference <= tolerance
+
+
+def test_bf16_learns_as_fp32_does(tmp_path):
+    losses = {}
+    for precision in ("fp32", "bf16"):
+        train(tmp_path, precision, train={"steps": 60, "precision": precision})
+        losses[precision] = [event["loss"] for event in events(tmp_path / precision, "step")]
+    assert losses["bf16"] != losses["fp32"]
+    assert np.mean(losses["bf16"][-10:]) == pytest.approx(np.mean(losses["fp32"][-10:]), rel=0.15)
+
+
+def test_batches_by_tokens_keep_to_their_budget(tmp_path):
+    recipe = load_recipe(tiny_recipe(tmp_path, train={"steps": 20, "rows_per_batch": None, "tokens_per_batch": 64}))
+    setup = Setup.of(recipe)
+    loop = Loop(setup.model, setup.plans()[0], pieces=setup.pieces, team=Team())
+    for index in range(20):
+        (portion,), cells, _ = loop.shares(index)
+        assert portion.batch.num_tokens <= 64
+        assert len(cells) <= 4
+    assert len(list(loop.steps(17))) == 3
+
+
+def test_every_record_of_a_corpus_is_an_example(tmp_path):
+    """More of them than are encoded at a time."""
+    file = tmp_path / "many.txt"
+    file.write_text("".join(f"ba do {'fi ' * (i % 5)}\n" for i in range(2345)))
+    pieces = load_pieces(tiny_recipe(tmp_path).parent / "backbone")
+    assert len(prepare_cell(Condition("mlm", "aa"), [resolve(str(file))], pieces=pieces)) == 2345
+
+
+def test_labels_mean_the_same_in_every_cell_whatever_the_order_of_their_coming(tmp_path):
+    setup = Setup.of(load_recipe(tiny_recipe(tmp_path, tasks=("pos",))))
+    loop = Loop(setup.model, setup.plans()[0], pieces=setup.pieces, team=Team())
+    labels = setup.model.tasks["pos"].labels
+    orders = {tuple(cell.meta["labels"]) for cell in setup.cells.values()}
+    assert len(orders) > 1, "cells whose labels came in the same order show nothing"
+    for name, corpora in setup.recipe.data.train.items():
+        cell = loop.cells[name]
+        records = list(resolve(corpora[0]).records("tags"))
+        for example, record in zip(cell.examples(range(50), range(50), setup.model), records, strict=False):
+            assert [labels[i] for i in example.row["labels"]] == list(record.tags)
+
+
+def test_a_changed_corpus_is_encoded_anew(tmp_path):
+    file = tmp_path / "text.txt"
+    pieces = load_pieces(tiny_recipe(tmp_path).parent / "backbone")
+    for text in ("ba do\n", "ba do\nfi gu\n"):
+        file.write_text(text)
+        assert len(prepare_cell(Condition("mlm", "aa"), [resolve(str(file))], pieces=pieces)) == text.count("\n")
+
+
+def test_a_run_goes_on_only_with_the_recipe_it_began_with(tmp_path):
+    train(tmp_path, train={"steps": 3})
+    with pytest.raises(ConfigError, match=r"optim\.lr: was 0\.01 when this run began, now 0\.5"):
+        train(tmp_path, train={"steps": 3}, optim={"lr": 0.5})
+
+
+def test_what_is_scored_must_have_been_learnt(tmp_path):
+    recipe = load_recipe(tiny_recipe(tmp_path, tasks=("mlm", "pos", "ner")))
+    without = {name: corpora for name, corpora in recipe.data.train.items() if not name.startswith("ner")}
+    path = tiny_recipe(tmp_path, tasks=("mlm", "pos", "ner"), data={"train": {k: list(v) for k, v in without.items()}})
+    with pytest.raises(ConfigError, match="nothing for task 'ner'"):
+        train_recipe(load_recipe(path), tmp_path / "run")
+
+
+def test_a_method_that_needs_raw_text_says_so(tmp_path):
+    with pytest.raises(TrainingError, match="stage languages: no raw text"):
+        train(tmp_path, method="madx", tasks=("pos",))
+
+
+def test_what_a_method_cannot_serve_is_refused_with_its_reason(tmp_path):
+    train(tmp_path, method="psf", tasks=("pos",), train={"steps": 2})
+    run = load_run(tmp_path / "run")
+    matrix = run.evaluate(run.recipe.data.test)
+    assert "without labelled data" in matrix.refused[Condition("pos", "cc")]
+    assert "–" in matrix.to_markdown()
+    with pytest.raises(ConditionError, match="Did you mean 'pos'"):
+        list(run.answering.answers([], Condition("pso", "aa")))
+
+
+def test_a_continued_run_must_be_of_the_same_kind(tmp_path):
+    train(tmp_path, "base", train={"steps": 2})
+    start = str(tmp_path / "base")
+    with pytest.raises(ConfigError, match="was trained with HyperXConfig"):
+        train(tmp_path, "more", method="full", start=start, train={"steps": 2})
+    cell = str(tmp_path / "cc-train.conllu")
+    best = train(tmp_path, "more", start=start, data={"train": {"pos/cc": cell}}, train={"steps": 2})
+    assert not same(best, RunFolder(tmp_path / "base").best())
+    assert "pos/aa" in load_run(tmp_path / "more").trained_on
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("constant", [0.5, 1, 1, 1, 1]),
+        ("linear", [0.5, 1, 1, 2 / 3, 1 / 3]),
+        ("inverse-sqrt", [0.5, 1, 0.816, 0.707, 0.632]),
+    ],
+)
+def test_schedules(schedule, expected):
+    config = OptimConfig(schedule=schedule, warmup_steps=2)
+    assert [config.factor(step, 5) for step in range(5)] == pytest.approx(expected, abs=1e-3)
+
+
+def test_stages_have_their_own_settings_and_only_their_own_data(tmp_path):
+    stages = {"languages": {"train": {"steps": 3}}, "tasks": {"train": {"steps": 4}, "optim": {"lr": 1e-3}}}
+    train(tmp_path, method="madx", stages=stages)
+    steps = events(tmp_path / "run", "step")
+    assert [set(event["losses"]) for event in steps] == [{"mlm"}] * 3 + [{"pos"}] * 4
+    assert [event["stage"] for event in events(tmp_path / "run", "stage")] == ["languages", "tasks"]
