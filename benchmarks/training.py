@@ -64,7 +64,7 @@ def bare_step(loop: Loop) -> Callable[[int], None]:
 
     def run(index: int) -> None:
         (portion,), _, _ = loop.shares(index)
-        backbone.hidden(**portion.batch.inputs).sum().backward()
+        backbone.hidden(**portion.batch.inputs).sum().backward()  # type: ignore[no-untyped-call]
         backbone.zero_grad(set_to_none=True)
 
     return run
@@ -95,7 +95,7 @@ def measure(folder: Path, data: Path, rounds: int) -> dict[str, Any]:
 
     def generate(_: int) -> None:
         made = hyperx.model.method(rows)
-        torch.stack([t.sum() for block in made.blocks for t in block.tensors.values()]).sum().backward()
+        torch.stack([t.sum() for block in made.blocks for t in block.tensors.values()]).sum().backward()  # type: ignore[no-untyped-call]
         hyperx.optimizer.forget()
 
     works |= {"generation": generate, "data": full.shares}

@@ -28,7 +28,20 @@ THIRD_PARTY = {
     "pyarrow": {"data"},
     "datasets": {"data"},
     "safetensors": {"checkpoint"},
-    "torch": {"types", "nn", "backbones", "methods", "tasks", "model", "checkpoint", "train", "evaluate", "config", "planning", "runs"},
+    "torch": {
+        "types",
+        "nn",
+        "backbones",
+        "methods",
+        "tasks",
+        "model",
+        "checkpoint",
+        "train",
+        "evaluate",
+        "config",
+        "planning",
+        "runs",
+    },
 }
 
 

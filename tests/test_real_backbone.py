@@ -98,3 +98,19 @@ def test_a_backbone_without_a_language_modelling_head_is_not_used_for_it(pretrai
     pl.Model(headless, pl.HyperXConfig(), languages=["en"], tasks={"pos": ["NOUN", "VERB"]})
     with pytest.raises(PolyloomError, match="without cls"):
         pl.Model(headless, pl.HyperXConfig(), languages=["en"], tasks={"mlm": None})
+
+
+def test_a_frozen_backbone_in_bf16_trains_what_learns_in_fp32(pretrained, inputs):
+    backbone = pl.load_backbone(pretrained, dtype=torch.bfloat16, attention="eager")
+    model = pl.Model(
+        backbone, pl.HyperXConfig(), languages=SENTENCES, tasks={"pos": ["NOUN", "VERB"], "ner": ["O", "B-X"]}
+    )
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    assert {parameter.dtype for parameter in trained} == {torch.float32}
+    weights = model.weights(ROWS)
+    with backbone.using(weights, num_rows=len(ROWS)):
+        backbone.hidden(**inputs).float().square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in backbone.norm_parameters().values())
+    assert all(p.grad is not None for p in model.method.parameters())
+    with pytest.raises(PolyloomError, match="must be in fp32"):
+        pl.Model(pl.load_backbone(pretrained, dtype=torch.bfloat16), pl.FullConfig(), languages=["en"], tasks=["mlm"])

@@ -56,12 +56,24 @@ class Model(nn.Module):
                 if name in TASKS and not isinstance(labels, int) and (labels or not TASKS[name].needs_labels)
             }
         )
+        self._keep_trained_parts_exact()
         if "mlm" in self.heads and backbone.untrained:
             raise BackboneError(
                 f"backbone: it comes without {', '.join(backbone.untrained[:4])}, so masked language modelling would "
                 "learn against random numbers. Choose a backbone with a language-modelling head, or leave out mlm."
             )
         self.set_stage(0)
+
+    def _keep_trained_parts_exact(self) -> None:
+        """A backbone in bf16 is for freezing: updates of what learns would be lost in rounding."""
+        trained = {group for stage in self.method.stages() for group in stage.trains}
+        if self.backbone.model.dtype == torch.float32 or "backbone" not in {g.partition(".")[0] for g in trained}:
+            return
+        if "backbone" in trained:
+            name = self.method.config.name
+            raise BackboneError(f"backbone.dtype: {name} trains the backbone, which must be in fp32 for that.")
+        for parameter in self.backbone.norm_parameters().values():
+            parameter.data = parameter.data.float()
 
     @property
     def tasks(self) -> dict[str, Task]:
@@ -110,7 +122,7 @@ class Model(nn.Module):
         """One pass through the backbone for all rows, then what each task's head sees of it."""
         weights = self.weights(batch.conditions)
         with self.backbone.using(weights, num_rows=_count(batch.inputs, batch.conditions, weights)):
-            hidden_BTD = self.backbone.hidden(**batch.inputs)
+            hidden_BTD = self.backbone.hidden(**batch.inputs).float()  # heads learn in fp32
         for task, part in batch.parts.items():
             own = weights.take(part.rows)
             made = any(block.kind == "classifier" for block in own.blocks)
@@ -125,7 +137,7 @@ class Model(nn.Module):
 
     def _vocabulary(self, hidden_BMD: Tensor, *, weights: Weights, part: Part) -> Tensor:
         with self.backbone.using(weights, num_rows=part.rows.stop - part.rows.start):
-            return self.backbone.vocabulary(hidden_BMD)
+            return self.backbone.vocabulary(hidden_BMD.to(self.backbone.model.dtype))
 
     @torch.no_grad()
     def generate(self, inputs: Mapping[str, Any], rows: Rows, *, weights: Weights | None = None, **options: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from polyloom.backbones import Backbone
 from polyloom.checkpoint import load_checkpoint, read_manifest
 from polyloom.config import DataConfig, Recipe, build_backbone, load_recipe, resolved
 from polyloom.data.catalog import Corpus, resolve
@@ -39,10 +40,11 @@ def train_recipe(recipe: Recipe, into: Path, *, team: Team | None = None, tell: 
     team, folder = team or Team(), RunFolder(into)
     recipe = _absolute(recipe)
     _check_same(recipe, folder)
+    team.wait()  # nobody writes before all have looked
     setup = Setup.of(recipe, tell=tell if team.leads else lambda _: None)
     if team.leads:
         folder.prepare()
-        (into / RECIPE).write_text(dump_yaml(resolved(recipe)), encoding="utf-8")
+        folder.write(RECIPE, dump_yaml(resolved(recipe)))
         folder.note({"event": "begin", "versions": _versions(), "corpora": setup.hashes()})
     team.wait()
     model = setup.model.to(team.device)
@@ -67,8 +69,7 @@ class Setup:
     def of(cls, recipe: Recipe, *, tell: Tell = lambda _: None) -> "Setup":
         """Read the corpora, find the labels, build the model."""
         cells = prepare_recipe(recipe, tell=tell)
-        backbone = build_backbone(recipe)
-        torch.manual_seed(recipe.train.seed)
+        backbone = _backbone(recipe)
         if recipe.start is not None:
             model, before = _continue(recipe, backbone)
         else:
@@ -152,7 +153,7 @@ def load_run(path: Path, *, device: str | None = None) -> Run:
         raise CheckpointError(
             f"{checkpoint}: was trained with another tokenizer; with this one it would answer wrongly."
         )
-    model = load_checkpoint(checkpoint, build_backbone(recipe)).eval()
+    model = load_checkpoint(checkpoint, _backbone(recipe)).eval()
     model = model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     answering = Answering(model, pieces=pieces, max_length=recipe.train.max_length)
     return Run(path, recipe, checkpoint, answering, manifest["trained_on"])
@@ -171,7 +172,7 @@ def prepare_recipe(recipe: Recipe, *, tell: Tell = lambda _: None) -> dict[Condi
     return cells
 
 
-def _build(recipe: Recipe, backbone: Any, cells: Mapping[Condition, Cell]) -> Model:
+def _build(recipe: Recipe, backbone: Backbone, cells: Mapping[Condition, Cell]) -> Model:
     labels = label_sets(cells)
     wanted = {Condition.parse(name).task for name in (*recipe.data.validation, *recipe.data.test)}
     missing = [task for task in recipe.tasks if task in wanted and task not in labels]
@@ -184,7 +185,7 @@ def _build(recipe: Recipe, backbone: Any, cells: Mapping[Condition, Cell]) -> Mo
     return Model(backbone, method, languages=recipe.languages, tasks=tasks, directions=recipe.directions or None)
 
 
-def _continue(recipe: Recipe, backbone: Any) -> tuple[Model, list[str]]:
+def _continue(recipe: Recipe, backbone: Backbone) -> tuple[Model, list[str]]:
     """The model of the run to go on from, which must be of the kind that the recipe describes."""
     best = RunFolder(Path(recipe.start or "")).best()
     model, manifest = load_checkpoint(best, backbone), read_manifest(best)
@@ -217,6 +218,12 @@ def _alternating(cells: Sequence[TrainCell]) -> Iterator[tuple[str, str]]:
                 [f"mixture.kind: ratio alternates two languages; {condition} has data of {', '.join(names)} only."],
             )
         yield names[condition.source], names[condition.target]
+
+
+def _backbone(recipe: Recipe) -> Backbone:
+    """The backbone; one that begins with random weights (from a config alone) begins with the same ones every time."""
+    torch.manual_seed(recipe.train.seed)
+    return build_backbone(recipe)
 
 
 def _corpora(names: Sequence[str], data: DataConfig) -> list[Corpus]:

@@ -2,8 +2,6 @@
 
 import json
 import lzma
-import subprocess
-import sys
 
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors

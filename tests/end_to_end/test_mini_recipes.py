@@ -1,7 +1,8 @@
 """Every encoder method, trained for a minute or less on real corpora and a real pretrained backbone.
 
 The recipes are those of ``recipes/mini``, with the backbone at hand and fewer steps. What is shown is that they learn,
-and that what was learnt from English (or some languages) holds in others; how well they do is measured elsewhere.
+and that what was learnt from English (or some languages) holds in others; how well they do is measured elsewhere. MAD-X
+and Hyper-X with one task are in ``test_first_hour.py``.
 """
 
 import json
@@ -12,61 +13,73 @@ import pytest
 
 from polyloom.config import load_recipe
 from polyloom.data.catalog import resolve
+from polyloom.data.pieces import load_pieces
+from polyloom.evaluate.answers import Answering, score_corpora
 from polyloom.evaluate.baseline import majority
-from polyloom.runs import load_run, train_recipe
+from polyloom.model import Model
+from polyloom.runs import Setup, load_run, train_recipe
 from polyloom.types import Condition
 from tests.shared import DATA, needs_data
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "mini"
 pytestmark = needs_data
 # Name of the recipe, changes, zero-shot cells that must beat the majority.
+STAGES = ["stages.languages.train.steps=30", "stages.tasks.train.steps=50"]
 CASES = {
-    "full": (["train.steps=60"], ["pos/de", "pos/tr", "pos/mt"]),
-    "madx": ([], ["pos/de", "pos/tr", "pos/mt"]),
-    "badx": ([], ["pos/mt"]),
-    "badx-1-5": (["stages.languages.mixture.ratio=[1, 5]"], ["pos/mt"]),
-    "multilingual": ([], ["pos/de", "pos/tr", "pos/mt"]),
-    "hyperx-single-task": ([], ["pos/de", "pos/tr", "pos/mt"]),
-    "hyperx": (["train.steps=120"], ["pos/de", "pos/tr", "pos/mt"]),
-    "hyperx-mixed-language": ([], ["pos/de", "pos/tr"]),
-    "psf": ([], ["pos/tr"]),
+    "full": (["train.steps=40"], ["pos/de", "pos/tr", "pos/mt"]),
+    "badx": (STAGES, ["pos/mt"]),
+    "badx-1-5": ([*STAGES, "stages.languages.mixture.ratio=[1, 5]"], ["pos/mt"]),
+    "multilingual": (STAGES, ["pos/de", "pos/tr", "pos/mt"]),
+    "hyperx": (["train.steps=80"], ["pos/de", "pos/tr", "pos/mt"]),
+    "hyperx-mixed-language": (["train.steps=60"], ["pos/de", "pos/tr"]),
+    "psf": (["train.steps=60"], ["pos/tr"]),
 }
+# Five steps of English to one of Maltese: in so few steps it is English that gets better, Maltese does not yet.
+RAW = {"badx": ("mlm/en/mt", "ud:en_ewt/dev[:60]")}
 
 
 def load(name: str, pretrained: Path, changes: list[str]):
     settings = [f"backbone.name={pretrained}", f"data.root={DATA}", *changes]
+    if name not in ("full", "psf"):  # a frozen backbone in bf16 is several times faster on the CPUs of CI
+        settings += ["backbone.dtype=bf16", "backbone.attention=eager"]
     return load_recipe(RECIPES / f"{name}.yaml", settings)
 
 
-def losses(folder: Path) -> dict[tuple[str, str], list[float]]:
-    """Losses of every stage and task, in order."""
-    found: dict[tuple[str, str], list[float]] = {}
-    stage = ""
+def losses(folder: Path) -> dict[str, list[float]]:
+    """Losses of every task, in order."""
+    found: dict[str, list[float]] = {}
     for line in (folder / "log.jsonl").read_text().splitlines():
-        event = json.loads(line)
-        stage = event.get("stage", stage) if event["event"] == "stage" else stage
-        for task, loss in event.get("losses", {}).items():
-            found.setdefault((stage, task), []).append(loss)
+        for task, loss in json.loads(line).get("losses", {}).items():
+            found.setdefault(task, []).append(loss)
     return found
+
+
+def perplexity(model: Model, pretrained: Path, condition: str, corpus: str) -> float:
+    """Of raw text that nobody learns from."""
+    answering = Answering(model, pieces=load_pieces(pretrained), max_length=128)
+    return score_corpora(answering, Condition.parse(condition), [resolve(corpus, root=DATA)])[0].value
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_it_learns_and_transfers(case, pretrained, tmp_path):
     changes, zero_shot = CASES[case]
     recipe = load("badx" if case == "badx-1-5" else case, pretrained, changes)
+    raw = RAW.get(case, ("mlm/mt", "ud:mt_mudt/dev[:60]")) if "mlm/mt" in recipe.data.train else None
+    before = perplexity(Setup.of(recipe).model, pretrained, *raw) if raw else 0.0
     train_recipe(recipe, tmp_path / "run")
-    for (stage, task), values in losses(tmp_path / "run").items():
-        tenth = max(len(values) // 5, 1)
-        assert np.mean(values[-tenth:]) < np.mean(values[:tenth]), f"{stage}: the loss of {task} did not fall"
+    for task, values in losses(tmp_path / "run").items():
+        fifth = max(len(values) // 5, 1)
+        if task != "mlm":  # whose loss differs more between languages than between first and last steps
+            assert np.mean(values[-fifth:]) < 0.8 * np.mean(values[:fifth]), f"the loss of {task} did not fall"
     run = load_run(tmp_path / "run")
-    test = {name: corpora for name, corpora in recipe.data.test.items() if name in zero_shot}
+    assert not raw or perplexity(run.model, pretrained, *raw) < before
+    test = {name: [recipe.data.test[name][0].replace("[:200]", "[:80]")] for name in zero_shot}
     matrix = run.evaluate(test)
     assert not matrix.refused
     for name in zero_shot:
         cell = matrix.cells[Condition.parse(name)]
         assert cell.zero_shot
-        corpora = [resolve(corpus, root=DATA) for corpus in test[name]]
-        baseline = majority(Condition.parse(name).task, corpora)
+        baseline = majority("pos", [resolve(corpus, root=DATA) for corpus in test[name]])
         assert cell.scores[0].value > baseline + 5, f"{name}: {cell.scores[0].value} against {baseline}"
 
 

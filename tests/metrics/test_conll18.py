@@ -10,7 +10,8 @@ from polyloom.data.records import Tree
 from polyloom.metrics.attachment import attachment_parts
 from polyloom.metrics.score import ACCURACY, LAS, UAS, Score
 from polyloom.metrics.tags import tag_parts
-from tests.metrics.peers import SHARED, ask, needs_data, needs_peers
+from tests.metrics.peers import ask, needs_peers
+from tests.shared import DATA, needs_data
 
 pytestmark = [pytest.mark.parity, needs_peers, needs_data]
 
@@ -25,7 +26,7 @@ Sentence = list[list[str]]  # lines of columns; multiword tokens among them
 
 
 def read(name: str) -> list[Sentence]:
-    (path,) = (SHARED / "data" / "ud" / f"UD_{name}").glob("*-test.conllu.xz")
+    (path,) = (DATA / "ud" / f"UD_{name}").glob("*-test.conllu.xz")
     blocks = lzma.decompress(path.read_bytes()).decode().strip("\n").split("\n\n")
     rows = ([line.split("\t") for line in block.split("\n") if line[0] != "#"] for block in blocks)
     return [[[*row[:8], "_", "_"] for row in sentence if "." not in row[0]] for sentence in rows]

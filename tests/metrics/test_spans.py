@@ -10,7 +10,8 @@ import pytest
 from polyloom.errors import PolyloomError
 from polyloom.metrics.score import F1, Score
 from polyloom.metrics.spans import Span, repair_bio, span_parts, spans
-from tests.metrics.peers import SHARED, ask, needs_data, needs_peers
+from tests.metrics.peers import ask, needs_peers
+from tests.shared import needs_data
 
 LANGUAGES = [
     "ar",

@@ -12,11 +12,14 @@ from polyloom.backbones.families import family_of
 from polyloom.errors import BackboneError, suggest
 
 
-def load_backbone(name: str | Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Backbone:
+def load_backbone(
+    name: str | Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu", attention: str | None = None
+) -> Backbone:
     """Load a pretrained model with its language-modelling head from the Hugging Face Hub or a directory.
 
     Code shipped with a model is never run. The data type is the one asked for, whatever the checkpoint holds. On the
-    device ``meta`` only the configuration is read.
+    device ``meta`` only the configuration is read. `attention` is one of Transformers' implementations, such as
+    ``eager``.
     """
     try:
         config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
@@ -31,7 +34,12 @@ def load_backbone(name: str | Path, *, dtype: torch.dtype = torch.float32, devic
             return Backbone(auto_class.from_config(config).eval())
     transformers.utils.logging.disable_progress_bar()  # it is a matter of a second, and stderr is ours
     model, info = auto_class.from_pretrained(
-        name, config=config, dtype=dtype, trust_remote_code=False, output_loading_info=True
+        name,
+        config=config,
+        dtype=dtype,
+        trust_remote_code=False,
+        attn_implementation=attention,
+        output_loading_info=True,
     )
     backbone = Backbone(model.eval())
     backbone.untrained = tuple(sorted(info["missing_keys"]))

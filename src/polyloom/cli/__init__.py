@@ -9,12 +9,16 @@ from typing import Annotated
 
 import typer
 
-from polyloom.cli import config, data, listing, plan
+from polyloom.cli import compare, config, data, evaluate, listing, plan, predict, train
 from polyloom.errors import PolyloomError
 
 # Plain help: typer's decorated one takes three times as long to print.
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command(name="plan")(plan.show_plan)
+app.command(name="train")(train.train)
+app.command(name="evaluate")(evaluate.evaluate)
+app.command(name="compare")(compare.compare)
+app.command(name="predict")(predict.predict)
 app.add_typer(data.app, name="data")
 app.add_typer(config.app, name="config")
 app.add_typer(listing.app, name="list")

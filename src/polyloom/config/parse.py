@@ -78,6 +78,11 @@ def recipe_schema() -> dict[str, Any]:
         choices.append(choice)
     schema["properties"]["method"] = {"oneOf": choices}
     schema["properties"]["languages"] |= {"minItems": 1, "uniqueItems": True}
+    for split in ("train", "validation", "test"):
+        corpora = schema["$defs"]["DataConfig"]["properties"][split]["additionalProperties"]
+        schema["$defs"]["DataConfig"]["properties"][split]["additionalProperties"] = {
+            "anyOf": [{"type": "string"}, corpora]
+        }
     schema["properties"]["tasks"] |= {"minProperties": 1, "propertyNames": {"enum": list(TASKS)}}
     return schema
 

@@ -1,8 +1,9 @@
 """Recipes: everything a run is made from, in one place."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import torch
 from pydantic import ConfigDict, Field, with_config
 
 from polyloom.data.mixture import MixtureConfig
@@ -28,11 +29,16 @@ class BackboneConfig:
         name: On the Hugging Face Hub, or a directory.
         config: Keys of its ``config.json``, with ``model_type``.
         tokenizer: On the Hugging Face Hub, or a directory; that of `name` by default.
+        dtype: Of a frozen backbone; ``bf16`` with `attention` ``eager`` is several times faster on CPUs with AMX. What
+            learns is in fp32 in any case.
+        attention: How attention is computed; Transformers' choice by default.
     """
 
     name: Annotated[str, Field(min_length=1)] | None = None
     config: dict[str, Any] | None = None
     tokenizer: str | None = None
+    dtype: Literal["fp32", "bf16"] = "fp32"
+    attention: Literal["eager", "sdpa"] | None = None
 
 
 @with_config(STRICT)
@@ -130,4 +136,5 @@ def build_backbone(recipe: Recipe, *, device: str = "cpu") -> "Backbone":
     if config is not None and (device == "meta" or name is None):
         return backbone_from_config(config, device=device)
     assert name is not None
-    return load_backbone(name, device=device)
+    dtype = torch.bfloat16 if recipe.backbone.dtype == "bf16" else torch.float32
+    return load_backbone(name, dtype=dtype, device=device, attention=recipe.backbone.attention)

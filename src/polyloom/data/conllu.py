@@ -158,11 +158,16 @@ class Sentence:
 
 def read_conllu(path: Path) -> Iterator[Sentence]:
     """Read a treebank sentence by sentence; columns and ids are checked here, heads and tags when asked for."""
+    return parse_conllu(read_lines(path, keep_ends=True), path)
+
+
+def parse_conllu(numbered: Iterable[tuple[int, str]], path: Path) -> Iterator[Sentence]:
+    """Sentences out of lines with their numbers and ends; the path is for messages."""
     lines: list[str] = []
     before: list[str] = []
     after: list[str] = []
     first, size = 1, 0
-    for number, text in read_lines(path, keep_ends=True):
+    for number, text in numbered:
         line = text
         if number == 1 and line.startswith("\ufeff"):
             before, line = ["\ufeff"], line[1:]

@@ -57,15 +57,11 @@ def read_lines(path: Path, *, keep_ends: bool = False, limits: Limits = LIMITS) 
     number = 0
     try:
         for number, raw in enumerate(_split(path, limits), start=1):
-            line = raw.decode()
-            if "\0" in line:
-                raise DataError(path, number, "a NUL character. This is no text file, or it is damaged.")
+            line = decoded(raw, path, number)
             if not keep_ends:
                 line = line.removesuffix("\n").removesuffix("\r")
                 line = line.removeprefix("\ufeff") if number == 1 else line
             yield number, line
-    except UnicodeDecodeError as error:
-        raise DataError(path, number, f"not UTF-8 (byte {error.start + 1} of the line). Convert it first.") from None
     except _LimitError as error:
         raise DataError(path, number + 1, str(error)) from None
     except (zlib.error, lzma.LZMAError, EOFError) as error:
@@ -74,22 +70,37 @@ def read_lines(path: Path, *, keep_ends: bool = False, limits: Limits = LIMITS) 
         raise DataError(path, None, f"cannot be read: {error.strerror or error}.") from None
 
 
+def decoded(raw: bytes, path: Path, number: int) -> str:
+    """A line as text."""
+    try:
+        line = raw.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(path, number, f"not UTF-8 (byte {error.start + 1} of the line). Convert it first.") from None
+    if "\0" in line:
+        raise DataError(path, number, "a NUL character. This is no text file, or it is damaged.")
+    return line
+
+
 def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Read one JSON object per line, with line numbers; empty lines are left out."""
     for number, line in read_lines(path):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except RecursionError:
-            raise DataError(path, number, "JSON is nested too deep.") from None
-        except json.JSONDecodeError as error:
-            raise DataError(path, number, f"not JSON: {error}.") from None
-        except ValueError:
-            raise DataError(path, number, "a number of thousands of digits.") from None
-        if not isinstance(value, dict):
-            raise DataError(path, number, 'expected an object such as {"text": "…"} on every line.')
-        yield number, value
+        if line.strip():
+            yield number, json_object(line, path, number)
+
+
+def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
+    """A line of JSON, which must be an object."""
+    try:
+        value = json.loads(line)
+    except RecursionError:
+        raise DataError(path, number, "JSON is nested too deep.") from None
+    except json.JSONDecodeError as error:
+        raise DataError(path, number, f"not JSON: {error}.") from None
+    except ValueError:
+        raise DataError(path, number, "a number of thousands of digits.") from None
+    if not isinstance(value, dict):
+        raise DataError(path, number, 'expected an object such as {"text": "…"} on every line.')
+    return value
 
 
 def checked_text(value: Any, path: Path, line: int, *, name: str) -> str:

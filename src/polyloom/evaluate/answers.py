@@ -1,5 +1,6 @@
 """From records to answers: sorted by length within a window, batched by tokens, given back in order."""
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -77,8 +78,12 @@ def score_corpora(answering: Answering, condition: Condition, corpora: Sequence[
     records = [record for corpus in corpora for record in corpus.records(task.kind)]
     parts_NP = task.parts(records, list(answering.answers(records, condition)))
     name = "+".join(corpus.name for corpus in corpora)
-    sha256 = "+".join(corpus.sha256[:12] for corpus in corpora)
+    sha256 = corpora[0].sha256 if len(corpora) == 1 else _hash_of_all(corpora)
     return [
         Score(metric, parts_NP, signature(metric, parts_NP, condition=str(condition), corpus=name, sha256=sha256))
         for metric in task.metrics
     ]
+
+
+def _hash_of_all(corpora: Sequence[Corpus]) -> str:
+    return hashlib.sha256("+".join(corpus.sha256 for corpus in corpora).encode()).hexdigest()

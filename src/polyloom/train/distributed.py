@@ -9,12 +9,16 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from polyloom.model import Model
 from polyloom.train.settings import Strategy
+
+_PATIENCE = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,13 @@ def join_team() -> Iterator[Team]:
         return
     if device != "cpu":
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device != "cpu" else "gloo", timeout=timedelta(minutes=10))
+    store, rank, size = next(rendezvous("env://", timeout=_PATIENCE))
+    # A launcher that restarts workers may keep its store, and in it the addresses of the dead ones.
+    store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    backend = "nccl" if device != "cpu" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)
     try:
-        yield Team(rank=dist.get_rank(), size=dist.get_world_size(), device=device)
+        yield Team(rank=rank, size=size, device=device)
     finally:
         dist.destroy_process_group()
 

@@ -103,6 +103,15 @@ class RunFolder:
         except OSError as error:
             raise _unwritable(self.path, error) from error
 
+    def write(self, name: str, text: str) -> None:
+        """Write a small file, whole or not at all."""
+        partial = self.path / f".{name}.partial-{os.getpid()}"
+        try:
+            partial.write_text(text, encoding="utf-8")
+            partial.rename(self.path / name)
+        except OSError as error:
+            raise _unwritable(self.path / name, error) from error
+
     def note(self, event: Mapping[str, Any]) -> None:
         """Append to the log."""
         try:

@@ -1,0 +1,117 @@
+"""``polyloom evaluate``: the matrix of tasks and languages of a run."""
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from polyloom.cli.tables import Format
+
+if TYPE_CHECKING:
+    from polyloom.runs import Run
+    from polyloom.types import Condition
+
+Split = Literal["test", "validation"]
+
+
+def evaluate(  # noqa: PLR0913 - options of a command
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    *,
+    on: Annotated[Split, typer.Option(help="Which corpora of the recipe.")] = "test",
+    tasks: Annotated[str | None, typer.Option(help="Only these, separated by commas: pos,ner.")] = None,
+    languages: Annotated[str | None, typer.Option(help="Only these, separated by commas: yo,br.")] = None,
+    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = "table",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="A file instead of stdout.")] = None,
+    bootstrap: Annotated[bool, typer.Option("--bootstrap", help="Add 95 % confidence intervals.")] = False,
+    baseline: Annotated[bool, typer.Option("--baseline", help="Add scores of the most frequent label.")] = False,
+    signatures: Annotated[bool, typer.Option("--signatures", help="Say what was measured on what.")] = False,
+) -> None:
+    """Score a run on the corpora of its recipe. What no labelled example was seen of in training is marked.
+
+    All scores, with the counts of every sentence, are kept in RUN/evaluations, where polyloom compare finds them.
+
+    Example: polyloom evaluate runs/first --languages yo,br --bootstrap
+    """
+    from polyloom.cli.evaluate_view import Extras, render  # noqa: PLC0415 - what follows imports torch
+    from polyloom.evaluate.stored import store  # noqa: PLC0415
+    from polyloom.runs import load_run  # noqa: PLC0415
+
+    loaded = load_run(run)
+    chosen = _chosen(loaded, on, tasks=_split(tasks), languages=_split(languages))
+    with _progress() as tell:
+        matrix = loaded.evaluate(chosen, tell=tell)
+    extras = Extras(bootstrap, signatures, _baselines(loaded, chosen) if baseline else None)
+    text = render(matrix, form, extras)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
+    typer.echo(f"Stored in {store(matrix, run, on)}", err=True)
+
+
+def _split(names: str | None) -> list[str] | None:
+    return [name.strip() for name in names.split(",")] if names else None
+
+
+def _chosen(
+    run: "Run", on: Split, *, tasks: Sequence[str] | None, languages: Sequence[str] | None
+) -> dict[str, tuple[str, ...]]:
+    """The corpora of a split that are of some tasks and languages."""
+    from polyloom.errors import ConfigError, suggest  # noqa: PLC0415
+    from polyloom.types import Condition  # noqa: PLC0415
+
+    corpora = getattr(run.recipe.data, on)
+    if not corpora:
+        raise ConfigError(str(run.path / "recipe.yaml"), [f"data.{on}: no corpora to score."])
+    conditions = {name: Condition.parse(name) for name in corpora}
+    known_tasks = list(dict.fromkeys(c.task for c in conditions.values()))
+    known_languages = list(dict.fromkeys(language for c in conditions.values() for language in c.languages))
+    for option, wanted, known in (("tasks", tasks, known_tasks), ("languages", languages, known_languages)):
+        wrong = [name for name in wanted or () if name not in known]
+        if wrong:
+            mistakes = [f"{name!r} is not in data.{on} of this run. {suggest(name, known)}" for name in wrong]
+            raise ConfigError(f"--{option}", mistakes)
+    chosen = {
+        name: corpora[name]
+        for name, condition in conditions.items()
+        if (not tasks or condition.task in tasks) and (not languages or set(condition.languages) & set(languages))
+    }
+    if not chosen:
+        raise ConfigError("--tasks, --languages", [f"data.{on} has none of these tasks in these languages."])
+    return chosen
+
+
+def _baselines(run: "Run", chosen: Mapping[str, Sequence[str]]) -> "dict[Condition, float]":
+    from polyloom.data.catalog import resolve  # noqa: PLC0415
+    from polyloom.evaluate.baseline import majority  # noqa: PLC0415
+    from polyloom.types import Condition  # noqa: PLC0415
+
+    root = Path(run.recipe.data.root) if run.recipe.data.root else None
+    found = {}
+    for name, corpora in chosen.items():
+        condition = Condition.parse(name)
+        score = majority(condition.task, [resolve(corpus, root=root) for corpus in corpora])
+        if not math.isnan(score):
+            found[condition] = score
+    return found
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Say on stderr what is being scored: in one place on a terminal, line by line elsewhere."""
+    from rich.console import Console  # noqa: PLC0415
+
+    def line(event: Mapping[str, Any]) -> None:
+        if event["event"] == "scored":
+            scores = ", ".join(f"{name} {value:.2f}" for name, value in event["scores"].items())
+            typer.echo(f"{event['condition']}: {scores}", err=True)
+
+    if not sys.stderr.isatty():
+        yield line
+        return
+    with Console(stderr=True, markup=False).status("") as status:
+        yield lambda event: status.update(f"scoring {event['condition']}")

@@ -1,0 +1,207 @@
+"""Predictions as a filter: order, promptness, formats, and input that means no good. The model here is a stand-in."""
+
+import io
+import json
+import lzma
+from collections.abc import Iterable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polyloom.data.records import Pair, Record, Tagged
+from polyloom.errors import DataError, PolyloomError
+from polyloom.evaluate.answers import WINDOW
+from polyloom.evaluate.streams import choose_formats, respond
+from polyloom.tasks.parsing import Arcs
+from tests.shared import DATA, needs_data
+
+
+def pos(records: list[Record]) -> Iterator[list[str]]:
+    """Tags that say which word they are for."""
+    for record in records:
+        assert isinstance(record, Tagged)
+        yield [f"T{word}" for word in record.words]
+
+
+def dep(records: list[Record]) -> Iterator[Arcs]:
+    for record in records:
+        assert isinstance(record, Tagged)
+        yield Arcs(range(len(record.words)), ["r"] * len(record.words))
+
+
+def nli(records: list[Record]) -> Iterator[str]:
+    for record in records:
+        assert isinstance(record, Pair)
+        yield f"{record.first}>{record.second}"
+
+
+PAIR = '"premise": "a", "hypothesis": "b"'
+ANSWERS = {"pos": pos, "ner": pos, "dep": dep, "nli": nli}
+
+
+def filtered(content: str | bytes, task: str = "pos", source: str | None = None, target: str | None = None) -> str:
+    stream = io.BytesIO(content.encode() if isinstance(content, str) else content)
+    return "".join(respond(stream, task, formats=choose_formats(task, source, target), answer=ANSWERS[task]))
+
+
+@pytest.mark.parametrize(
+    ("task", "source", "target", "given", "expected"),
+    [
+        ("pos", None, None, "a  b\n\nc\n", "a\tTa\nb\tTb\n\n\nc\tTc\n\n"),
+        ("pos", None, None, "\ufeffa\r\nb", "a\tTa\n\nb\tTb\n\n"),
+        ("pos", "text", "jsonl", "a\n\n", '{"words": ["a"], "tags": ["Ta"]}\n{"words": [], "tags": []}\n'),
+        ("ner", "columns", None, "a\tB-X\nb c\tO\n\n\nd\n", "a\tTa\nb c\tTb c\n\n\nd\tTd\n\n"),
+        ("ner", "columns", None, "a B-X\nb O\n\n", "a\tTa\nb\tTb\n\n"),
+        ("dep", None, None, "a b\n", "# text = a b\n1\ta\t_\t_\t_\t_\t0\tr\t_\t_\n2\tb\t_\t_\t_\t_\t1\tr\t_\t_\n\n"),
+        ("dep", "text", "columns", "a b\n", "a\t0\tr\nb\t1\tr\n\n"),
+        ("pos", "jsonl", None, '{"text": "é", "id": 7}\n', '{"text": "é", "id": 7, "words": ["é"], "tags": ["Té"]}\n'),
+        ("pos", "jsonl", None, '{"words": [], "tags": ["X"]}\n\n', '{"words": [], "tags": []}\n' * 2),
+        ("nli", None, None, "a b\tc\n\nd\t\n", "a b>c\n\nd>\n"),
+        ("nli", "jsonl", None, f"{{{PAIR}}}\n", f'{{{PAIR}, "label": "a>b"}}\n'),
+    ],
+)  # fmt: skip
+def test_what_goes_in_decides_what_comes_out(task, source, target, given, expected):
+    made = filtered(given, task, source, target)
+    if expected.startswith("{"):
+        assert [json.loads(line) for line in made.splitlines()] == [json.loads(line) for line in expected.splitlines()]
+    else:
+        assert made == expected
+
+
+@needs_data
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+@pytest.mark.parametrize("name", ["UD_Turkish-BOUN/tr_boun", "UD_English-EWT/en_ewt"])
+def test_of_a_treebank_only_what_is_predicted_changes(name, ends):
+    (path,) = (DATA / "ud").glob(f"{name}-ud-test.conllu.xz")
+    text = lzma.decompress(path.read_bytes()).decode()
+    text = text[: text.index("\n\n", 200_000)].replace(
+        "\n", ends
+    )  # with ranges and empty nodes; no blank line at the end
+    made = filtered(text, source="conllu").split("\n")
+    given = text.split("\n")
+    assert len(made) == len(given)
+    changed = 0
+    for one, other in zip(given, made, strict=True):
+        cells = one.split("\t")
+        if len(cells) == 10 and cells[0].isdecimal():
+            cells[3] = f"T{cells[1]}"
+            changed += 1
+        assert "\t".join(cells) == other
+    assert changed > 1000
+
+
+@pytest.mark.parametrize("begin", ["\ufeff", "\n\n", "\r\n"])
+def test_what_stands_around_sentences_stays(begin):
+    text = begin + "# c\n1\ta\t_\tX\t_\t_\t_\t_\t_\t_\n\n\n\n1\tb\t_\tX\t_\t_\t_\t_\t_\t_"
+    assert filtered(text, source="conllu") == text.replace("a\t_\tX", "a\t_\tTa").replace("b\t_\tX", "b\t_\tTb")
+
+
+class Slow(io.BytesIO):
+    """Gives one chunk, and then nothing before that was answered."""
+
+    def __init__(self, chunks: Iterable[bytes], heard: list[str]) -> None:
+        super().__init__()
+        self.chunks, self.heard, self.given = iter(chunks), heard, 0
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        assert len(self.heard) >= self.given, "waits for more before it answers"
+        chunk = next(self.chunks, b"")
+        self.given += chunk.endswith(b"\n")
+        return chunk
+
+
+@pytest.mark.parametrize(
+    ("source", "chunks"),
+    [
+        ("text", [b"a b\n", b"c", b" d\n", b"e\n"]),
+        ("columns", [b"a\n\n", b"b\n\n"]),
+        ("jsonl", [b'{"text": "a"}\n'] * 3),
+    ],
+)
+def test_what_is_complete_is_answered_before_more_is_waited_for(source, chunks):
+    heard: list[str] = []
+    formats = choose_formats("pos", source, "columns")
+    for text in respond(Slow(chunks, heard), "pos", formats=formats, answer=pos):
+        heard.append(text)  # noqa: PERF402 - the stream looks at it
+    assert len(heard) == sum(chunk.endswith(b"\n") for chunk in chunks)
+
+
+def test_a_sentence_cut_by_the_border_of_a_chunk_is_one():
+    text = "".join(f"wörd{i} ünd{i}\n" for i in range(20_000))
+    made = filtered(text)
+    assert made.split("\n\n")[:-1] == [f"wörd{i}\tTwörd{i}\nünd{i}\tTünd{i}" for i in range(20_000)]
+
+
+def test_no_more_than_a_window_is_held():
+    sizes = []
+
+    def answer(records: list[Record]) -> Iterator[list[str]]:
+        sizes.append(len(records))
+        yield from pos(records)
+
+    list(respond(io.BytesIO(b"a\n" * 5000), "pos", formats=("text", "columns"), answer=answer))
+    assert max(sizes) == WINDOW
+    assert sum(sizes) == 5000
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong", "line", "says"),
+    [
+        ("text", b"\xff\n", 3, "not UTF-8"),
+        ("text", b"a\0b\n", 3, "NUL"),
+        ("text", b"a" * 2_000_000 + b"\n", 3, "bytes"),
+        ("text", b"a" * 1_000_000 + b"\n", 3, "1,000,000 letters"),
+        ("text", b"a " * 400_000 + b"\n", 3, "400,000 words"),
+        ("text", b"1\ta\t_\tX\t_\t_\t_\t_\t_\t_\n", 3, "--input conllu"),
+        ("jsonl", b"nonsense\n", 3, "not JSON"),
+        ("jsonl", b"[" * 100_000 + b"\n", 3, "nested"),
+        ("jsonl", b'{"words": [1]}\n', 3, "not a string"),
+        ("jsonl", b'{"words": ["a\\tb"]}\n', 3, "a tab"),
+        ("jsonl", b'{"words": ["\\ud800"]}\n', 3, "surrogate"),
+        ("jsonl", b'{"txt": "a"}\n', 3, "expected"),
+        ("columns", b"\tX\n\n", 5, "no word"),
+        ("conllu", b"1\ta\n\n", 5, "columns"),
+        ("conllu", b"# only\n\n", 5, "without words"),
+    ],
+)  # fmt: skip
+def test_before_a_mistake_all_else_is_answered(source, wrong, line, says):
+    good = {"text": b"a\n", "columns": b"a\n\n", "jsonl": b'{"text": "a"}\n', "conllu": b"1\ta" + b"\t_" * 8 + b"\n\n"}
+    stream = io.BytesIO(good[source] * 2 + wrong + good[source])
+    heard = []
+    with pytest.raises(DataError, match=rf"^stdin:{line}: .*{says}"):  # noqa: PT012
+        for text in respond(stream, "pos", formats=(source, "columns"), answer=pos):
+            heard.append(text)  # noqa: PERF402
+    assert "".join(heard) == "a\tTa\n\n" * 2
+
+
+def test_columns_of_pairs_are_two():
+    for line, count in (("a\n", "1 column,"), ("a\tb\tc\n", "3 columns,")):
+        with pytest.raises(DataError, match=f"stdin:1: {count} not 2"):
+            filtered(line, "nli")
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\n\r\0\t\ufeff{", exclude_categories=["Cs"]))))
+def test_every_line_of_text_has_an_answer_in_its_place(lines):
+    made = filtered("".join(f"{line}\n" for line in lines), target="jsonl")
+    assert [json.loads(line)["words"] for line in made.split("\n")[:-1]] == [line.split() for line in lines]
+
+
+@given(st.binary(max_size=200), st.sampled_from(["text", "columns", "conllu", "jsonl"]))
+def test_no_bytes_break_it(content, source):
+    try:
+        filtered(content, source=source, target="jsonl")
+    except DataError as error:
+        assert str(error).startswith("stdin:")  # noqa: PT017
+
+
+def test_formats_that_cannot_be_are_refused():
+    for task, source, target, says in (
+        ("mlm", None, None, "nothing to predict"),
+        ("ps", None, None, "Did you mean 'pos'"),
+        ("nli", "text", None, "Known: columns, jsonl"),
+        ("ner", "conllu", "conllu", "no place for answers of ner"),
+        ("nli", None, "conllu", "no place"),
+    ):
+        with pytest.raises(PolyloomError, match=says):
+            choose_formats(task, source, target)

@@ -1,0 +1,59 @@
+"""What launchers start: train a recipe in a folder. ``python -m tests.reliability.script RECIPE FOLDER [DIE_AT]``.
+
+With a step to die at, the second process kills itself there, the first time.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+
+from polyloom.config import load_recipe
+from polyloom.runs import load_run, train_recipe
+from polyloom.train.distributed import Team, join_team
+from polyloom.train.loop import Loop, Step
+
+
+def die_once(team: Team, run: Path, step: int) -> None:
+    """Let this process be killed when it is about to take a step."""
+    take, mark = Loop._take, run / "died"
+
+    def take_or_die(loop: Loop, index: int) -> Step:
+        if team.rank == 1 and index == step and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return take(loop, index)
+
+    Loop._take = take_or_die  # type: ignore[method-assign, assignment]
+
+
+def digests(run: Path) -> dict[str, str]:
+    """Hashes of what was trained, and of the weights generated for every condition."""
+    model = load_run(run).model
+    made = hashlib.sha256()
+    for task in model.tasks:
+        for language in model.method.languages:
+            with torch.no_grad():
+                for block in model.weights([f"{task}/{language}"]).blocks:
+                    for tensor in block.tensors.values():
+                        made.update(tensor.contiguous().numpy().tobytes())
+    trained = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters()))
+    return {"trained": trained.hexdigest(), "made": made.hexdigest()}
+
+
+def main(recipe: str, run: str, die_at: str = "-1") -> None:
+    """Train; the leader says what came out."""
+    torch.set_num_threads(1)
+    with join_team() as team:
+        die_once(team, Path(run), int(die_at))
+        train_recipe(load_recipe(recipe), Path(run), team=team)
+    if team.leads:
+        (Path(run) / "digests.json").write_text(json.dumps(digests(Path(run)) | {"size": str(team.size)}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,70 @@
+"""Two processes with shards are one process: steps, validation, stages, checkpoints, resuming."""
+
+import os
+
+import pytest
+
+from polyloom.checkpoint import load_checkpoint, read_tensors, read_training, trained_parameters
+from polyloom.config import build_backbone
+from polyloom.train.folder import RunFolder
+from tests.reliability.forks import alone, read_log, together
+from tests.reliability.tiny import CALM, changed, distance, tiny_fit, tiny_setup, weights
+
+SETTINGS = {"steps": 20, "strategy": "fsdp", "evaluate_every": 10, "save_every": 5, "rows_per_batch": 4}
+
+
+def trained(setup, run, team, *, stop=None):
+    """Train with validation; weights at the end, and the last checkpoint's optimizer."""
+
+    def tell(event):
+        if event["event"] == "step" and event["total"] == stop:
+            os._exit(1)
+
+    tiny_fit(setup, run, team=team, validate=setup.validate, tell=tell).run()
+    folder = RunFolder(run)
+    optimizer, _ = read_training(folder.checkpoint(folder.steps()[-1]))
+    return {"weights": weights(setup), "optimizer": optimizer}
+
+
+@pytest.mark.parametrize("method", ["hyperx", "madx"])
+def test_shards_train_validate_save_and_resume_as_one_process_does(world, tmp_path, method):
+    setup = tiny_setup(world, method, optim=CALM, train=SETTINGS, mixture={"cells_per_batch": 4})
+    (one,) = together(lambda team: trained(setup, tmp_path / "one", team), tmp_path)
+    two, other = together(lambda team: trained(setup, tmp_path / "two", team), tmp_path, size=2)
+    assert not changed(two["weights"], other["weights"])
+    assert distance(one["weights"], two["weights"]) <= 1e-4
+    assert distance(one["optimizer"], two["optimizer"]) <= 1e-3
+    start = weights(setup)
+    for stage in setup.plans():
+        for group in stage.stage.trains:
+            own = setup.model.groups()[group]
+            names = {name for name, parameter in setup.model.named_parameters() if any(parameter is p for p in own)}
+            assert changed({n: start[n] for n in names}, {n: two["weights"][n] for n in names}), group
+    scores = [[e["scores"] for e in read_log(tmp_path / n) if e["event"] == "validation"] for n in ("one", "two")]
+    assert len(scores[1]) == 2  # of the stage that learns from labels
+    for mine, theirs in zip(*scores, strict=True):
+        assert mine == pytest.approx(theirs, abs=0.5)
+
+    with pytest.raises(AssertionError, match="children ended"):
+        together(lambda team: trained(setup, tmp_path / "broken", team, stop=13), tmp_path / "dies", size=2)
+    resumed, _ = together(lambda team: trained(setup, tmp_path / "broken", team), tmp_path, size=2)
+    for part in ("weights", "optimizer"):
+        assert not changed(two[part], resumed[part])
+
+
+def test_a_checkpoint_of_shards_serves_and_goes_on_in_one_process(world, tmp_path):
+    setup = tiny_setup(world, "full", optim=CALM, train=SETTINGS | {"rows_per_batch": 16})
+    sharded, _ = together(lambda team: trained(setup, tmp_path / "run", team), tmp_path, size=2)
+    losses = [e["losses"]["ner"] for e in read_log(tmp_path / "run") if e["event"] == "step" and "ner" in e["losses"]]
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5]), "it learns"
+    best = RunFolder(tmp_path / "run").best()
+    model = load_checkpoint(best, build_backbone(setup.recipe))
+    stored = read_tensors(best)
+    assert not changed(stored, dict(trained_parameters(model)))
+    validated = [event for event in read_log(tmp_path / "run") if event["event"] == "validation" and event["best"]]
+    found = {str(condition): score.value for condition, score in setup.validate(model, setup.plans()[0]).items()}
+    assert found == pytest.approx(validated[-1]["scores"], abs=0.5)
+    (tmp_path / "run" / "checkpoints" / "step-00000020" / "polyloom.json").unlink()
+    found = alone(lambda: trained(setup, tmp_path / "run", None), tmp_path)
+    assert distance(found["weights"], sharded["weights"]) <= 1e-4
+    assert [e["total"] for e in read_log(tmp_path / "run") if e["event"] == "resumed"] == [15]

@@ -1,0 +1,108 @@
+"""Updates: what learns moves, what does not stays, and how a batch is cut changes nothing."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from polyloom.nn.growing import Bank
+from polyloom.train.optim import RowAdam
+from tests.reliability.tiny import CALM, METHODS, changed, distance, record, rejoined, tiny_loop, tiny_setup, weights
+from tests.tiny_run import LANGUAGES
+
+CONSTANT = {"schedule": "constant", "warmup_steps": 0}
+
+
+def test_languages_trained_side_by_side_are_those_trained_alone(world):
+    """Bit for bit: neither momentum nor counts of steps nor clipping leak from one row of a bank to another."""
+
+    def trained(chosen):
+        setup = tiny_setup(
+            world, "madx", mixture={"kind": "round-robin", "temperature": 1.0, "cells_per_batch": 1}, optim=CONSTANT
+        )
+        loop = tiny_loop(setup, steps=24)
+        batches = [batch for batch in map(loop.mixture.batch, range(24)) if batch[0].cell in chosen]
+        loop = tiny_loop(setup, steps=len(batches))
+        setattr(loop, "mixture", SimpleNamespace(batch=batches.__getitem__))  # noqa: B010 - not a Mixture, to mypy
+        assert not any(step.skipped for step in loop.steps())
+        return dict(setup.model.method.named_parameters())
+
+    start = dict(tiny_setup(world, "madx").model.method.named_parameters())
+    together = trained([f"mlm/{language}" for language in LANGUAGES])
+    for row, language in enumerate(LANGUAGES):
+        alone = trained([f"mlm/{language}"])
+        for name in start:
+            if name.startswith(("language_adapters", "invertible_adapters")):
+                assert torch.equal(alone[name][row], together[name][row])
+                assert not torch.equal(alone[name][row], start[name][row])
+                others = [other for other in range(len(LANGUAGES)) if other != row]
+                assert torch.equal(alone[name][others], start[name][others])
+
+
+def test_with_gradients_everywhere_row_adam_is_adam():
+    torch.manual_seed(0)
+    one = torch.nn.Parameter(torch.randn(5, 2, 3, dtype=torch.float64))  # where rounding hides nothing
+    other = torch.nn.Parameter(one.detach().clone())
+    settings: dict[str, Any] = {"lr": 1e-2, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.1}
+    adam, row_adam = torch.optim.AdamW([one], **settings), RowAdam([other], settings)
+    for _ in range(50):
+        one.grad = torch.randn_like(one)
+        other.grad = one.grad.clone()
+        adam.step()
+        row_adam.step()
+    assert float((one - other).detach().abs().max()) <= 1e-12
+
+
+@pytest.mark.parametrize("method", ["hyperx", "madx", "full"])
+def test_how_many_pieces_a_batch_is_worked_off_in_changes_nothing(world, method):
+    ends, streams = [], []
+    for accumulate in (1, 4):
+        setup = tiny_setup(world, method, optim=CALM)
+        loop = tiny_loop(setup, stage=-1, steps=20, accumulate=accumulate)
+        seen, steps = record(loop), []
+        for _ in loop.steps():
+            steps.append(rejoined(seen))
+            assert len(seen) == accumulate
+            seen.clear()
+        ends.append(weights(setup))
+        streams.append(steps)
+    assert streams[0] == streams[1] == [loop.mixture.batch(index) for index in range(20)]
+    assert distance(*ends) <= 1e-6
+    assert changed(ends[0], weights(tiny_setup(world, method)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_a_stage_does_not_train_stays_and_what_it_trains_moves(world, method):
+    setup = tiny_setup(world, method, optim={"weight_decay": 0.0})
+    for number, plan in enumerate(setup.plans()):
+        before = weights(setup)
+        loop = tiny_loop(setup, number, steps=12)
+        assert not any(step.skipped for step in loop.steps())
+        moved = changed(before, weights(setup))
+        names = {parameter: name for name, parameter in setup.model.named_parameters()}
+        groups = {g: {names[p] for p in own} for g, own in setup.model.groups().items()}
+        trained = set().union(*(groups[group] for group in plan.stage.trains))
+        assert moved <= trained
+        for group in plan.stage.trains:
+            if group == "heads":
+                learnt = {name for name in groups["heads"] if name.split(".")[1] in seen_tasks(plan)}
+                assert moved & groups["heads"] == learnt
+            elif group.startswith("backbone"):
+                assert len(moved & groups[group]) > 0.8 * len(groups[group])  # heads of other tasks are among them
+            else:
+                assert moved >= groups[group], group
+        only_rows_with_data_moved(setup, plan, before)
+
+
+def seen_tasks(plan):
+    return {cell.condition.task for cell in plan.cells}
+
+
+def only_rows_with_data_moved(setup, plan, before):
+    for name, module in setup.model.named_modules():
+        if isinstance(module, Bank) and module.keyed_by == "task" and "task_adapters" in plan.stage.trains:
+            for row, task in enumerate(setup.model.method.tasks):
+                table = f"{name}.{module.names[0]}"
+                same = torch.equal(before[table][row], setup.model.get_parameter(table)[row])
+                assert same == (task not in seen_tasks(plan))

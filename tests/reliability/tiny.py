@@ -1,0 +1,99 @@
+"""Tiny runs whose every part can be looked at."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polyloom.config import load_recipe
+from polyloom.data.mixture import Pick
+from polyloom.runs import Setup
+from polyloom.train.distributed import Team, whole
+from polyloom.train.fit import Fit
+from polyloom.train.folder import RunFolder
+from polyloom.train.loop import Loop
+from tests.tiny_run import tiny_recipe
+
+METHODS = ("full", "madx", "badx", "multilingual", "hyperx", "psf")
+# Adam divides by the size of a gradient. Where that is nothing but rounding (a key's bias in attention), the direction
+# of a step is chance. Runs that may differ in rounding are therefore compared with an eps above rounding.
+CALM = {"lr": 2e-3, "eps": 1e-4}
+
+
+def tiny_setup(folder: Path, method: str = "hyperx", **sections: Any) -> Setup:
+    """A recipe with its corpora read and its model built."""
+    train = {"steps": 6, "rows_per_batch": 8, "save_every": 2} | sections.pop("train", {})
+    optim = {"lr": 5e-3, "warmup_steps": 2} | sections.pop("optim", {})
+    tasks = ("pos", "ner") if method == "psf" else ("mlm", "pos", "ner")
+    return Setup.of(load_recipe(tiny_recipe(folder, method, tasks=tasks, train=train, optim=optim, **sections)))
+
+
+def tiny_fit(setup: Setup, run: Path, *, team: Team | None = None, **more: Any) -> Fit:
+    """A run of all stages, without validation unless it is asked for."""
+    about = {"trained_on": setup.trained_on, "tokenizer": setup.pieces.fingerprint}
+    parts: dict[str, Any] = {"pieces": setup.pieces, "folder": RunFolder(run), "team": team or Team(), "about": about}
+    return Fit(setup.model, setup.plans(), **(parts | more))
+
+
+def tiny_loop(setup: Setup, stage: int = 0, *, team: Team | None = None, **train: Any) -> Loop:
+    """One stage, to be taken step by step; `train` are settings that are different."""
+    plan = setup.plans()[stage]
+    plan = replace(plan, train=replace(plan.train, **train))
+    return Loop(setup.model, plan, pieces=setup.pieces, team=team or Team())
+
+
+def record(loop: Loop) -> list[list[Pick]]:
+    """From now on, remember the examples of every piece of a step that counts."""
+    seen: list[list[Pick]] = []
+    batch, shares = loop._batch, loop.shares
+
+    def remember(picks: Sequence[Pick]) -> Any:
+        seen.append(list(picks))
+        return batch(picks)
+
+    def drop_those_that_do_not_count(index: int) -> Any:
+        found = shares(index)
+        for portion in found[0]:
+            if not portion.counts:
+                seen[-1] = []
+        return found
+
+    loop._batch, loop.shares = remember, drop_those_that_do_not_count  # type: ignore[method-assign]
+    return seen
+
+
+def rejoined(parts: Sequence[Sequence[Any]]) -> list[Any]:
+    """A step's examples in order, from what its pieces were dealt in turn."""
+    return [pick for pick in chain.from_iterable(zip_longest(*parts)) if pick is not None]
+
+
+def saved(run: Path) -> int:
+    """The step of the newest checkpoint that can be read, of which every hash is right."""
+    latest = RunFolder(run).latest()
+    return latest.state["total"] if latest else 0
+
+
+def weights(setup: Setup) -> dict[str, Tensor]:
+    """A copy of all parameters, gathered where they are sharded."""
+    return {name: whole(parameter).detach().clone() for name, parameter in setup.model.named_parameters()}
+
+
+def state(loop: Loop) -> dict[str, Tensor]:
+    """A copy of the optimizer's state."""
+    return {name: tensor.clone() for name, tensor in loop.optimizer.state().items()}
+
+
+def changed(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> set[str]:
+    """Names of tensors that differ in any bit (or are in one only)."""
+    both = one.keys() & other.keys()
+    return (one.keys() ^ other.keys()) | {name for name in both if not torch.equal(one[name], other[name])}
+
+
+def distance(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
+    """The largest difference of any number."""
+    assert one.keys() == other.keys()
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
