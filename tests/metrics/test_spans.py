@@ -11,7 +11,7 @@ from polyloom.errors import PolyloomError
 from polyloom.metrics.score import F1, Score
 from polyloom.metrics.spans import Span, repair_bio, span_parts, spans
 from tests.metrics.peers import ask, needs_peers
-from tests.shared import needs_data
+from tests.shared import DATA, needs_data
 
 LANGUAGES = [
     "ar",
@@ -55,8 +55,8 @@ def corpora() -> dict[str, dict[str, list[list[str]]]]:
         "all": {"gold": ALL_SHORT, "predicted": shuffled},
         "none": {"gold": [["O", "O"]], "predicted": [["O", "O"]]},
     }
-    paths = {language: (SHARED / "data/ner/wikiann" / language / "test.tsv.xz", 1) for language in LANGUAGES}
-    paths |= {name: (next((SHARED / f"data/ner/uner/UNER_{name}").glob("*-test.iob2.xz")), 2) for name in UNER}
+    paths = {language: (DATA / "ner/wikiann" / language / "test.tsv.xz", 1) for language in LANGUAGES}
+    paths |= {name: (next((DATA / f"ner/uner/UNER_{name}").glob("*-test.iob2.xz")), 2) for name in UNER}
     for number, (name, (path, column)) in enumerate(paths.items()):
         gold, rng = read(path, column), random.Random(number)
         labels = sorted({tag[2:] for tags in gold for tag in tags if tag != "O"})
