@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from polyloom.checkpoint import save_checkpoint as save_checkpoint
     from polyloom.config import Recipe as Recipe
     from polyloom.config import load_recipe as load_recipe
+    from polyloom.config import parse_recipe as parse_recipe
+    from polyloom.data.records import Pair as Pair
+    from polyloom.data.records import Tagged as Tagged
+    from polyloom.data.records import Text as Text
+    from polyloom.data.records import Tree as Tree
     from polyloom.errors import PolyloomError as PolyloomError
     from polyloom.methods.badx import BadXConfig as BadXConfig
     from polyloom.methods.badx import MultilingualConfig as MultilingualConfig
@@ -29,6 +34,9 @@ if TYPE_CHECKING:
     from polyloom.methods.translation_banks import PairAdaptersConfig as PairAdaptersConfig
     from polyloom.model import Model as Model
     from polyloom.planning import plan as plan
+    from polyloom.runs import Run as Run
+    from polyloom.runs import load_run as load_run
+    from polyloom.runs import train_recipe as train_recipe
     from polyloom.types import Condition as Condition
     from polyloom.types import Site as Site
 
@@ -37,7 +45,8 @@ if TYPE_CHECKING:
 _NAMES = {
     "backbones": "Backbone Family backbone_from_config load_backbone register_family",
     "checkpoint": "load_checkpoint save_checkpoint",
-    "config": "Recipe load_recipe",
+    "config": "Recipe load_recipe parse_recipe",
+    "data.records": "Pair Tagged Text Tree",
     "errors": "PolyloomError",
     "methods.badx": "BadXConfig MultilingualConfig",
     "methods.full": "DenseConfig FullConfig",
@@ -48,6 +57,7 @@ _NAMES = {
     "methods.translation_banks": "LangAdaptersConfig PairAdaptersConfig",
     "model": "Model",
     "planning": "plan",
+    "runs": "Run load_run train_recipe",
     "types": "Condition Site",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

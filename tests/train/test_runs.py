@@ -183,3 +183,18 @@ def test_stages_have_their_own_settings_and_only_their_own_data(tmp_path):
     steps = events(tmp_path / "run", "step")
     assert [set(event["losses"]) for event in steps] == [{"mlm"}] * 3 + [{"pos"}] * 4
     assert [event["stage"] for event in events(tmp_path / "run", "stage")] == ["languages", "tasks"]
+
+
+def test_the_head_of_a_task_that_a_step_does_not_have_stays_where_it_is(tmp_path):
+    """With Adam a gradient of zero is not no gradient: old momentum would move it."""
+    recipe = load_recipe(tiny_recipe(tmp_path, tasks=("mlm", "pos", "ner"), mixture={"cells_per_batch": 1}))
+    setup = Setup.of(recipe)
+    loop = Loop(setup.model, setup.plans()[0], pieces=setup.pieces, team=Team())
+    head = setup.model.tasks["pos"].get_parameter("classifier.weight")
+    moved = []
+    before = head.detach().clone()
+    for step in loop.steps():
+        moved.append(("pos" in step.losses, not torch.equal(before, head)))
+        before = head.detach().clone()
+    assert all(there == changed for there, changed in moved)
+    assert {there for there, _ in moved} == {True, False}

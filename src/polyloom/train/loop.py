@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -132,13 +132,17 @@ class Objective(nn.Module):
             conditions, weight = penalty
             term = self.model.method.penalty(self.model.method.encode(conditions))
             loss = loss if term is None else loss + weight * term
-        # Heads that this batch does not use must have a gradient all the same: other processes use them.
-        absent = [p for task, head in self.model.tasks.items() if task not in sums for p in head.parameters()]
-        absent += [] if "mlm" in sums else [self.model.backbone.get_parameter(name) for name in self._head_only]
-        for parameter in absent:
-            if parameter.requires_grad:
-                loss = loss + 0.0 * parameter.sum()
+        # Heads that this batch does not use must have a gradient all the same: other processes may use them.
+        for parameter in self.idle(sums):
+            loss = loss + 0.0 * parameter.sum()
         return loss, {task: total.detach() for task, total in sums.items()}
+
+
+    def idle(self, tasks: Container[str]) -> list[nn.Parameter]:
+        """What learns, but not from these tasks: the heads of others."""
+        absent = [p for task, head in self.model.tasks.items() if task not in tasks for p in head.parameters()]
+        absent += [] if "mlm" in tasks else [self.model.backbone.get_parameter(name) for name in self._head_only]
+        return [parameter for parameter in absent if parameter.requires_grad]
 
 
 class Portion(NamedTuple):
@@ -167,7 +171,8 @@ class Loop:
             task.label_smoothing = plan.train.label_smoothing
         if plan.train.gradient_checkpointing:
             model.backbone.enable_gradient_checkpointing()
-        self.objective = spread(Objective(model), model, team=team, strategy=plan.train.strategy)
+        self._objective = Objective(model)
+        self.objective = spread(self._objective, model, team=team, strategy=plan.train.strategy)
         self.optimizer = Optimizer(model, plan.stage, plan.optim)
         self.mixture = plan.make_mixture()
         self.cells = {cell.name: cell for cell in plan.cells}
@@ -225,6 +230,8 @@ class Loop:
         sums = self._differentiate(shares, weights, conditions)
         losses = {task: sums[task] / max(count, 1) for task, (count, _) in counts.items()}
         loss = sum(losses[task] * examples / num_examples for task, (_, examples) in counts.items())
+        for parameter in self._objective.idle(counts):  # no gradient at all, else old momentum would move it
+            parameter.grad = None
         norm = self._norm()
         computed = time.perf_counter()
         factor = self.plan.optim.factor(index, self.plan.steps)
