@@ -44,9 +44,8 @@ class Matrix:
 
     @property
     def languages(self) -> list[str]:
-        """Languages in the order of the cells: that of the text, which for a pair is the target."""
-        every = (*self.cells, *self.refused)
-        return list(dict.fromkeys(condition.target or condition.source for condition in every))
+        """Languages, or pairs of them, in the order of the cells."""
+        return list(dict.fromkeys("/".join(condition.languages) for condition in (*self.cells, *self.refused)))
 
     def metrics(self) -> Iterator[tuple[str, str]]:
         """Every task with every one of its metrics."""
@@ -58,14 +57,14 @@ class Matrix:
         columns = list(self.metrics())
         table: dict[str, dict[str, Any]] = {language: {"language": language} for language in self.languages}
         for condition, cell in self.cells.items():
-            row = table[condition.target or condition.source]
+            row = table["/".join(condition.languages)]
             for score in cell.scores:
                 mark = MARK if cell.zero_shot else ""
                 row[f"{condition.task} {score.metric.name}"] = f"{score.value:.2f}{mark}"
         for condition in self.refused:
             for task, metric in columns:
                 if task == condition.task:
-                    table[condition.target or condition.source].setdefault(f"{task} {metric}", "–")
+                    table["/".join(condition.languages)].setdefault(f"{task} {metric}", "–")
         means = {"language": "mean"}
         for task, metric in columns:
             means[f"{task} {metric}"] = f"{self.mean(task, metric):.2f}"
