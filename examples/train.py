@@ -1,4 +1,4 @@
-"""Train, score and ask a model: two toy languages in which the same words are tagged differently, told apart by condition.
+"""Train, score and ask a model: two toy languages in which the same words are tagged differently.
 
 Everything is made here, so that it runs offline in seconds; with real corpora only the names in the recipe differ.
 """
@@ -20,7 +20,7 @@ def write_tokenizer(folder: Path) -> None:
     """A tokenizer that knows these words."""
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     numbers = {piece: number for number, piece in enumerate([*special.values(), "[MASK]", *WORDS])}
-    tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
+    tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))  # noqa: S106
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]

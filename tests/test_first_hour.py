@@ -51,6 +51,7 @@ def hub_cache(folder: Path, pretrained: Path) -> Path:
 
 
 @needs_data
+@pytest.mark.timeout(1200)
 def test_the_first_hour(pretrained, mirror, tmp_path):
     (block,) = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")

@@ -1,5 +1,6 @@
 """Killed at any instant, on a full disk, in a folder that cannot be written: at most one interval is lost."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -37,6 +38,22 @@ def trained(setup, run, **more):
     return {"best": read_tensors(best), "memory": weights(setup)}
 
 
+class EnoughError(Exception):
+    pass
+
+
+def until_stage_two(setup, run):
+    """Train until the second stage has saved its first steps."""
+
+    def tell(event):
+        if event["event"] == "saved" and event["total"] > setup.recipe.train.steps + 3:
+            raise EnoughError
+
+    with contextlib.suppress(EnoughError):
+        tiny_fit(setup, run, validate=by_lot, tell=tell).run()
+    return {}
+
+
 def leftovers(run):
     return list((run / "checkpoints").glob(".step-*.partial-*"))
 
@@ -70,7 +87,12 @@ def test_wherever_a_run_is_killed_it_goes_on_to_the_same_end(world, tmp_path, sa
     lot = random.Random(save_every)
     number, done, in_saves, before, stages = 0, 0, 0, 0, set()
     run = tmp_path / "run-0"
+    late = tmp_path / "late"
+    alone(lambda: until_stage_two(setup, late), tmp_path / "end")
     while done < kills:
+        if done == kills // 2:  # on a slow machine short lives may never get so far
+            run, before = tmp_path / "run-late", 0
+            shutil.copytree(late, run)
         if not life(setup, run, lot.uniform(0.02, usual / 12), in_save=lot.random() < 0.5):
             number += 1  # it came to its end: begin another
             run, before = tmp_path / f"run-{number}", 0

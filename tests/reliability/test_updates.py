@@ -67,7 +67,7 @@ def test_how_many_pieces_a_batch_is_worked_off_in_changes_nothing(world, method)
             seen.clear()
         ends.append(weights(setup))
         streams.append(steps)
-    assert streams[0] == streams[1] == [loop.mixture.batch(index) for index in range(20)]
+    assert streams[0] == streams[1] == [rejoined([loop.mixture.batch(index)]) for index in range(20)]
     assert distance(*ends) <= 1e-6
     assert changed(ends[0], weights(tiny_setup(world, method)))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, zip_longest
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +66,9 @@ def record(loop: Loop) -> list[list[Pick]]:
     return seen
 
 
-def rejoined(parts: Sequence[Sequence[Any]]) -> list[Any]:
-    """A step's examples in order, from what its pieces were dealt in turn."""
-    return [pick for pick in chain.from_iterable(zip_longest(*parts)) if pick is not None]
+def rejoined(parts: Sequence[Sequence[Pick]]) -> list[list[Any]]:
+    """A step's examples from those of its pieces, in an order that does not depend on how they were dealt."""
+    return sorted([pick.cell, pick.index, pick.key] for pick in chain.from_iterable(parts))
 
 
 def saved(run: Path) -> int:

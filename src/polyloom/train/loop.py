@@ -137,7 +137,6 @@ class Objective(nn.Module):
             loss = loss + 0.0 * parameter.sum()
         return loss, {task: total.detach() for task, total in sums.items()}
 
-
     def idle(self, tasks: Container[str]) -> list[nn.Parameter]:
         """What learns, but not from these tasks: the heads of others."""
         absent = [p for task, head in self.model.tasks.items() if task not in tasks for p in head.parameters()]
@@ -199,12 +198,18 @@ class Loop:
         picks = self.mixture.batch(index)
         conditions = list(dict.fromkeys(self.cells[pick.cell].condition for pick in picks))
         pieces = min(self.plan.train.accumulate, math.ceil(len(picks) / self.team.size))
+        # Rows of similar length together: a piece is as wide as its longest row. What a step sums up stays the same.
+        ordered = sorted(picks, key=self._length) if pieces > 1 else picks
         shares = []
         for piece in range(pieces):
-            mine = picks[self.team.rank + piece * self.team.size :: self.team.size * pieces]
+            first = piece * len(picks) // pieces
+            mine = ordered[first : (piece + 1) * len(picks) // pieces][self.team.rank :: self.team.size]
             # Without any row of its own, a process goes through the first one at weight zero: all must take part.
             shares.append(Portion(self._batch(mine or picks[:1]), counts=bool(mine)))
         return shares, Counter(pick.cell for pick in picks), conditions
+
+    def _length(self, pick: Pick) -> int:
+        return int(self.cells[pick.cell].cell.lengths[pick.index])
 
     def _batch(self, picks: Sequence[Pick]) -> Batch:
         by_cell: dict[str, list[int]] = {}

@@ -55,7 +55,7 @@ class TrainConfig:
         rows_per_batch: Examples of a batch; 32 unless batches are made by tokens.
         tokens_per_batch: Tokens of a batch.
         max_length: Tokens of a row; what the backbone allows by default.
-        accumulate: In how many pieces a process works off its share of a batch.
+        accumulate: In how many pieces a batch is worked off, short rows first: saves memory, and time lost to padding.
         precision: ``bf16`` for autocast.
         dropout: Whether the backbone's own dropout acts.
         gradient_checkpointing: Recompute layers in the backward pass instead of storing them.
