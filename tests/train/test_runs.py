@@ -198,3 +198,27 @@ def test_the_head_of_a_task_that_a_step_does_not_have_stays_where_it_is(tmp_path
         before = head.detach().clone()
     assert all(there == changed for there, changed in moved)
     assert {there for there, _ in moved} == {True, False}
+
+
+def test_pairs_are_learnt(tmp_path):
+    """The label hangs on the first word of the second text, which only whoever sees both can find."""
+    data = {"train": {"nli/aa": str(tmp_path / "aa-train.pairs.tsv")}, "validation": {}}
+    train(tmp_path, method="full", tasks=("nli",), data=data, optim={"lr": 1e-3}, train={"steps": 300})
+    run = load_run(tmp_path / "run")
+    (cell,) = run.evaluate({"nli/aa": run.recipe.data.test["nli/aa"]}).cells.values()
+    assert cell.scores[0].value > 95
+
+
+def test_all_tasks_are_learnt_at_once_and_languages_told_apart_where_the_method_can(tmp_path):
+    """What is a noun in one language is a verb in the other; full fine-tuning does not look at the language."""
+    scores = {}
+    for method in ("hyperx", "full"):
+        sections = {"train": {"steps": 300}, "mixture": {"cells_per_batch": 8}}
+        train(tmp_path, method, method=method, tasks=("mlm", "pos", "ner", "dep"), **sections)
+        run = load_run(tmp_path / method)
+        test = {
+            name: corpora for name, corpora in run.recipe.data.test.items() if name[-2:] != "cc" and name[:3] != "mlm"
+        }
+        scores[method] = [cell.scores[0].value for cell in run.evaluate(test).cells.values()]
+    assert min(scores["hyperx"]) > 95
+    assert min(scores["full"]) < 60

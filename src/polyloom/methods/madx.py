@@ -122,7 +122,7 @@ class StackedMethod(AdapterMethod):
         """Languages by masked language modelling, then tasks on frozen language adapters."""
         languages = ("language_adapters", "invertible_adapters") if self.config.invertible else ("language_adapters",)
         return (
-            Stage("languages", (*languages, "heads"), tasks="mlm"),
+            Stage("languages", languages, tasks="mlm"),
             Stage("tasks", ("task_adapters", "heads"), tasks="labelled"),
         )
 
