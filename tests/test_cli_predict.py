@@ -24,7 +24,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(world: Path) -> Path:
-    recipe = tiny_recipe(world, tasks=TASKS)
+    recipe = tiny_recipe(world, tasks=TASKS, mixture={"cells_per_batch": 8})  # five tasks need many cells at a time
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("POLYLOOM_CACHE", str(world / "cells"))
         train_recipe(load_recipe(recipe), world / "run")
