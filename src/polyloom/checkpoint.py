@@ -3,7 +3,6 @@
 Written under a temporary name, flushed to disk, and renamed, so that a checkpoint is there whole or not at all.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from polyloom.backbones import Backbone
+from polyloom.data.files import flush, sha256_of
 from polyloom.errors import CheckpointError, ConditionError, ConfigError, suggest
 from polyloom.methods import METHODS
 from polyloom.model import Model
@@ -51,15 +51,15 @@ def write_checkpoint(
     partial.mkdir(parents=True)
     try:
         _save(tensors, partial / TENSORS)
-        written = dict(manifest) | {"tensors_sha256": _sha256(partial / TENSORS)}
+        written = dict(manifest) | {"tensors_sha256": sha256_of(partial / TENSORS)}
         if training is not None:
             _save(training[0], partial / TRAINING)
-            written["training"] = {"state": training[1], "tensors_sha256": _sha256(partial / TRAINING)}
+            written["training"] = {"state": training[1], "tensors_sha256": sha256_of(partial / TRAINING)}
         (partial / MANIFEST).write_text(json.dumps(written, indent=2) + "\n")
         for file in (*partial.iterdir(), partial):
-            _flush(file)
+            flush(file)
         partial.rename(path)
-        _flush(path.parent)
+        flush(path.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return path
@@ -125,7 +125,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 def _tensors(file: Path, digest: object) -> dict[str, Tensor]:
     try:
-        found = _sha256(file)
+        found = sha256_of(file)
         tensors = load_file(file)
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{file.parent}: not a readable checkpoint: {error}") from error
@@ -194,16 +194,3 @@ def _save(tensors: Mapping[str, Tensor], file: Path) -> None:
         save_file(plain, file)
     except SafetensorError as error:  # such as a full disk, which is an OSError everywhere else
         raise OSError(str(error)) from error
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

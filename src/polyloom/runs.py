@@ -68,13 +68,14 @@ class Setup:
     @classmethod
     def of(cls, recipe: Recipe, *, tell: Tell = lambda _: None) -> "Setup":
         """Read the corpora, find the labels, build the model."""
-        cells = prepare_recipe(recipe, tell=tell)
+        pieces = _pieces(recipe)
+        cells = prepare_recipe(recipe, pieces=pieces, tell=tell)
         backbone = _backbone(recipe)
         if recipe.start is not None:
             model, before = _continue(recipe, backbone)
         else:
             model, before = _build(recipe, backbone, cells), []
-        return cls(recipe, _pieces(recipe), cells, model, sorted({*before, *recipe.data.train}))
+        return cls(recipe, pieces, cells, model, sorted({*before, *recipe.data.train}))
 
     def plans(self) -> list[StagePlan]:
         """The stages of the method, with their settings and cells; a continued run skips those without data."""
@@ -159,11 +160,13 @@ def load_run(path: Path, *, device: str | None = None) -> Run:
     return Run(path, recipe, checkpoint, answering, manifest["trained_on"])
 
 
-def prepare_recipe(recipe: Recipe, *, tell: Tell = lambda _: None) -> dict[Condition, Cell]:
+def prepare_recipe(
+    recipe: Recipe, *, pieces: Pieces | None = None, tell: Tell = lambda _: None
+) -> dict[Condition, Cell]:
     """Encode the corpora that a recipe learns from, unless that was done before."""
     if not recipe.data.train:
         raise ConfigError("recipe", ["data.train: missing. Such as `data: {train: {pos/en: ud:en_ewt/train}}`."])
-    pieces, cells = _pieces(recipe), {}
+    pieces, cells = pieces or _pieces(recipe), {}
     for name, corpora in recipe.data.train.items():
         condition = Condition.parse(name)
         tell({"event": "preparing", "cell": name})

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from polyloom.data.files import flush
 from polyloom.errors import DataError, PolyloomError
 
 try:
@@ -126,7 +127,7 @@ def write_cell(path: Path, rows: Iterable[Row], *, columns: Mapping[str, ColumnK
             file.flush()
             os.fsync(file.fileno())
         partial.rename(path)
-        _flush(path.parent)
+        flush(path.parent)
     finally:
         partial.unlink(missing_ok=True)
     return open_cell(path)
@@ -194,11 +195,3 @@ def _position(buffer: Any, mapping: Any) -> int:
     if rest or not 0 <= position <= mapping.size // 4 - buffer.size // 4:
         raise ValueError("a column is compressed or out of place")
     return int(position)
-
-
-def _flush(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

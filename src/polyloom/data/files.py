@@ -7,6 +7,7 @@ whatever is wrong is a `DataError` with the number of its line.
 import hashlib
 import json
 import lzma
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -226,3 +227,12 @@ def _unpack(chunks: Iterator[bytes], start: Callable[[], _Unpacker], limits: Lim
             yield out
     if not unpacker.eof:
         raise EOFError("it ends in the middle")
+
+
+def flush(path: Path) -> None:
+    """See to it that a file, or what a folder lists, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

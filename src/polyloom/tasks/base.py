@@ -117,3 +117,11 @@ class Task(nn.Module, ABC):
     def relabel(cls, row: Row, numbers: Array) -> Row:
         """Translate the labels of an example at rest into this model's."""
         return {**row, "labels": numbers[row["labels"]]} if "labels" in row else row
+
+
+def linear_classifier(width: int, num_labels: int) -> nn.Linear:
+    """A classifier that begins near zero, as BERT's do."""
+    classifier = nn.Linear(width, num_labels)
+    nn.init.normal_(classifier.weight, std=0.02)
+    nn.init.zeros_(classifier.bias)
+    return classifier

@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from polyloom.data.pieces import Pieces
 from polyloom.data.records import Kind, Pair, Record
 from polyloom.metrics.score import ACCURACY, Array, Metric
 from polyloom.metrics.tags import tag_parts
-from polyloom.tasks.base import Columns, Row, Rows, States, Task, Tokens
+from polyloom.tasks.base import Columns, Row, Rows, States, Task, Tokens, linear_classifier
 
 
 class Inference(Task):
@@ -26,9 +26,7 @@ class Inference(Task):
 
     def __init__(self, labels: Sequence[str], *, width: int) -> None:
         super().__init__(labels, width=width)
-        self.classifier = nn.Linear(width, len(labels))
-        nn.init.normal_(self.classifier.weight, std=0.02)
-        nn.init.zeros_(self.classifier.bias)
+        self.classifier = linear_classifier(width, len(labels))
 
     @classmethod
     def encode(cls, records: Sequence[Record], pieces: Pieces, index: dict[str, int] | None = None) -> Iterator[Row]:

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from polyloom.data.pieces import Pieces
 from polyloom.data.records import Kind, Record, Tagged
 from polyloom.metrics.score import ACCURACY, F1, Array, Metric
 from polyloom.metrics.spans import repair_bio, span_parts
 from polyloom.metrics.tags import tag_parts
-from polyloom.tasks.base import Columns, Row, Rows, States, Task
+from polyloom.tasks.base import Columns, Row, Rows, States, Task, linear_classifier
 from polyloom.tasks.words import collate_words, encode_words, gather_words, pad_targets
 
 
@@ -23,9 +23,7 @@ class Tagging(Task):
 
     def __init__(self, labels: Sequence[str], *, width: int) -> None:
         super().__init__(labels, width=width)
-        self.classifier = nn.Linear(width, len(labels))
-        nn.init.normal_(self.classifier.weight, std=0.02)
-        nn.init.zeros_(self.classifier.bias)
+        self.classifier = linear_classifier(width, len(labels))
 
     @classmethod
     def encode(cls, records: Sequence[Record], pieces: Pieces, index: dict[str, int] | None = None) -> Iterator[Row]:
