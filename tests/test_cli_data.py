@@ -5,28 +5,18 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from polyloom.cli import main
 from polyloom.settings import dump_yaml, parse_yaml
-from tests.shared import DATA, needs_data
+from tests.shared import DATA, Done, Run, needs_data
 
 ROOT = Path(__file__).parents[1]
-
-
-class Done(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Done]
 
 
 @pytest.fixture

@@ -9,26 +9,17 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from polyloom.cli import main, train_view
 from polyloom.evaluate.matrix import MARK
+from tests.shared import Done, Run
 from tests.tiny_run import tiny_recipe
 
 GUIDE = (Path(__file__).parents[1] / "docs" / "training.md").read_text()
-
-
-class Done(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Done]
 
 
 @pytest.fixture
