@@ -3,7 +3,7 @@
 Names are imported when they are first used, so that ``import polyloom`` and ``polyloom --help`` do not wait for torch.
 """
 
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from polyloom.runs import train_recipe as train_recipe
     from polyloom.types import Condition as Condition
     from polyloom.types import Site as Site
-
-    __version__: str
+    from polyloom.version import __version__ as __version__
 
 _NAMES = {
     "backbones": "Backbone Family backbone_from_config load_backbone register_family",
@@ -59,17 +58,16 @@ _NAMES = {
     "planning": "plan",
     "runs": "Run load_run train_recipe",
     "types": "Condition Site",
+    "version": "__version__",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return metadata.version("polyloom")
     if name in _MODULES:
         return getattr(import_module(f"polyloom.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'polyloom' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*_MODULES, "__version__"])
+    return sorted(_MODULES)

@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from polyloom.data.files import flush, sha256_of
 from polyloom.errors import CheckpointError, ConditionError, ConfigError, suggest
 from polyloom.methods import METHODS
 from polyloom.model import Model
+from polyloom.version import __version__
 
 FORMAT = 1
 MANIFEST = "polyloom.json"
@@ -140,7 +140,7 @@ def describe_model(model: Model) -> dict[str, Any]:
     labels = {name: list(task.labels) for name, task in model.tasks.items() if task.needs_labels}
     return {
         "format": FORMAT,
-        "polyloom": version("polyloom"),
+        "polyloom": __version__,
         "method": {"name": model.method.config.name} | asdict(model.method.config),
         "languages": world.languages,
         "tasks": dict(world.tasks) | labels,

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+import polyloom
 from polyloom.cli import compare, config, data, evaluate, listing, plan, predict, train
 from polyloom.errors import PolyloomError
 
@@ -26,9 +27,7 @@ app.add_typer(listing.app, name="list")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version  # noqa: PLC0415 - only for this
-
-        typer.echo(f"polyloom {version('polyloom')}")
+        typer.echo(f"polyloom {polyloom.__version__}")
         raise typer.Exit
 
 

@@ -9,13 +9,13 @@ perplexity is nan. A score over no sentences at all is refused.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyloom.errors import PolyloomError, suggest
+from polyloom.version import __version__
 
 Array = NDArray[Any]
 
@@ -137,7 +137,7 @@ def signature(metric: Metric, parts_NP: Array, *, condition: str, corpus: str, s
         "sha256": sha256[:12],
         "sentences": len(parts_NP),
         "units": int(parts_NP[:, -1].sum()),
-        "polyloom": version("polyloom"),
+        "polyloom": __version__,
     }
     return "|".join(f"{key}:{value}" for key, value in fields.items())
 
