@@ -13,7 +13,7 @@ from polyloom.methods import Method, MethodConfig, build_method
 from polyloom.nn.linear import linear
 from polyloom.tasks import TASKS, build_task
 from polyloom.tasks.base import States, Task
-from polyloom.tasks.batch import Batch, Part
+from polyloom.tasks.batch import Batch
 from polyloom.types import Condition, ConditionIds, Stage, Weights, World
 
 Rows = Sequence[Condition | str] | ConditionIds
@@ -130,14 +130,16 @@ class Model(nn.Module):
                 task,
                 States(
                     hidden_BTD[part.rows],
-                    vocabulary=partial(self._vocabulary, weights=own, part=part),
+                    vocabulary=partial(self._vocabulary, weights=own),
                     classify=partial(classify, weights=own) if made else None,
                 ),
             )
 
-    def _vocabulary(self, hidden_BMD: Tensor, *, weights: Weights, part: Part) -> Tensor:
-        with self.backbone.using(weights, num_rows=part.rows.stop - part.rows.start):
-            return self.backbone.vocabulary(hidden_BMD.to(self.backbone.model.dtype))
+    def _vocabulary(self, hidden_ND: Tensor, row_N: Tensor, *, weights: Weights) -> Tensor:
+        """Logits of single states, each a row of its own, with the inverse of what is invertible."""
+        invertible = Weights(tuple(block for block in weights.blocks if block.kind == "invertible"))
+        with self.backbone.using(invertible.for_rows(row_N), num_rows=len(row_N)):
+            return self.backbone.vocabulary(hidden_ND[:, None].to(self.backbone.model.dtype))[:, 0]
 
     @torch.no_grad()
     def generate(self, inputs: Mapping[str, Any], rows: Rows, *, weights: Weights | None = None, **options: Any) -> Any:

@@ -49,12 +49,13 @@ class States:
 
     Attributes:
         hidden_BTD: Last hidden states.
-        vocabulary: The backbone's projection to its vocabulary, with each row's own inverse adapter.
+        vocabulary: The backbone's projection of single states ``[N, D]`` to its vocabulary, with the inverse adapter
+            of the row that each is from ``[N]``.
         classify: The classifier that the method made for each row, where it makes classifiers.
     """
 
     hidden_BTD: Tensor
-    vocabulary: Callable[[Tensor], Tensor]
+    vocabulary: Callable[[Tensor, Tensor], Tensor]
     classify: Callable[[Tensor], Tensor] | None = None
 
 

@@ -69,10 +69,11 @@ class MaskedLm(Task):
     def _losses(self, states: States, rows: Rows) -> Tensor:
         place_BM, labels_BM = rows.targets["place_BM"], rows.targets["labels_BM"]
         # Only masked places go through the vocabulary, which costs more than the layers of a small backbone.
-        chosen_BMD = states.hidden_BTD.gather(1, place_BM[..., None].expand(-1, -1, states.hidden_BTD.shape[-1]))
-        logits_BMV = states.vocabulary(chosen_BMD).float()
-        losses = F.cross_entropy(logits_BMV.flatten(0, 1), labels_BM.flatten(), ignore_index=-1, reduction="none")
-        return losses.view_as(labels_BM)
+        masked_BM = labels_BM >= 0
+        row_N = masked_BM.nonzero()[:, 0]
+        logits_NV = states.vocabulary(states.hidden_BTD[row_N, place_BM[masked_BM]], row_N).float()
+        losses_N = F.cross_entropy(logits_NV, labels_BM[masked_BM], reduction="none")
+        return torch.zeros(labels_BM.shape, device=losses_N.device).masked_scatter(masked_BM, losses_N)
 
     def parts(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:  # noqa: ARG002 - texts are their own targets
         """Sum of losses, number of losses."""
