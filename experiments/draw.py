@@ -1,0 +1,250 @@
+"""Draw tables and figures from the raw results into the documents: ``python experiments/draw.py``.
+
+Tables replace what stands between ``<!-- name -->`` and ``<!-- end -->`` in docs/results.md; figures go to
+docs/figures. With ``--check`` nothing is written, and it fails where a table is not what the results say.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from plans import HERE
+from read import (
+    CORPORA,
+    GROUPS,
+    SEEN,
+    UNSEEN,
+    Cells,
+    Row,
+    by_seed,
+    cells,
+    difference,
+    few_shot_scores,
+    mean,
+    resampled,
+    results,
+    second,
+    spread,
+    swapped,
+)  # fmt: skip
+
+from polyloom.cli.tables import markdown
+
+PAGE = HERE.parent / "docs" / "results.md"
+FIGURES = HERE.parent / "docs" / "figures"
+MIXED = ["en", "tr", "wo", "id", "vi", "te"]  # labelled for one task in each partition
+NEVER = [language for language in GROUPS["all"] if language not in MIXED]
+
+
+def tuning() -> str:
+    """Mean of the zero-shot scores for tuning, by method and learning rate."""
+    lines: dict[str, dict[str, str]] = {}
+    for name, row in results("tuning").items():
+        method, _, size = name.rpartition("-")
+        chosen = [(row, condition) for condition in row.scores[0]]
+        lr = row.runs[0]["recipe"]["optim"]["lr"]
+        lines.setdefault(method, {})[size] = f"{mean(chosen):.1f} ({lr:g})"
+    sizes = ["low", "mid", "high"]
+    return markdown(["method", *sizes], [[m, *(found.get(s, "–") for s in sizes)] for m, found in lines.items()])
+
+
+def transfer() -> str:
+    """Hyper-X and its rivals in three settings, as in the paper's tables 2 and 3."""
+    lines = []
+    for setting, method, names in (
+        ("English, one task", "full", ["full-pos", "full-ner"]),
+        ("", "Hyper-X", ["hyperx-pos", "hyperx-ner"]),
+        ("English, both", "full", ["full-multi"]),
+        ("", "multilingual", ["multilingual"]),
+        ("", "MAD-X", ["madx"]),
+        ("", "Hyper-X", ["hyperx-multi"]),
+    ):
+        rows = [results("transfer")[name] for name in names]
+        scores = [spread(cells(rows, task, group)) for task in ("pos", "ner") for group in GROUPS.values()]
+        lines.append([setting, method, *scores, *_cost(rows)])
+    groups = [f"{task} {group}" for task in ("POS", "NER") for group in GROUPS]
+    return markdown(["setting", "method", *groups, "trained", "minutes"], lines)
+
+
+def mixed() -> str:
+    """Other languages for other tasks: cells that were not learnt from."""
+    lines = []
+    for method, name in (("full", "full"), ("PSF", "psf"), ("Hyper-X", "hyperx")):
+        rows = [results("transfer")[f"{name}-mixed{partition}"] for partition in (1, 2)]
+        scores = [
+            spread(cells(rows, task, group, zero_shot=True)) for group in (MIXED, NEVER) for task in ("pos", "ner")
+        ]
+        lines.append([method, *scores, *_cost(rows)])
+    lines.append(["Hyper-X, English only", *_english("hyperx-multi"), "", ""])
+    columns = ["POS, other task labelled", "NER, other task labelled", "POS, nothing labelled", "NER, nothing labelled"]
+    return markdown(["method", *columns, "trained", "minutes"], lines)
+
+
+def _english(name: str) -> list[str]:
+    """The same cells of a row that has learnt from English only, of which English itself is no zero-shot cell."""
+    row = results("transfer")[name]
+    others = [language for language in MIXED if language != "en"]
+    return [spread(cells(row, task, group)) for group in (others, NEVER) for task in ("pos", "ner")]
+
+
+def _cost(rows: Sequence[Row]) -> list[str]:
+    parameters = max(sum(row.runs[0]["training"]["parameters"].values()) for row in rows)
+    return [f"{parameters / 1e6:.1f}M", f"{sum(row.mean('seconds') for row in rows) / 60:.1f}"]
+
+
+def languages() -> str:
+    """Every language, with the 95 % interval over sentences of the headline row."""
+    names = {"full": "full-multi", "multilingual": "multilingual", "MAD-X": "madx", "Hyper-X": "hyperx-multi"}
+    lines = []
+    for language in ["en", *SEEN, *UNSEEN]:
+        line = [f"{CORPORA['names'][language]} ({language})", CORPORA["families"][language]]
+        for task in ("pos", "ner"):
+            baseline = results("transfer")["hyperx-multi"].runs[0]["baselines"].get(f"{task}/{language}")
+            line += [f"{baseline:.1f}" if baseline is not None else "–"] if task == "pos" else []
+            for method, name in names.items():
+                chosen = cells(results("transfer")[name], task, [language])
+                low, high = np.quantile(resampled(chosen), [0.025, 0.975]) if chosen else (0, 0)
+                interval = f" [{low:.1f}, {high:.1f}]" if method == "Hyper-X" and chosen else ""
+                line.append(f"{mean(chosen):.1f}{interval}" if chosen else "–")
+        lines.append(line)
+    columns = [f"POS {name}" for name in ("majority", *names)] + [f"NER {name}" for name in names]
+    return markdown(["language", "family", *columns], lines)
+
+
+def differences() -> str:
+    """Headline comparisons: differences of means over languages, with intervals over sentences, seed by seed."""
+    lines = []
+    for name, one, other in (
+        ("Hyper-X, both tasks − full, both tasks", ["hyperx-multi"], ["full-multi"]),
+        ("Hyper-X, both tasks − multilingual", ["hyperx-multi"], ["multilingual"]),
+        ("Hyper-X, both tasks − MAD-X", ["hyperx-multi"], ["madx"]),
+        ("MAD-X − multilingual", ["madx"], ["multilingual"]),
+        ("Hyper-X, one task − full, one task", ["hyperx-pos", "hyperx-ner"], ["full-pos", "full-ner"]),
+        ("Hyper-X, both tasks − Hyper-X, one task", ["hyperx-multi"], ["hyperx-pos", "hyperx-ner"]),
+    ):
+        rows = [[results("transfer")[row] for row in names] for names in (one, other)]
+        for task in ("pos", "ner"):
+            for group, chosen in GROUPS.items():
+                ours, theirs = (cells(some, task, chosen) for some in rows)
+                seeds = ", ".join(f"{value:+.1f}" for value in by_seed(ours) - by_seed(theirs))
+                lines.append([name, f"{task.upper()} {group}", difference(ours, theirs), seeds])
+                name = ""  # noqa: PLW2901 - said once
+    return markdown(["comparison", "of", "difference [95 %]", "by seed"], lines)
+
+
+def swaps() -> str:
+    """Scores with the right, a related and a distant language's weights."""
+    lines = []
+    for method, name in (("Hyper-X", "hyperx-multi"), ("MAD-X", "madx")):
+        own = results("transfer")[name]
+        for task in ("pos", "ner"):
+            for group, chosen in {"with a relative": [*CORPORA["related"]], **GROUPS}.items():
+                right = cells(own, task, chosen)
+                line = [method, f"{task.upper()}, {group}", f"{mean(right):.1f}"]
+                for kind in ("related", "distant"):
+                    wrong = cells(swapped(own, CORPORA[kind]), task, chosen)
+                    line += [f"{mean(wrong):.1f} ({difference(wrong, right)})"] if len(wrong) == len(right) else ["–"]
+                lines.append(line)
+    return markdown(["method", "languages", "own weights", "related", "distant"], lines)
+
+
+def bilingual() -> str:
+    """BAD-X by ratio, against MAD-X and the multilingual adapter."""
+    rows, targets = results("bilingual"), ["mt", "wo", "myv", "hsb"]
+    lines = []
+    for method, name in (
+        ("multilingual", "multilingual"),
+        ("MAD-X", "madx"),
+        *((f"BAD-X {r[0]}:{r[1]}", f"badx-*-{r}") for r in ("11", "51", "12")),
+    ):
+        of = {target: rows[name.replace("*", target)] for target in targets}
+        line = [method]
+        for task, metric in (("pos", "accuracy"), ("dep", "uas"), ("dep", "las")):
+            chosen: Cells = [cell for t in targets for cell in cells(second(of[t], metric), task, [t])]
+            base: Cells = [cell for t in targets for cell in cells(second(rows["madx"], metric), task, [t])]
+            line += [f"{score.scores[0][c].value:.1f}" for score, c in chosen]
+            line.append(f"{mean(chosen):.1f}" + ("" if name == "madx" else f" ({difference(chosen, base)})"))
+        lines.append(line)
+    columns = [f"{m} {t}" for m in ("POS", "UAS", "LAS") for t in (*targets, "mean (− MAD-X)")]
+    return markdown(["method", *columns], lines)
+
+
+ABLATIONS = {
+    "hyperx-multi": "as in the main table",
+    "text-of-seen": "no raw text of unseen languages",
+    "no-text": "no raw text at all",
+    "temperature-1": "proportional sampling",
+    "temperature-5": "temperature 5 (the paper's)",
+    "unimax": "UniMax, one pass at most",
+    "embedding-8": "embeddings of 8",
+    "embedding-256": "embeddings of 256",
+    "mixed-rows": "four cells in every batch",
+}
+
+
+def ablations() -> str:
+    """One thing changed at a time."""
+    whole = results("transfer")["hyperx-multi"]
+    base = Row(whole.runs[:1], whole.scores[:1])
+    lines = []
+    for name, label in ABLATIONS.items():
+        row = base if name == "hyperx-multi" else results("ablations")[name]
+        line = [label]
+        for task in ("pos", "ner"):
+            for group in ("seen", "unseen"):
+                ours, theirs = (cells(some, task, GROUPS[group]) for some in (row, base))
+                line.append(f"{mean(ours):.1f}" + (f" ({difference(ours, theirs)})" if row is not base else ""))
+        steps = row.runs[0]["training"]
+        lines.append([*line, f"{steps['tokens'] / 1e3:.0f}k", f"{steps['tokens'] / steps['seconds']:.0f}"])
+    groups = [f"{task} {group}" for task in ("POS", "NER") for group in ("seen", "unseen")]
+    return markdown(["Hyper-X, both tasks", *groups, "tokens", "tokens/s"], lines)
+
+
+def few_shot() -> str:
+    """Tagging after few examples."""
+    lines = [
+        [label, f"{CORPORA['names'][language]} ({language})", *(f"{v:.1f}" for v in few_shot_scores(start, language))]
+        for label, start in (("Hyper-X", "hyperx-multi"), ("MAD-X", "madx"))
+        for language in ("mt", "myv", "wo", "te")
+    ]
+    return markdown(["method", "language", "0", "5", "10", "20", "50"], lines)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "tuning": tuning, "transfer": transfer, "mixed": mixed, "languages": languages, "differences": differences,
+    "swaps": swaps, "bilingual": bilingual, "ablations": ablations, "few-shot": few_shot,
+}  # fmt: skip
+
+
+def fill(text: str, tables: dict[str, str]) -> str:
+    """The page with its tables."""
+    for name, table in tables.items():
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
+        text, found = re.subn(pattern, lambda m, t=table: f"{m[1]}\n{t}\n{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
+        assert found == 1, f"{PAGE.name} has {found} places for the table {name}"
+    return text
+
+
+def main() -> None:
+    """Fill the page, or check that it is filled."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where tables are out of date")
+    parser.add_argument("--show", metavar="TABLE", help="print one table")
+    options = parser.parse_args()
+    if options.show:
+        sys.stdout.write(TABLES[options.show]())
+        return
+    text = PAGE.read_text(encoding="utf-8")
+    drawn = fill(text, {name: table() for name, table in TABLES.items()})
+    if options.check:
+        sys.exit(f"{PAGE}: tables are not what the results say. Run python experiments/draw.py" if drawn != text else 0)
+    PAGE.write_text(drawn, encoding="utf-8")
+    from figures import draw_all  # noqa: PLC0415 - only those who draw need matplotlib
+
+    draw_all(FIGURES)
+
+
+if __name__ == "__main__":
+    main()

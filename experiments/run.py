@@ -1,0 +1,138 @@
+"""Run named experiments, all their rows and seeds, and keep the raw results: ``python experiments/run.py transfer``.
+
+What is finished is not run again, and what was interrupted goes on. Results are JSON in docs/results, one file a run.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from plans import Job, experiments, jobs
+
+from polyloom.errors import PolyloomError
+from polyloom.settings import dump_yaml
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results"
+
+
+def main() -> None:
+    """Run what the arguments name."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("experiments", nargs="+", metavar="EXPERIMENT", help=f"one of: {', '.join(experiments())}")
+    parser.add_argument("--backbone", help="a directory or name on the Hub, instead of the one in methods.yaml")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder for checkpoints and logs")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for results")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time, of one thread each")
+    parser.add_argument("--only", default="", help="rows whose names contain this")
+    parser.add_argument("--recipes", action="store_true", help="print the recipes (for polyloom train) and stop")
+    options = parser.parse_args()
+    for experiment in options.experiments:
+        chosen = list(jobs(experiment, runs=options.runs, backbone=options.backbone))
+        chosen = [job for job in chosen if options.only in job.name]
+        if options.recipes:
+            sys.stdout.write("---\n".join(f"# {job.name}\n{dump_yaml(job.recipe)}" for job in chosen))
+        else:
+            run_all(chosen, options)
+
+
+def run_all(chosen: list[Job], options: argparse.Namespace) -> None:
+    """Run what has no result yet, some at a time."""
+    left = [job for job in chosen if not result_path(job, options.results).exists()]
+    print(f"{chosen[0].experiment}: {len(chosen)} runs, {len(left)} to do", file=sys.stderr)
+    started, context = time.monotonic(), get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, mp_context=context, initializer=one_thread) as pool:
+        waiting = {pool.submit(run, job, options.runs, options.results): job for job in left}
+        for number, future in enumerate(as_completed(waiting), start=1):
+            minutes = (time.monotonic() - started) / 60
+            print(f"[{number}/{len(left)}, {minutes:.1f} min] {future.result()}", file=sys.stderr, flush=True)
+
+
+def one_thread() -> None:
+    """Several runs at a time are faster than several threads."""
+    import torch  # noqa: PLC0415 - takes seconds, and only workers need it
+
+    torch.set_num_threads(1)
+
+
+def result_path(job: Job, results: Path) -> Path:
+    """Where a run's result is kept."""
+    return results / job.experiment / f"{job.name}.json"
+
+
+def run(job: Job, runs: Path, results: Path) -> str:
+    """Train (or go on with) one run, score it, write the result; says how it went."""
+    from polyloom.config import parse_recipe  # noqa: PLC0415
+    from polyloom.data.catalog import resolve  # noqa: PLC0415
+    from polyloom.evaluate.baseline import majority  # noqa: PLC0415
+    from polyloom.runs import load_run, train_recipe  # noqa: PLC0415
+
+    folder = runs / job.experiment / job.name
+    recipe = parse_recipe(job.recipe, source=job.name)
+    train_recipe(recipe, folder)
+    trained = load_run(folder)
+    matrix = trained.evaluate(recipe.data.test).to_dict()
+    swaps: dict[str, dict[str, Any]] = {}
+    baselines = {}
+    for condition, donors in job.swaps.items():
+        task = condition.partition("/")[0]
+        baselines[condition] = majority(task, [resolve(name) for name in recipe.data.test[condition]])
+        for donor in donors:
+            scored = trained.evaluate({f"{task}/{donor}": recipe.data.test[condition]}).to_dict()["cells"]
+            swaps.setdefault(condition, {})[donor] = scored[f"{task}/{donor}"]
+    learnt = training(folder)
+    result = {
+        "experiment": job.experiment,
+        "row": job.row,
+        "seed": job.seed,
+        "recipe": portable(job.recipe),
+        "training": learnt,
+        "cells": matrix["cells"],
+        "refused": matrix["refused"],
+        "swaps": swaps,
+        "baselines": baselines,
+        "versions": matrix["run"]["versions"],
+    }
+    path = result_path(job, results)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(result, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
+    partial.replace(path)
+    scores = (f"{c} {cell['scores'][0]['value']:.1f}" for c, cell in matrix["cells"].items())
+    return f"{job.experiment}/{job.name} {learnt['seconds']:.0f} s: {', '.join(scores)}"
+
+
+def portable(recipe: dict[str, Any]) -> dict[str, Any]:
+    """A recipe without the paths of this machine."""
+    backbone = recipe["backbone"] | {"name": Path(recipe["backbone"]["name"]).name}
+    return recipe | {"backbone": backbone} | ({"start": Path(recipe["start"]).name} if "start" in recipe else {})
+
+
+def training(folder: Path) -> dict[str, Any]:
+    """What a run's log says of its training: how much was learnt from what, for how long, with what in mind."""
+    events = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    steps = {event["total"]: event for event in events if event["event"] == "step"}  # of repeated ones the last
+    stages = {event["stage"]: event["audit"] for event in events if event["event"] == "stage"}
+    trained = {group["name"]: group["trained"] for audit in stages.values() for group in audit if group["trained"]}
+    curve = [[total, *event["losses"].items()] for total, event in sorted(steps.items()) if total % 10 == 0]
+    return {
+        "seconds": sum(sum(event["seconds"].values()) for event in steps.values()),
+        "steps": len(steps),
+        "tokens": sum(event["tokens"] for event in steps.values()),
+        "parameters": trained,
+        "losses": curve,
+        "validation": [event["scores"] for event in events if event["event"] == "validation"],
+    }
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except PolyloomError as error:
+        sys.exit(f"error: {error}")
