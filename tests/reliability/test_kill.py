@@ -146,6 +146,33 @@ def test_on_a_full_disk_earlier_checkpoints_stay_and_the_run_goes_on_when_there_
         assert not changed(expected["memory"], found["memory"])
 
 
+def test_two_processes_cannot_train_in_one_folder(world, tmp_path):
+    setup, begun = tiny_setup(world), tmp_path / "begun"
+
+    def forever():
+        def tell(event):
+            if event["event"] == "saved":
+                begun.touch()
+                time.sleep(100)
+
+        tiny_fit(setup, tmp_path / "run", tell=tell).run()
+
+    def refused():
+        with pytest.raises(TrainingError, match="another process is training here"):
+            tiny_fit(setup, tmp_path / "run").run()
+        return {}
+
+    child = fork(forever)
+    while not begun.exists():
+        time.sleep(0.01)
+    log = (tmp_path / "run" / "log.jsonl").read_bytes()
+    alone(refused, tmp_path / "end")
+    assert (tmp_path / "run" / "log.jsonl").read_bytes() == log
+    os.kill(child, signal.SIGKILL)
+    assert ended(child) == -signal.SIGKILL
+    alone(lambda: trained(setup, tmp_path / "run"), tmp_path / "end")  # free again
+
+
 def nobody():
     """Root may write everywhere."""
     if os.geteuid() == 0:

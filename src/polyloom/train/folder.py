@@ -1,12 +1,13 @@
 """The folder of a run: its recipe, its log, its checkpoints. `latest` is whatever checkpoint was completed last."""
 
+import fcntl
 import json
 import os
 import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from torch import Tensor
 
@@ -44,6 +45,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoints = path / "checkpoints"
+        self._lock: TextIO | None = None
 
     @property
     def log(self) -> Path:
@@ -94,14 +96,26 @@ class RunFolder:
                 shutil.rmtree(self.checkpoint(step), ignore_errors=True)
 
     def prepare(self) -> None:
-        """Make the folder, and remove what a killed process left half written."""
+        """Make the folder, take it for this process alone, and remove what a killed one left half written."""
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
+            self._take()
             clean_up(self.checkpoints)
             if self.log.exists() and not (text := self.log.read_bytes()).endswith(b"\n"):
                 os.truncate(self.log, text.rfind(b"\n") + 1)
         except OSError as error:
             raise _unwritable(self.path, error) from error
+
+    def _take(self) -> None:
+        """Two processes in one folder would write into each other's log and remove each other's checkpoints."""
+        if self._lock is None:
+            self._lock = (self.path / ".lock").open("w")
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # gone with the process, however it ends
+        except BlockingIOError:
+            raise TrainingError(
+                f"{self.path}: another process is training here. Wait for it, or take another folder."
+            ) from None
 
     def write(self, name: str, text: str) -> None:
         """Write a small file, whole or not at all."""
