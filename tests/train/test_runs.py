@@ -95,6 +95,30 @@ def test_batches_by_tokens_keep_to_their_budget(tmp_path):
     assert len(list(loop.steps(17))) == 3
 
 
+def test_filled_rows_are_the_text_that_follows_a_line_without_padding(tmp_path):
+    settings = {"steps": 4, "fill": True, "max_length": 24, "rows_per_batch": 6}
+    sections = {"tasks": ("mlm", "pos"), "mixture": {"cells_per_batch": 1}}
+    setup = Setup.of(load_recipe(tiny_recipe(tmp_path, **sections, train=settings)))
+    loop = Loop(setup.model, setup.plans()[0], pieces=setup.pieces, team=Team())
+    cell = next(cell for cell in loop.cells.values() if cell.condition.task == "mlm")
+    lines = [row["pieces"].tolist() for row in cell.cell.rows(range(len(cell.cell)))]
+    running = [piece for line in lines + lines for piece in line]
+    starts = np.cumsum([0, *map(len, lines)])
+    for index in (0, 7, len(lines) - 1):
+        (example,) = cell.examples([index], [0], setup.model, fill=22)
+        assert example.row["pieces"].tolist() == running[starts[index] : starts[index] + 22]
+    (long,) = cell.examples([3], [0], setup.model, fill=2)
+    assert long.row["pieces"].tolist() == lines[3], "cut at random by the task, as without filling"
+    for index in range(4):
+        for share in loop.shares(index)[0]:
+            padded = int((share.batch.inputs["attention_mask"] == 0).sum())
+            raw = "mlm" in share.batch.parts
+            assert padded == 0 if raw else share.batch.num_tokens < 6 * 24, "labelled rows stay as they are"
+    train(tmp_path, **sections, train=settings)
+    with pytest.raises(TrainingError, match="fill"):
+        train(tmp_path, "b", **sections, train=settings | {"rows_per_batch": None, "tokens_per_batch": 99})
+
+
 def test_every_record_of_a_corpus_is_an_example(tmp_path):
     """More of them than are encoded at a time."""
     file = tmp_path / "many.txt"

@@ -5,9 +5,10 @@ import json
 import os
 import re
 import shutil
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -45,7 +46,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoints = path / "checkpoints"
-        self._lock: TextIO | None = None
+        self._lock: int | None = None
 
     @property
     def log(self) -> Path:
@@ -109,7 +110,8 @@ class RunFolder:
     def _take(self) -> None:
         """Two processes in one folder would write into each other's log and remove each other's checkpoints."""
         if self._lock is None:
-            self._lock = (self.path / ".lock").open("w")
+            self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+            weakref.finalize(self, os.close, self._lock)
         try:
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # gone with the process, however it ends
         except BlockingIOError:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -18,6 +19,7 @@ from polyloom.data.pieces import Pieces
 from polyloom.data.shuffle import random_uint64
 from polyloom.errors import TrainingError
 from polyloom.model import Model
+from polyloom.tasks.base import Row
 from polyloom.tasks.batch import Batch, Example, make_batch
 from polyloom.train.distributed import Team, spread
 from polyloom.train.optim import Optimizer
@@ -43,11 +45,22 @@ class TrainCell:
     cell: Cell
     numbers: Any
 
-    def examples(self, indices: Sequence[int], keys: Sequence[int], model: Model) -> list[Example]:
-        """Some of them, ready for a batch."""
+    def examples(self, indices: Sequence[int], keys: Sequence[int], model: Model, *, fill: int = 0) -> list[Example]:
+        """Some of them, ready for a batch; of raw text with as many of the lines that follow as `fill` pieces take."""
         relabel = model.tasks[self.condition.task].relabel
-        rows = self.cell.rows(indices)
+        running = fill and self.condition.task == "mlm"
+        rows = [self._running(index, fill) for index in indices] if running else self.cell.rows(indices)
         return [Example(self.condition, relabel(row, self.numbers), key) for row, key in zip(rows, keys, strict=True)]
+
+    def _running(self, index: int, fill: int) -> Row:
+        """The text that begins at a line; behind the last line comes the first."""
+        lines: list[Any] = []
+        while sum(map(len, lines)) < fill:
+            following = np.arange(index + len(lines), index + len(lines) + 8) % len(self.cell)
+            lines += [row["pieces"] for row in self.cell.rows(following)]
+        if len(lines[0]) > fill:  # a long line is cut where chance decides, as it is without its followers
+            return {"pieces": lines[0], "length": len(lines[0])}
+        return {"pieces": np.concatenate(lines)[:fill], "length": fill}
 
 
 @dataclass(frozen=True)
@@ -71,6 +84,8 @@ class StagePlan:
     def make_mixture(self) -> Mixture:
         """Which examples come when."""
         by_tokens = self.train.tokens_per_batch
+        if by_tokens and self.train.fill:
+            raise TrainingError("train.fill: filled rows are of one length. Give train.rows_per_batch, not tokens.")
         return Mixture(
             {cell.name: cell.cell.lengths for cell in self.cells},
             self.mixture,
@@ -176,6 +191,7 @@ class Loop:
         self.mixture = plan.make_mixture()
         self.cells = {cell.name: cell for cell in plan.cells}
         self.max_length = plan.train.max_length or model.backbone.max_length
+        self._fill = self.max_length - pieces.num_special(pair=False) if plan.train.fill else 0
         self._num_examples = sum(len(cell.cell) for cell in plan.cells)
         self._sharded = team.size > 1 and plan.train.strategy == "fsdp"
 
@@ -218,7 +234,8 @@ class Loop:
         examples: dict[int, Example] = {}
         for name, places in by_cell.items():
             chosen = [picks[place] for place in places]
-            found = self.cells[name].examples([p.index for p in chosen], [p.key for p in chosen], self.model)
+            indices, keys = [p.index for p in chosen], [p.key for p in chosen]
+            found = self.cells[name].examples(indices, keys, self.model, fill=self._fill)
             examples |= zip(places, found, strict=True)
         ordered = [examples[place] for place in range(len(picks))]
         return make_batch(ordered, tasks=self.model.tasks, pieces=self.pieces, max_length=self.max_length)

@@ -55,6 +55,7 @@ class TrainConfig:
         rows_per_batch: Examples of a batch; 32 unless batches are made by tokens.
         tokens_per_batch: Tokens of a batch.
         max_length: Tokens of a row; what the backbone allows by default.
+        fill: Let rows of raw text run on into the lines that follow, up to `max_length`: more text, no padding.
         accumulate: In how many pieces a batch is worked off, short rows first: saves memory, and time lost to padding.
         precision: ``bf16`` for autocast.
         dropout: Whether the backbone's own dropout acts.
@@ -70,6 +71,7 @@ class TrainConfig:
     rows_per_batch: Count | None = None
     tokens_per_batch: Count | None = None
     max_length: Count | None = None
+    fill: bool = False
     accumulate: Count = 1
     precision: Literal["fp32", "bf16"] = "fp32"
     dropout: bool = True
