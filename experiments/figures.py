@@ -63,13 +63,11 @@ def _swaps() -> Any:
     """What other languages' weights cost, in points."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained", sharey=True)
     for ax, method in zip(axes, ("Hyper-X", "MAD-X"), strict=True):
-        row = results("transfer")[METHODS[method][0]]
         for kind, color, marker in (("related", "#56b4e9", "o"), ("distant", "#e69f00", "D")):
-            other = swapped(row, CORPORA[kind])
+            own, other = swapped(results("transfer")[METHODS[method][0]], CORPORA[kind])
             for place, language in enumerate(ORDER):
-                wrong = cells(other, "pos", [language])
-                if wrong:
-                    right = cells(row, "pos", [language])
+                if wrong := cells(other, "pos", [language]):
+                    right = cells(own, "pos", [language])
                     low, high = np.quantile(resampled(wrong) - resampled(right), [0.025, 0.975])
                     value = mean(wrong) - mean(right)
                     error = [[value - low], [high - value]]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,19 +61,20 @@ def jobs(name: str, *, runs: Path, backbone: str | None = None) -> Iterator[Job]
         for row, own in experiment["rows"].items():
             if seed in seeds[row]:
                 settings = {"steps": experiment["steps"]} | own
+                settings["set"] = merged(experiment.get("set", {}), own.get("set", {}))
                 recipe = make_recipe(settings, corpora, seed)
                 if backbone is not None:
                     recipe["backbone"]["name"] = backbone
                 if "start" in settings:
                     recipe["start"] = str(runs / f"{settings['start']}-{seed}")
-                tested = recipe["data"]["test"] if settings.get("swap") else ()
+                tested = recipe["data"]["test"] if seed in settings.get("swap", ()) else ()
                 swaps = {condition: _donors(condition, recipe["languages"], corpora) for condition in tested}
                 yield Job(Path(name).stem, row, seed, recipe, swaps)
 
 
 def make_recipe(row: Settings, corpora: Settings, seed: int) -> Settings:
     """The recipe of a row: its method's settings, the corpora of its cells, and its budget of steps."""
-    methods = read_settings(HERE / "methods.yaml")
+    methods = _methods()
     languages = row.get("languages", list(corpora["text"]))
     train = _train(row["train"], languages, corpora)
     tasks = [task for task in TASKS if any(cell.startswith(f"{task}/") for cell in train)]
@@ -91,7 +93,12 @@ def make_recipe(row: Settings, corpora: Settings, seed: int) -> Settings:
     stages = "stages" in fragment
     recipe = merged(methods["common"], merged(fragment, merged(recipe, _budget(row["steps"], train, stages=stages))))
     recipe["tasks"] = {task: recipe["tasks"][task] for task in tasks}
-    return merged(recipe, row.get("set", {}))
+    return merged(recipe, row["set"])
+
+
+@cache
+def _methods() -> Settings:
+    return read_settings(HERE / "methods.yaml")
 
 
 def merged(one: Settings, other: Mapping[str, Any]) -> Settings:

@@ -94,13 +94,15 @@ def second(row: Row, metric: str) -> Row:
     return Row(row.runs, chosen)
 
 
-def swapped(row: Row, donors: Mapping[str, str]) -> Row:
-    """A row with the weights of other languages: those that stand for each language in `donors`."""
+def swapped(row: Row, donors: Mapping[str, str]) -> tuple[Row, Row]:
+    """A row's runs that were scored with weights of other languages, and those scores: of each language's donor."""
+    runs = [run for run in row.runs if run["swaps"]]
     scores = [
         {c: Score.from_dict(by[d]["scores"][0]) for c, by in run["swaps"].items() if (d := _donor(c, donors)) in by}
-        for run in row.runs
+        for run in runs
     ]
-    return Row(row.runs, scores)
+    own = [{c: _scores(run["cells"])[c] for c in some} for run, some in zip(runs, scores, strict=True)]
+    return Row(runs, own), Row(runs, scores)
 
 
 def difference(one: Cells, other: Cells) -> str:

@@ -1,0 +1,147 @@
+"""The experiments behind docs/results.md: fair budgets, clean splits, a runner that resumes, a true page."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from polyloom.config import parse_recipe
+from polyloom.data.catalog import resolve
+from tests.shared import DATA, needs_data
+
+ROOT = Path(__file__).parents[1]
+EXPERIMENTS = ROOT / "experiments"
+RESULTS = ROOT / "docs" / "results"
+sys.path.insert(0, str(EXPERIMENTS))  # scripts, which import one another
+
+from plans import experiments, jobs  # noqa: E402
+from read import CORPORA, GROUPS, cells, mean, resampled, results, swapped  # noqa: E402
+
+NAMES = ["tuning", "transfer", "length", "bilingual", "ablations", "few-shot"]
+JOBS = {f"{name}/{job.name}": job for name in NAMES for job in jobs(name, runs=Path("runs"))}
+TINY = """
+seeds: [0, 1]
+steps: { mlm: 2, pos: 2 }
+rows:
+  one: { method: hyperx, languages: [en, mt, kk], train: [pos/en, mlm], test: [pos/mt], swap: [0] }
+  two: { method: madx, languages: [en, mt], train: [pos/en, mlm], test: [pos/mt] }
+"""
+
+
+def run(*arguments):
+    environment = os.environ | {"POLYLOOM_DATA": str(DATA), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
+
+
+def test_all_experiments_are_known():
+    assert experiments() == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_recipes_are_valid(name):
+    recipe = parse_recipe(JOBS[name].recipe)
+    assert recipe.data.train
+    assert recipe.data.test
+
+
+@needs_data
+def test_zero_shot_sentences_were_not_read_before():
+    """Neither as raw text nor with labels of the other task; a handful of short ones occurs everywhere."""
+    read = cache(lambda name: [str(r.text) for r in resolve(name, root=DATA).records("text")])
+    cells = {}
+    for recipe in (parse_recipe(job.recipe) for job in JOBS.values()):
+        for condition, corpora in recipe.data.test.items():
+            language = condition.rpartition("/")[2]
+            learnt = [c for cell, c in recipe.data.train.items() if cell.endswith(f"/{language}")]
+            if condition not in recipe.data.train:
+                cells.setdefault((condition, corpora), set()).update(name for some in learnt for name in some)
+    for (condition, corpora), learnt in cells.items():
+        known = {text for name in learnt for text in read(name)}
+        scored = [text for name in corpora for text in read(name)]
+        assert sum(text in known for text in scored) <= 0.03 * len(scored), condition
+
+
+def steps_by_task(recipe):
+    """Optimizer steps of each task, in stages or by the weights of a mixture."""
+    found = {}
+    train = recipe.data.train
+    for stage in recipe.stages.values() or [recipe]:
+        raw = stage is recipe.stages.get("languages")
+        cells = [c for c in train if stage is recipe or c.startswith("mlm/") == raw]
+        weights = stage.mixture.weights or dict.fromkeys(cells, 1.0)
+        for cell in cells:
+            task = cell.partition("/")[0]
+            share = weights[cell] / sum(weights[c] for c in cells)
+            found[task] = found.get(task, 0) + share * stage.train.steps
+    return {task: round(steps, 6) for task, steps in found.items()}
+
+
+@pytest.mark.parametrize("name", [name for name in JOBS if name.startswith(("transfer", "tuning"))])
+def test_every_method_has_the_same_budget_for_every_task(name):
+    budgets = {"transfer": {"mlm": 560, "pos": 200, "ner": 200}, "tuning": {"mlm": 200, "pos": 100, "ner": 100}}
+    recipe = parse_recipe(JOBS[name].recipe)
+    expected = {task: budgets[JOBS[name].experiment][task] for task in recipe.tasks}
+    assert steps_by_task(recipe) == expected
+    assert (recipe.train.rows_per_batch, recipe.train.max_length, recipe.train.dropout) == (16, 128, False)
+
+
+@needs_data
+def test_every_corpus_is_there():
+    recipes = [parse_recipe(job.recipe) for job in JOBS.values()]
+    corpora = {c for r in recipes for split in (r.data.train, r.data.test) for some in split.values() for c in some}
+    for name in sorted(corpora):
+        assert resolve(name, root=DATA).sha256
+
+
+@needs_data
+def test_an_experiment_runs_once_and_keeps_everything_needed_to_trace_a_number(tmp_path, pretrained):
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    arguments = ["experiments/run.py", str(tmp_path / "tiny.yaml"), "--backbone", str(pretrained)]
+    arguments += ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results"), "--jobs", "1"]
+    first = run(*arguments, "--only", "one")
+    assert first.returncode == 0, first.stderr
+    found = sorted((tmp_path / "results" / "tiny").iterdir())
+    assert [path.name for path in found] == ["one-0.json", "one-1.json"]
+    text = found[0].read_text()
+    assert str(tmp_path) not in text, "no paths of this machine"
+    result = json.loads(text)
+    assert result["training"]["steps"] == 4
+    assert result["training"]["parameters"]["hypernetwork"] > 0
+    score = result["cells"]["pos/mt"]["scores"][0]
+    assert "ud:mt_mudt/test" in score["signature"]
+    assert len(score["parts"]["words"]) == 300
+    assert result["swaps"]["pos/mt"].keys() == {"kk"}
+    assert result["swaps"]["pos/mt"]["kk"]["scores"][0]["parts"] != score["parts"]
+    assert 0 < result["baselines"]["pos/mt"] < 50
+    before = found[0].stat().st_mtime_ns
+    again = run(*arguments, "--only", "-0")
+    assert "2 runs, 1 to do" in again.stderr
+    assert found[0].stat().st_mtime_ns == before
+    assert (tmp_path / "results" / "tiny" / "two-0.json").exists()
+
+
+def test_an_unknown_experiment_is_said():
+    done = run("experiments/run.py", "transfr")
+    assert done.returncode == 1
+    assert "there is none" in done.stderr
+    assert "transfer" in done.stderr
+
+
+def test_the_page_says_what_the_results_say():
+    done = run("experiments/draw.py", "--check")
+    assert done.returncode == 0, done.stderr
+
+
+def test_zero_shot_hyperx_beats_the_most_frequent_tag_and_the_weights_of_a_distant_language():
+    row = results("transfer")["hyperx-multi"]
+    assert len(row.runs) >= 3
+    for task in ("pos", "ner"):
+        own, wrong = (cells(some, task, GROUPS["all"]) for some in swapped(row, CORPORA["distant"]))
+        assert np.quantile(resampled(own) - resampled(wrong), 0.025) > 0
+        assert mean(own) > sum(row.runs[0]["baselines"][c] for _, c in own) / len(own) + 5
