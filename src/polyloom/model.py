@@ -135,11 +135,13 @@ class Model(nn.Module):
                 ),
             )
 
-    def _vocabulary(self, hidden_ND: Tensor, row_N: Tensor, *, weights: Weights) -> Tensor:
+    def _vocabulary(
+        self, hidden_ND: Tensor, row_N: Tensor, choice_V: Tensor | None = None, *, weights: Weights
+    ) -> Tensor:
         """Logits of single states, each a row of its own, with the inverse of what is invertible."""
         invertible = Weights(tuple(block for block in weights.blocks if block.kind == "invertible"))
         with self.backbone.using(invertible.for_rows(row_N), num_rows=len(row_N)):
-            return self.backbone.vocabulary(hidden_ND[:, None].to(self.backbone.model.dtype))[:, 0]
+            return self.backbone.vocabulary(hidden_ND[:, None].to(self.backbone.model.dtype), choice_V)[:, 0]
 
     @torch.no_grad()
     def generate(self, inputs: Mapping[str, Any], rows: Rows, *, weights: Weights | None = None, **options: Any) -> Any:

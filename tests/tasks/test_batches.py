@@ -139,6 +139,11 @@ def test_the_vocabulary_at_masked_places_is_the_model_s_own(family, pieces):
     row, place = torch.tensor([2, 0, 0, 1, 2]), torch.tensor([5, 1, 6, 2, 3])  # as many of a row as it has masks
     logits = model._vocabulary(hidden[row, place], row, weights=weights)
     torch.testing.assert_close(logits, whole[row, place], rtol=0, atol=1e-5)
+    some = torch.tensor([3, 4, 9])
+    narrow = model._vocabulary(hidden[row, place], row, some, weights=weights)
+    torch.testing.assert_close(narrow, whole[row, place][:, some], rtol=0, atol=1e-5)
+    again = model._vocabulary(hidden[row, place], row, weights=weights)
+    assert torch.equal(again, logits), "as wide as before"
 
 
 def test_masks_depend_on_the_key_alone_and_are_learnt_at_the_right_places(pieces):

@@ -17,7 +17,7 @@ from polyloom.errors import ConditionError, ConfigError, TrainingError
 from polyloom.runs import Setup, load_run, train_recipe
 from polyloom.train.distributed import Team
 from polyloom.train.folder import RunFolder
-from polyloom.train.loop import Loop
+from polyloom.train.loop import Loop, Raw
 from polyloom.train.prepare import prepare_cell
 from polyloom.train.settings import OptimConfig
 from polyloom.types import Condition
@@ -105,9 +105,9 @@ def test_filled_rows_are_the_text_that_follows_a_line_without_padding(tmp_path):
     running = [piece for line in lines + lines for piece in line]
     starts = np.cumsum([0, *map(len, lines)])
     for index in (0, 7, len(lines) - 1):
-        (example,) = cell.examples([index], [0], setup.model, fill=22)
+        (example,) = cell.examples([index], [0], setup.model, raw=Raw(fill=22))
         assert example.row["pieces"].tolist() == running[starts[index] : starts[index] + 22]
-    (long,) = cell.examples([3], [0], setup.model, fill=2)
+    (long,) = cell.examples([3], [0], setup.model, raw=Raw(fill=2))
     assert long.row["pieces"].tolist() == lines[3], "cut at random by the task, as without filling"
     for index in range(4):
         for share in loop.shares(index)[0]:
@@ -117,6 +117,23 @@ def test_filled_rows_are_the_text_that_follows_a_line_without_padding(tmp_path):
     train(tmp_path, **sections, train=settings)
     with pytest.raises(TrainingError, match="fill"):
         train(tmp_path, "b", **sections, train=settings | {"rows_per_batch": None, "tokens_per_batch": 99})
+
+
+def test_masked_pieces_can_be_chosen_among_those_of_their_corpus_alone(tmp_path):
+    losses = {}
+    for vocabulary in ("full", "corpus"):
+        settings = {"steps": 1, "vocabulary": vocabulary}
+        recipe = load_recipe(tiny_recipe(tmp_path, tasks=("mlm", "pos"), train=settings))
+        setup = Setup.of(recipe)
+        loop = Loop(setup.model.eval(), setup.plans()[0], pieces=setup.pieces, team=Team())
+        (share,) = loop.shares(0)[0]
+        data = share.batch.parts["mlm"].data
+        if vocabulary == "corpus":
+            present = {int(p) for c in loop.cells.values() if c.condition.task == "mlm" for p in c.pieces}
+            assert data.targets["choice_V"].tolist() == sorted(present), "all cells of this batch together"
+            assert len(present) < setup.pieces.vocab_size
+        losses[vocabulary] = float(setup.model.losses(share.batch)["mlm"].detach())
+    assert losses["corpus"] < losses["full"] - 1, "fewer pieces to choose from"
 
 
 def test_every_record_of_a_corpus_is_an_example(tmp_path):

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from transformers import PreTrainedModel
 
 from polyloom.backbones.families import Family, family_of
@@ -111,10 +112,15 @@ class Backbone(nn.Module):
         hidden_BTD: Tensor = self.model.base_model(**inputs).last_hidden_state
         return hidden_BTD
 
-    def vocabulary(self, hidden_BTD: Tensor) -> Tensor:
-        """The language-modelling head alone, from hidden states to logits."""
+    def vocabulary(self, hidden_BTD: Tensor, choice_V: Tensor | None = None) -> Tensor:
+        """The language-modelling head alone, from hidden states to logits; of some pieces only, if they are given."""
+        whole = [] if choice_V is None else self.model.get_output_embeddings().parameters()
+        narrow = {parameter: parameter[choice_V] for parameter in whole}
         for path in self.family.vocabulary:
-            hidden_BTD = _submodule(self.model, path, self.shape.family)(hidden_BTD)
+            module = _submodule(self.model, path, self.shape.family)
+            named = module.named_parameters(remove_duplicate=False)  # a bias may be there under two names
+            chosen = {name: narrow[parameter] for name, parameter in named if parameter in narrow}
+            hidden_BTD = functional_call(module, chosen, (hidden_BTD,)) if chosen else module(hidden_BTD)
         return hidden_BTD
 
     @property

@@ -50,12 +50,12 @@ class States:
     Attributes:
         hidden_BTD: Last hidden states.
         vocabulary: The backbone's projection of single states ``[N, D]`` to its vocabulary, with the inverse adapter
-            of the row that each is from ``[N]``.
+            of the row that each is from ``[N]``; to some pieces of it only, if they are given.
         classify: The classifier that the method made for each row, where it makes classifiers.
     """
 
     hidden_BTD: Tensor
-    vocabulary: Callable[[Tensor, Tensor], Tensor]
+    vocabulary: Callable[[Tensor, Tensor, Tensor | None], Tensor]
     classify: Callable[[Tensor], Tensor] | None = None
 
 

@@ -54,7 +54,13 @@ class MaskedLm(Task):
             place_BM[i, : len(places)] = torch.from_numpy(places)
             labels_BM[i, : len(places)] = torch.from_numpy(targets)
         count = sum(len(places) for places, _ in masked)
-        return Rows(sequences, range(len(rows)), {"place_BM": place_BM, "labels_BM": labels_BM}, count)
+        targets = {"place_BM": place_BM, "labels_BM": labels_BM}
+        choices = {id(row["choice"]): row["choice"] for row in rows if "choice" in row}
+        if choices:  # masked pieces are told apart from these only
+            choice_V = torch.from_numpy(np.unique(np.concatenate(list(choices.values()))).astype(np.int64))
+            numbers = torch.searchsorted(choice_V, labels_BM.clamp(min=0))
+            targets |= {"choice_V": choice_V, "labels_BM": torch.where(labels_BM < 0, labels_BM, numbers)}
+        return Rows(sequences, range(len(rows)), targets, count)
 
     def loss(self, states: States, rows: Rows) -> Tensor:
         """Cross entropy over masked pieces."""
@@ -71,7 +77,8 @@ class MaskedLm(Task):
         # Only masked places go through the vocabulary, which costs more than the layers of a small backbone.
         masked_BM = labels_BM >= 0
         row_N = masked_BM.nonzero()[:, 0]
-        logits_NV = states.vocabulary(states.hidden_BTD[row_N, place_BM[masked_BM]], row_N).float()
+        hidden_ND = states.hidden_BTD[row_N, place_BM[masked_BM]]
+        logits_NV = states.vocabulary(hidden_ND, row_N, rows.targets.get("choice_V")).float()
         losses_N = F.cross_entropy(logits_NV, labels_BM[masked_BM], reduction="none")
         return torch.zeros(labels_BM.shape, device=losses_N.device).masked_scatter(masked_BM, losses_N)
 

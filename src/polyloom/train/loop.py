@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,18 @@ from polyloom.types import Condition, Stage
 MAX_SKIPPED = 5  # steps in a row with a loss or gradient that is no number
 
 
+class Raw(NamedTuple):
+    """How raw text is learnt.
+
+    Attributes:
+        fill: Pieces that rows are filled up to with the lines that follow; 0 for one line a row.
+        choice: Whether masked pieces are chosen among those of their cell only.
+    """
+
+    fill: int = 0
+    choice: bool = False
+
+
 @dataclass(frozen=True)
 class TrainCell:
     """Examples at rest that are learnt under one condition.
@@ -45,11 +58,20 @@ class TrainCell:
     cell: Cell
     numbers: Any
 
-    def examples(self, indices: Sequence[int], keys: Sequence[int], model: Model, *, fill: int = 0) -> list[Example]:
-        """Some of them, ready for a batch; of raw text with as many of the lines that follow as `fill` pieces take."""
+    @cached_property
+    def pieces(self) -> Any:
+        """All pieces that occur in raw text, in order."""
+        starts = range(0, len(self.cell), 10_000)
+        chunks = (self.cell.rows(range(start, min(start + 10_000, len(self.cell)))) for start in starts)
+        return np.unique(np.concatenate([np.unique(np.concatenate([r["pieces"] for r in rows])) for rows in chunks]))
+
+    def examples(self, indices: Sequence[int], keys: Sequence[int], model: Model, *, raw: Raw) -> list[Example]:
+        """Some of them, ready for a batch."""
+        rows: Sequence[Row] = self.cell.rows(indices)
+        if self.condition.task == "mlm":
+            rows = [self._running(index, raw.fill) for index in indices] if raw.fill else rows
+            rows = [{**row, "choice": self.pieces} for row in rows] if raw.choice else rows
         relabel = model.tasks[self.condition.task].relabel
-        running = fill and self.condition.task == "mlm"
-        rows = [self._running(index, fill) for index in indices] if running else self.cell.rows(indices)
         return [Example(self.condition, relabel(row, self.numbers), key) for row, key in zip(rows, keys, strict=True)]
 
     def _running(self, index: int, fill: int) -> Row:
@@ -191,7 +213,8 @@ class Loop:
         self.mixture = plan.make_mixture()
         self.cells = {cell.name: cell for cell in plan.cells}
         self.max_length = plan.train.max_length or model.backbone.max_length
-        self._fill = self.max_length - pieces.num_special(pair=False) if plan.train.fill else 0
+        room = self.max_length - pieces.num_special(pair=False)
+        self._raw = Raw(room if plan.train.fill else 0, plan.train.vocabulary == "corpus")
         self._num_examples = sum(len(cell.cell) for cell in plan.cells)
         self._sharded = team.size > 1 and plan.train.strategy == "fsdp"
 
@@ -235,7 +258,7 @@ class Loop:
         for name, places in by_cell.items():
             chosen = [picks[place] for place in places]
             indices, keys = [p.index for p in chosen], [p.key for p in chosen]
-            found = self.cells[name].examples(indices, keys, self.model, fill=self._fill)
+            found = self.cells[name].examples(indices, keys, self.model, raw=self._raw)
             examples |= zip(places, found, strict=True)
         ordered = [examples[place] for place in range(len(picks))]
         return make_batch(ordered, tasks=self.model.tasks, pieces=self.pieces, max_length=self.max_length)

@@ -56,6 +56,8 @@ class TrainConfig:
         tokens_per_batch: Tokens of a batch.
         max_length: Tokens of a row; what the backbone allows by default.
         fill: Let rows of raw text run on into the lines that follow, up to `max_length`: more text, no padding.
+        vocabulary: What a masked piece is chosen from: ``full``, or the pieces of its cell's own ``corpus``, which is
+            far faster where the vocabulary costs more than the layers. Perplexities are over all in any case.
         accumulate: In how many pieces a batch is worked off, short rows first: saves memory, and time lost to padding.
         precision: ``bf16`` for autocast.
         dropout: Whether the backbone's own dropout acts.
@@ -72,6 +74,7 @@ class TrainConfig:
     tokens_per_batch: Count | None = None
     max_length: Count | None = None
     fill: bool = False
+    vocabulary: Literal["full", "corpus"] = "full"
     accumulate: Count = 1
     precision: Literal["fp32", "bf16"] = "fp32"
     dropout: bool = True
