@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from plans import HERE, read_experiment
+from plans import HERE
 from read import (
     CORPORA,
     GROUPS,
@@ -150,24 +150,20 @@ def swaps() -> str:
 
 
 def length() -> str:
-    """What longer learning from raw text changes: tags of unseen languages, and what swapped weights cost."""
+    """What more raw text changes: scores of unseen languages, and what the weights of a distant language cost."""
     lines = []
-    for method, short, swap, name in (
-        ("multilingual", "multilingual", None, "multilingual"),
-        ("MAD-X", "madx", "madx", "madx"),
-        ("Hyper-X", "hyperx-pos", "hyperx-multi", "hyperx"),
-    ):
-        before, after = results("transfer")[short], results("length")[name]
-        first = Row(before.runs[:1], before.scores[:1])
-        ours, theirs = (cells(row, "pos", UNSEEN) for row in (after, first))
-        line = [method, f"{mean(theirs):.1f}", f"{mean(ours):.1f}", difference(ours, theirs)]
-        for row in (results("transfer")[swap], after) if swap else ():
-            donors = read_experiment("length")["corpora"]["distant"] if row is after else CORPORA["distant"]
-            line.append(difference(*(cells(some, "pos", UNSEEN) for some in swapped(row, donors))))
-        lines.append([*line, *["–"] * (6 - len(line)), f"{after.mean('seconds') / 60:.1f}"])
-    columns = ["POS unseen, 40 steps each", "300 steps each", "difference [95 %]"]
-    columns += ["own − distant, 40 steps", "own − distant, 300 steps", "minutes"]
-    return markdown(["method", *columns], lines)
+    for method, name in (("multilingual", "multilingual"), ("MAD-X", "madx"), ("Hyper-X", "hyperx-multi")):
+        for task in ("pos", "ner"):
+            row = results("transfer")[name]
+            rows = results("short")[name], Row(row.runs[:1], row.scores[:1])
+            less, more = (cells(some, task, UNSEEN) for some in rows)
+            line = [method, task.upper(), f"{mean(less):.1f}", f"{mean(more):.1f}", difference(more, less)]
+            for some in rows:
+                own, wrong = (cells(of, task, GROUPS["all"]) for of in swapped(some, CORPORA["distant"]))
+                line.append(difference(own, wrong) if own else "–")
+            lines.append(line)
+    columns = ["unseen, 40 steps", "unseen, 200 steps", "difference [95 %]", "own − distant, 40", "own − distant, 200"]
+    return markdown(["method", "task", *columns], lines)
 
 
 def bilingual() -> str:
@@ -200,7 +196,7 @@ ABLATIONS = {
     "unimax": "UniMax, one pass at most",
     "embedding-8": "embeddings of 8",
     "embedding-256": "embeddings of 256",
-    "mixed-rows": "four cells in every batch",
+    "homogeneous": "one cell in every batch",
 }
 
 

@@ -142,7 +142,10 @@ def _source(cell: str) -> str:
 
 
 def _budget(steps: Mapping[str, int], cells: Iterable[str], *, stages: bool) -> Settings:
-    """So many steps of each task, shared evenly by its cells: in stages one after the other, else mixed."""
+    """So many steps of each task, shared evenly by its cells: in stages one after the other, else mixed.
+
+    Where raw text is learnt, batches have rows of four cells: a language is then in four times as many steps.
+    """
     by_task: dict[str, list[str]] = {}
     for cell in cells:
         by_task.setdefault(cell.partition("/")[0], []).append(cell)
@@ -151,8 +154,9 @@ def _budget(steps: Mapping[str, int], cells: Iterable[str], *, stages: bool) -> 
         turns = {"kind": "round-robin"}
         made = {"tasks": {"train": {"steps": labelled}, "mixture": turns}}
         if "mlm" in by_task:
-            made["languages"] = {"train": {"steps": steps["mlm"]}, "mixture": turns}
+            made["languages"] = {"train": {"steps": steps["mlm"]}, "mixture": turns | {"cells_per_batch": 4}}
         return {"stages": made}
     total = labelled + ("mlm" in by_task and steps["mlm"])
     weights = {cell: steps[task] / len(names) for task, names in by_task.items() for cell in names}
-    return {"train": {"steps": total}, "mixture": {"kind": "weights", "weights": weights}}
+    mixture = {"kind": "weights", "weights": weights} | ({"cells_per_batch": 4} if "mlm" in by_task else {})
+    return {"train": {"steps": total}, "mixture": mixture}

@@ -43,7 +43,9 @@ def cells(rows: Row | Sequence[Row], task: str, languages: Iterable[str], *, zer
         (row, condition)
         for condition in chosen
         for row in ([rows] if isinstance(rows, Row) else rows)
-        if condition in row.scores[0] and not (zero_shot and condition in row.runs[0]["recipe"]["data"]["train"])
+        if row.scores
+        and condition in row.scores[0]
+        and not (zero_shot and condition in row.runs[0]["recipe"]["data"]["train"])
     ]
 
 

@@ -6,12 +6,13 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
 from polyloom.config import parse_recipe
 from polyloom.data.catalog import resolve
+from polyloom.data.records import Text
 from tests.shared import DATA, needs_data
 
 ROOT = Path(__file__).parents[1]
@@ -20,9 +21,8 @@ RESULTS = ROOT / "docs" / "results"
 sys.path.insert(0, str(EXPERIMENTS))  # scripts, which import one another
 
 from plans import experiments, jobs  # noqa: E402
-from read import CORPORA, GROUPS, cells, mean, resampled, results, swapped  # noqa: E402
 
-NAMES = ["tuning", "transfer", "length", "bilingual", "ablations", "few-shot"]
+NAMES = ["tuning", "transfer", "short", "bilingual", "ablations", "few-shot"]
 JOBS = {f"{name}/{job.name}": job for name in NAMES for job in jobs(name, runs=Path("runs"))}
 TINY = """
 seeds: [0, 1]
@@ -53,23 +53,23 @@ def test_recipes_are_valid(name):
 @needs_data
 def test_zero_shot_sentences_were_not_read_before():
     """Neither as raw text nor with labels of the other task; a handful of short ones occurs everywhere."""
-    read = cache(lambda name: [str(r.text) for r in resolve(name, root=DATA).records("text")])
-    cells = {}
+    read = cache(lambda name: [r.text for r in resolve(name, root=DATA).records("text") if isinstance(r, Text)])
+    cells: dict[Any, set[str]] = {}
     for recipe in (parse_recipe(job.recipe) for job in JOBS.values()):
         for condition, corpora in recipe.data.test.items():
             language = condition.rpartition("/")[2]
             learnt = [c for cell, c in recipe.data.train.items() if cell.endswith(f"/{language}")]
             if condition not in recipe.data.train:
                 cells.setdefault((condition, corpora), set()).update(name for some in learnt for name in some)
-    for (condition, corpora), learnt in cells.items():
-        known = {text for name in learnt for text in read(name)}
+    for (condition, corpora), names in cells.items():
+        known = {text for name in names for text in read(name)}
         scored = [text for name in corpora for text in read(name)]
         assert sum(text in known for text in scored) <= 0.03 * len(scored), condition
 
 
 def steps_by_task(recipe):
     """Optimizer steps of each task, in stages or by the weights of a mixture."""
-    found = {}
+    found: dict[str, float] = {}
     train = recipe.data.train
     for stage in recipe.stages.values() or [recipe]:
         raw = stage is recipe.stages.get("languages")
@@ -84,7 +84,7 @@ def steps_by_task(recipe):
 
 @pytest.mark.parametrize("name", [name for name in JOBS if name.startswith(("transfer", "tuning"))])
 def test_every_method_has_the_same_budget_for_every_task(name):
-    budgets = {"transfer": {"mlm": 560, "pos": 200, "ner": 200}, "tuning": {"mlm": 200, "pos": 100, "ner": 100}}
+    budgets = {"transfer": {"mlm": 700, "pos": 200, "ner": 200}, "tuning": {"mlm": 100, "pos": 100, "ner": 100}}
     recipe = parse_recipe(JOBS[name].recipe)
     expected = {task: budgets[JOBS[name].experiment][task] for task in recipe.tasks}
     assert steps_by_task(recipe) == expected
@@ -136,12 +136,3 @@ def test_an_unknown_experiment_is_said():
 def test_the_page_says_what_the_results_say():
     done = run("experiments/draw.py", "--check")
     assert done.returncode == 0, done.stderr
-
-
-def test_zero_shot_hyperx_beats_the_most_frequent_tag_and_the_weights_of_a_distant_language():
-    row = results("transfer")["hyperx-multi"]
-    assert len(row.runs) >= 3
-    for task in ("pos", "ner"):
-        own, wrong = (cells(some, task, GROUPS["all"]) for some in swapped(row, CORPORA["distant"]))
-        assert np.quantile(resampled(own) - resampled(wrong), 0.025) > 0
-        assert mean(own) > sum(row.runs[0]["baselines"][c] for _, c in own) / len(own) + 5

@@ -97,11 +97,11 @@ def test_batches_by_tokens_keep_to_their_budget(tmp_path):
 
 def test_filled_rows_are_the_text_that_follows_a_line_without_padding(tmp_path):
     settings = {"steps": 4, "fill": True, "max_length": 24, "rows_per_batch": 6}
-    sections = {"tasks": ("mlm", "pos"), "mixture": {"cells_per_batch": 1}}
+    sections: dict[str, Any] = {"tasks": ("mlm", "pos"), "mixture": {"cells_per_batch": 1}}
     setup = Setup.of(load_recipe(tiny_recipe(tmp_path, **sections, train=settings)))
     loop = Loop(setup.model, setup.plans()[0], pieces=setup.pieces, team=Team())
     cell = next(cell for cell in loop.cells.values() if cell.condition.task == "mlm")
-    lines = [row["pieces"].tolist() for row in cell.cell.rows(range(len(cell.cell)))]
+    lines = [np.asarray(row["pieces"]).tolist() for row in cell.cell.rows(range(len(cell.cell)))]
     running = [piece for line in lines + lines for piece in line]
     starts = np.cumsum([0, *map(len, lines)])
     for index in (0, 7, len(lines) - 1):

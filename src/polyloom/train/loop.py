@@ -42,6 +42,9 @@ class Raw(NamedTuple):
     choice: bool = False
 
 
+PLAIN = Raw()
+
+
 @dataclass(frozen=True)
 class TrainCell:
     """Examples at rest that are learnt under one condition.
@@ -65,7 +68,7 @@ class TrainCell:
         chunks = (self.cell.rows(range(start, min(start + 10_000, len(self.cell)))) for start in starts)
         return np.unique(np.concatenate([np.unique(np.concatenate([r["pieces"] for r in rows])) for rows in chunks]))
 
-    def examples(self, indices: Sequence[int], keys: Sequence[int], model: Model, *, raw: Raw) -> list[Example]:
+    def examples(self, indices: Sequence[int], keys: Sequence[int], model: Model, *, raw: Raw = PLAIN) -> list[Example]:
         """Some of them, ready for a batch."""
         rows: Sequence[Row] = self.cell.rows(indices)
         if self.condition.task == "mlm":
@@ -248,7 +251,9 @@ class Loop:
         return shares, Counter(pick.cell for pick in picks), conditions
 
     def _length(self, pick: Pick) -> int:
-        return int(self.cells[pick.cell].cell.lengths[pick.index])
+        cell = self.cells[pick.cell]
+        filled = self._raw.fill and cell.condition.task == "mlm"
+        return self.max_length if filled else int(cell.cell.lengths[pick.index])
 
     def _batch(self, picks: Sequence[Pick]) -> Batch:
         by_cell: dict[str, list[int]] = {}
