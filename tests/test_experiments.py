@@ -115,7 +115,7 @@ def test_an_experiment_runs_once_and_keeps_everything_needed_to_trace_a_number(t
     assert result["training"]["parameters"]["hypernetwork"] > 0
     score = result["cells"]["pos/mt"]["scores"][0]
     assert "ud:mt_mudt/test" in score["signature"]
-    assert len(score["parts"]["words"]) == 300
+    assert len(score["parts"]["total"]) == 300
     assert result["swaps"]["pos/mt"].keys() == {"kk"}
     assert result["swaps"]["pos/mt"]["kk"]["scores"][0]["parts"] != score["parts"]
     assert 0 < result["baselines"]["pos/mt"] < 50
