@@ -9,12 +9,14 @@ import pytest
 import torch
 
 from polyloom.checkpoint import read_tensors
+from polyloom.cli.train_view import DEAD, _said
 from polyloom.config import load_recipe
 from polyloom.data.catalog import resolve
 from polyloom.data.pieces import load_pieces
 from polyloom.data.records import Tagged
 from polyloom.errors import ConditionError, ConfigError, TrainingError
 from polyloom.runs import Setup, load_run, train_recipe
+from polyloom.train.audit import language_shares
 from polyloom.train.distributed import Team
 from polyloom.train.folder import RunFolder
 from polyloom.train.loop import Loop, Raw
@@ -134,6 +136,21 @@ def test_masked_pieces_can_be_chosen_among_those_of_their_corpus_alone(tmp_path)
             assert len(present) < setup.pieces.vocab_size
         losses[vocabulary] = float(setup.model.losses(share.batch)["mlm"].detach())
     assert losses["corpus"] < losses["full"] - 1, "fewer pieces to choose from"
+
+
+def test_weights_that_no_longer_depend_on_the_language_are_noticed(tmp_path):
+    train(tmp_path, train={"steps": 3})
+    (noted,) = events(tmp_path / "run", "languages")
+    assert noted["before"].keys() == {"mlm", "pos"}
+    assert min(noted["after"].values()) > DEAD
+    assert not list(_said(noted))
+    model: Any = load_run(tmp_path / "run").model
+    torch.nn.init.zeros_(model.method.hypernetwork["projector"][0].weight)
+    dead = noted | {"after": language_shares(model)}
+    assert max(dead["after"].values()) < 1e-6
+    assert "lower optim.lr" in str(next(iter(_said(dead))))
+    train(tmp_path, "one", "multilingual", train={"steps": 3})
+    assert not any(said for event in events(tmp_path / "one", "languages") for said in _said(event)), "by design"
 
 
 def test_every_record_of_a_corpus_is_an_example(tmp_path):

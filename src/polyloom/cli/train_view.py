@@ -21,6 +21,7 @@ Event = Mapping[str, Any]
 SMOOTHING = 0.95  # of the loss that is shown; the log has every step's own
 RECENT = 50  # steps that speed is measured over
 EVERY = 10.0  # seconds between lines where there is no terminal
+DEAD = 0.01  # share of weights that is a language's own, below which languages cannot be told apart
 
 
 @dataclass
@@ -156,6 +157,8 @@ def _said(event: Event) -> Iterator[RenderableType]:
             scores = " · ".join(f"{name} {value:.2f}" for name, value in event["scores"].items())
             best = ", the best so far" if event["best"] else ""
             yield f"Validation at step {event['step']:,}: {scores} (mean {event['mean']:.2f}{best})"
+        case "languages":
+            yield from _dead(event["before"], event["after"])
         case "done":
             took = timedelta(seconds=round(event["seconds"]))
             yield f"{event['steps']:,} steps, {number(event['tokens'])} tokens, {took}."
@@ -175,6 +178,16 @@ def _scales(scales: Mapping[str, float]) -> Iterator[str]:
     if scales:
         low, high = min(scales, key=scales.__getitem__), max(scales, key=scales.__getitem__)
         yield f"Adapters begin with standard deviations from {scales[low]:.2g} ({low}) to {scales[high]:.2g} ({high})."
+
+
+def _dead(before: Mapping[str, float], after: Mapping[str, float]) -> Iterator[str]:
+    """Weights that once were a language's own and are no more."""
+    for task, share in after.items():
+        if share < DEAD <= before.get(task, 0.0):
+            yield (
+                f"Warning: the weights of {task} are now the same for all languages; {100 * before[task]:.0f} % of "
+                "them were a language's own. What makes them has died: lower optim.lr or lengthen optim.warmup_steps."
+            )
 
 
 def _mixture(cells: Sequence[Sequence[Any]]) -> Table:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from polyloom.errors import ConditionError
 from polyloom.model import Model
 from polyloom.types import Condition, Stage
 
@@ -54,3 +55,26 @@ def scales(model: Model, condition: Condition) -> dict[str, float]:
         for name, tensor in block.tensors.items()
         if tensor.isfinite().sum() > 1
     }
+
+
+@torch.no_grad()
+def language_shares(model: Model, *, most: int = 16) -> dict[str, float]:
+    """By task, how much of its weights is the language's own: 0 if all have the same, by design or because it died."""
+    found = {}
+    for task in model.tasks:
+        rows = [c for c in (Condition(task, language) for language in model.method.languages) if _served(model, c)]
+        if len(rows) > 1:
+            made = [t for block in model.weights(rows[:most]).blocks for t in block.tensors.values()]
+            finite = [torch.where(t.isfinite(), t, 0.0).float() for t in made]
+            own = sum(float((t - t.mean(0)).square().sum()) for t in finite)
+            total = sum(float(t.square().sum()) for t in finite)
+            found[task] = (own / total) ** 0.5 if total else 0.0
+    return found
+
+
+def _served(model: Model, condition: Condition) -> bool:
+    try:
+        model.method.check_served(condition)
+    except ConditionError:
+        return False
+    return True

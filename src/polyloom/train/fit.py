@@ -21,7 +21,7 @@ from polyloom.data.pieces import Pieces
 from polyloom.errors import TrainingError
 from polyloom.metrics.score import Score
 from polyloom.model import Model
-from polyloom.train.audit import audit, check_audit, scales
+from polyloom.train.audit import audit, check_audit, language_shares, scales
 from polyloom.train.distributed import Team, gathered, like, whole
 from polyloom.train.folder import RunFolder
 from polyloom.train.loop import Loop, StagePlan, Step
@@ -98,7 +98,7 @@ class Fit:
         self.model.set_stage(plan.stage)
         check_audit(self.model, plan.stage)
         with gathered(self.model):
-            spreads = scales(self.model, plan.cells[0].condition)
+            spreads, before = scales(self.model, plan.cells[0].condition), language_shares(self.model)
         self._event(
             "stage",
             stage=plan.stage.name,
@@ -123,6 +123,8 @@ class Fit:
             validated = self._due(plan.train.evaluate_every, step.number, last=last) and self._select(state, plan)
             if validated or self._due(plan.train.save_every, step.number, last=last):
                 self._save(state, loop.optimizer.state())
+        with gathered(self.model):
+            self._event("languages", stage=plan.stage.name, before=before, after=language_shares(self.model))
         self.team.wait()
 
     @staticmethod
