@@ -35,6 +35,7 @@ from polyloom.cli.tables import markdown
 PAGE = HERE.parent / "docs" / "results.md"
 FIGURES = HERE.parent / "docs" / "figures"
 MIXED = ["en", "tr", "wo", "id", "vi", "te"]  # labelled for one task in each partition
+LEARNT = ["mt", "wo", "bm"]
 NEVER = [language for language in GROUPS["all"] if language not in MIXED]
 
 
@@ -166,6 +167,29 @@ def length() -> str:
     return markdown(["method", "task", *columns], lines)
 
 
+STAGE = {
+    "low": ("MAD-X", "3e-4", "corpus"),
+    "mid": ("MAD-X", "1e-3", "corpus"),
+    "high": ("MAD-X", "3e-3", "corpus"),
+    "mid-full": ("MAD-X", "1e-3", "all"),
+    "high-full": ("MAD-X", "3e-3", "all"),
+    "mid-plain": ("MAD-X without invertible adapters", "1e-3", "corpus"),
+    "hyperx-low": ("Hyper-X", "3e-4", "corpus"),
+    "hyperx-mid": ("Hyper-X", "1e-3", "corpus"),
+}
+
+
+def language_stage() -> str:
+    """What raw text does to tags, by how it is learnt."""
+    lines = []
+    for name, settings in STAGE.items():
+        row = results("language-stage")[name]
+        own, wrong = (cells(some, "pos", LEARNT) for some in swapped(row, {"mt": "bm", "wo": "mt", "bm": "mt"}))
+        scores = [f"{mean(cells(row, 'pos', [language])):.1f}" for language in LEARNT]
+        lines.append([*settings, *scores, difference(own, wrong)])
+    return markdown(["method", "learning rate", "choice of pieces", *LEARNT, "own − distant [95 %]"], lines)
+
+
 def bilingual() -> str:
     """BAD-X by ratio, against MAD-X and the multilingual adapter."""
     rows, targets = results("bilingual"), ["mt", "wo", "myv", "hsb"]
@@ -228,7 +252,8 @@ def few_shot() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "tuning": tuning, "transfer": transfer, "mixed": mixed, "languages": languages, "differences": differences,
-    "swaps": swaps, "length": length, "bilingual": bilingual, "ablations": ablations, "few-shot": few_shot,
+    "swaps": swaps, "length": length,
+    "language-stage": language_stage, "bilingual": bilingual, "ablations": ablations, "few-shot": few_shot,
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ sys.path.insert(0, str(EXPERIMENTS))  # scripts, which import one another
 
 from plans import experiments, jobs  # noqa: E402
 
-NAMES = ["tuning", "transfer", "short", "bilingual", "ablations", "few-shot"]
+NAMES = ["tuning", "unstable", "transfer", "short", "language-stage", "bilingual", "ablations", "few-shot"]
 JOBS = {f"{name}/{job.name}": job for name in NAMES for job in jobs(name, runs=Path("runs"))}
 TINY = """
 seeds: [0, 1]
