@@ -176,6 +176,8 @@ STAGE = {
     "mid-plain": ("MAD-X without invertible adapters", "1e-3", "corpus"),
     "hyperx-low": ("Hyper-X", "3e-4", "corpus"),
     "hyperx-mid": ("Hyper-X", "1e-3", "corpus"),
+    "hyperx-embeddings": ("Hyper-X", "1e-3, embeddings 1e-2", "corpus"),
+    "hyperx-warm": ("Hyper-X", "2e-3, 200 steps of warm-up", "corpus"),
 }
 
 

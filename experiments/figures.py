@@ -47,7 +47,9 @@ def _languages() -> Any:
         ax.axvline(border, color="#bbbbbb", lw=1)
         for edge, text, side in ((border - 0.1, "seen by the backbone", "right"), (border + 0.1, "unseen", "left")):
             ax.text(edge, 1.0, text, ha=side, va="bottom", color="#555555", transform=ax.get_xaxis_transform())
-        ax.set_xticks(range(len(shown)), [CORPORA["names"][language].replace(" ", "\n") for language in shown])
+        ax.set_xticks(
+            range(len(shown)), [CORPORA["names"][language].replace(" ", "\n") for language in shown], fontsize=7.5
+        )
         ax.set_ylabel(name)
         ax.set_ylim(0, 100)
     axes[0].legend(loc="lower left", ncols=5, frameon=False)
@@ -81,7 +83,7 @@ def _swaps() -> Any:
         ax.set_title(method)
         ax.set_xticks(range(len(ORDER)), ORDER)
     axes[0].set_ylabel("POS accuracy − that with own weights")
-    axes[1].legend(frameon=False, loc="lower left")
+    axes[0].legend(frameon=False, loc="lower right")
     return figure
 
 
