@@ -10,6 +10,7 @@ from polyloom.errors import PolyloomError, suggest
 from polyloom.settings import read_settings
 
 HERE = Path(__file__).parent
+RESULTS = HERE.parent / "docs" / "results"
 TASKS = ("mlm", "pos", "ner", "dep")
 Settings = dict[str, Any]
 

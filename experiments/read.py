@@ -7,13 +7,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from plans import HERE
+from plans import HERE, RESULTS
 
 from polyloom.metrics.score import Array, Score
 from polyloom.metrics.significance import resampled_sums
 from polyloom.settings import read_settings
 
-RESULTS = HERE.parent / "docs" / "results"
 SAMPLES = 1000
 CORPORA = read_settings(HERE / "corpora.yaml")
 SEEN = [language for language in CORPORA["seen"] if language != "en"]

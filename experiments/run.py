@@ -13,13 +13,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from plans import Job, experiments, jobs
+from plans import RESULTS, Job, experiments, jobs
 
 from polyloom.errors import PolyloomError
 from polyloom.settings import dump_yaml
-
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "docs" / "results"
 
 
 def main() -> None:

@@ -17,7 +17,6 @@ from tests.shared import DATA, needs_data
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ROOT / "experiments"
-RESULTS = ROOT / "docs" / "results"
 sys.path.insert(0, str(EXPERIMENTS))  # scripts, which import one another
 
 from plans import experiments, jobs  # noqa: E402

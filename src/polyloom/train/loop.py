@@ -70,10 +70,10 @@ class TrainCell:
 
     def examples(self, indices: Sequence[int], keys: Sequence[int], model: Model, *, raw: Raw = PLAIN) -> list[Example]:
         """Some of them, ready for a batch."""
-        rows: Sequence[Row] = self.cell.rows(indices)
-        if self.condition.task == "mlm":
-            rows = [self._running(index, raw.fill) for index in indices] if raw.fill else rows
-            rows = [{**row, "choice": self.pieces} for row in rows] if raw.choice else rows
+        raw = raw if self.condition.task == "mlm" else PLAIN
+        rows = [self._running(index, raw.fill) for index in indices] if raw.fill else self.cell.rows(indices)
+        if raw.choice:
+            rows = [{**row, "choice": self.pieces} for row in rows]
         relabel = model.tasks[self.condition.task].relabel
         return [Example(self.condition, relabel(row, self.numbers), key) for row, key in zip(rows, keys, strict=True)]
 
