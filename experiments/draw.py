@@ -5,6 +5,7 @@ docs/figures. With ``--check`` nothing is written, and it fails where a table is
 """
 
 import argparse
+import itertools
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from read import (
     cells,
     difference,
     few_shot_scores,
+    layer_rows,
     mean,
     resampled,
     results,
@@ -47,8 +49,10 @@ def tuning() -> str:
         chosen = [(row, condition) for condition in row.scores[0]]
         lr = row.runs[0]["recipe"]["optim"]["lr"]
         lines.setdefault(method, {})[size] = f"{mean(chosen):.1f} ({lr:g})"
-    sizes = ["low", "mid", "high"]
-    return markdown(["method", *sizes], [[m, *(found.get(s, "–") for s in sizes)] for m, found in lines.items()])
+    sizes = {"low": "low", "mid": "mid", "high": "high", "embeddings": "mid, embeddings 1e-2"}
+    return markdown(
+        ["method", *sizes.values()], [[m, *(found.get(s, "") for s in sizes)] for m, found in lines.items()]
+    )
 
 
 def transfer() -> str:
@@ -135,6 +139,9 @@ def differences() -> str:
     return markdown(["comparison", "of", "difference [95 %]", "by seed"], lines)
 
 
+DONORS = {"related": "a relative", "peer": "a stranger of their group", "distant": "a stranger of the other group"}
+
+
 def swaps() -> str:
     """Scores with the right, a related and a distant language's weights."""
     lines = []
@@ -142,11 +149,11 @@ def swaps() -> str:
         for task in ("pos", "ner"):
             for kind, group, chosen in (
                 ("related", "that have a relative", [*CORPORA["related"]]),
-                *(("distant", group, chosen) for group, chosen in GROUPS.items()),
+                *((kind, group, chosen) for kind in ("peer", "distant") for group, chosen in GROUPS.items()),
             ):
                 right, wrong = (cells(row, task, chosen) for row in swapped(results("transfer")[name], CORPORA[kind]))
                 scores = [f"{mean(right):.1f}", f"{mean(wrong):.1f}", difference(right, wrong)]
-                lines.append([method, task.upper(), group, kind, *scores])
+                lines.append([method, task.upper(), group, DONORS[kind], *scores])
     return markdown(["method", "task", "languages", "weights of", "own", "swapped", "own − swapped [95 %]"], lines)
 
 
@@ -161,10 +168,45 @@ def length() -> str:
             line = [method, task.upper(), f"{mean(less):.1f}", f"{mean(more):.1f}", difference(more, less)]
             for some in rows:
                 own, wrong = (cells(of, task, GROUPS["all"]) for of in swapped(some, CORPORA["distant"]))
-                line.append(difference(own, wrong) if own else "–")
+                line.append(difference(own, wrong))
             lines.append(line)
     columns = ["unseen, 40 steps", "unseen, 200 steps", "difference [95 %]", "own − distant, 40", "own − distant, 200"]
     return markdown(["method", "task", *columns], lines)
+
+
+def conditioning() -> str:
+    """Hyper-X at other learning rates, depths and lengths; the first seed of each."""
+    main, others = results("transfer")["hyperx-multi"], results("conditioning")
+    lines = []
+    for label, row in (
+        ("as in the main table", Row(main.runs[:1], main.scores[:1])),
+        ("embeddings learn at 1e-3, as the rest", others["mid"]),
+        ("everything learns at 3e-3", others["high"]),
+        ("only layers 1–3 know the language", others["lower"]),
+        ("three times as much raw text", others["long"]),
+    ):
+        line = [label, *(f"{mean(cells(row, t, GROUPS[g])):.1f}" for t in ("pos", "ner") for g in ("seen", "unseen"))]
+        for task, kind in itertools.product(("pos", "ner"), ("peer", "distant")):
+            own, wrong = (cells(some, task, GROUPS["all"]) for some in swapped(row, CORPORA[kind]))
+            line.append(difference(own, wrong))
+        lines.append(line)
+    groups = [f"{task} {group}" for task in ("POS", "NER") for group in ("seen", "unseen")]
+    donors = [f"{task} own − stranger, {group} group" for task in ("POS", "NER") for group in ("same", "other")]
+    return markdown(["Hyper-X", *groups, *donors], lines)
+
+
+def layers() -> str:
+    """Tags with a language's own weights in some layers, English's in the others."""
+    lines = []
+    for method, run in (("Hyper-X", "hyperx-multi-0"), ("MAD-X", "madx-0")):
+        rows = layer_rows(run)
+        for group, chosen in GROUPS.items():
+            base = cells(rows["none"], "pos", chosen)
+            line = [method, group, f"{mean(base):.1f}"]
+            sets = ("all", "upper", "lower", "peer")
+            lines.append([*line, *(difference(cells(rows[s], "pos", chosen), base) for s in sets)])
+    columns = ["English's everywhere", "own everywhere", "own in 4–6", "own in 1–3", "a stranger's in 1–3"]
+    return markdown(["method", "languages", *columns], lines)
 
 
 STAGE = {
@@ -172,7 +214,6 @@ STAGE = {
     "mid": ("MAD-X", "1e-3", "corpus"),
     "high": ("MAD-X", "3e-3", "corpus"),
     "mid-full": ("MAD-X", "1e-3", "all"),
-    "high-full": ("MAD-X", "3e-3", "all"),
     "mid-plain": ("MAD-X without invertible adapters", "1e-3", "corpus"),
     "hyperx-low": ("Hyper-X", "3e-4", "corpus"),
     "hyperx-mid": ("Hyper-X", "1e-3", "corpus"),
@@ -231,6 +272,9 @@ def ablations() -> str:
     base = results("ablations")["base"]
     lines = []
     for name, label in ABLATIONS.items():
+        if name not in results("ablations"):
+            lines.append([label, "*not run yet*"])
+            continue
         row, line = results("ablations")[name], [label]
         for task in ("pos", "ner"):
             for group in ("seen", "unseen"):
@@ -254,7 +298,7 @@ def few_shot() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "tuning": tuning, "transfer": transfer, "mixed": mixed, "languages": languages, "differences": differences,
-    "swaps": swaps, "length": length,
+    "swaps": swaps, "conditioning": conditioning, "layers": layers, "length": length,
     "language-stage": language_stage, "bilingual": bilingual, "ablations": ablations, "few-shot": few_shot,
 }  # fmt: skip
 

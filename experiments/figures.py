@@ -16,6 +16,11 @@ METHODS = {
     "MAD-X": ("madx", "#d55e00", "D"),
     "Hyper-X": ("hyperx-multi", "#0072b2", "o"),
 }  # of colours that everyone can tell apart, each with a shape of its own
+DONORS = (
+    ("related", "#009e73", "o", "a relative"),
+    ("peer", "#e69f00", "D", "a stranger of the same group"),
+    ("distant", "#999999", "s", "a stranger of the other group"),
+)
 ORDER = ["en", *SEEN, *UNSEEN]
 
 
@@ -68,7 +73,7 @@ def _swaps() -> Any:
     """What other languages' weights cost, in points."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained", sharey=True)
     for ax, method in zip(axes, ("Hyper-X", "MAD-X"), strict=True):
-        for kind, color, marker in (("related", "#56b4e9", "o"), ("distant", "#e69f00", "D")):
+        for shift, (kind, color, marker, label) in zip((-0.2, 0, 0.2), DONORS, strict=True):
             own, other = swapped(results("transfer")[METHODS[method][0]], CORPORA[kind])
             for place, language in enumerate(ORDER):
                 if wrong := cells(other, "pos", [language]):
@@ -76,14 +81,13 @@ def _swaps() -> Any:
                     low, high = np.quantile(resampled(wrong) - resampled(right), [0.025, 0.975])
                     value = mean(wrong) - mean(right)
                     error = [[value - low], [high - value]]
-                    shift = -0.12 if kind == "related" else 0.12
                     ax.errorbar(place + shift, value, yerr=error, color=color, fmt=marker, ms=4.5, lw=1)
-            ax.plot([], [], marker, color=color, label=f"weights of a {kind} language")
+            ax.plot([], [], marker, color=color, label=label)
         ax.axhline(0, color="black", lw=0.8)
         ax.set_title(method)
         ax.set_xticks(range(len(ORDER)), ORDER)
     axes[0].set_ylabel("POS accuracy − that with own weights")
-    axes[0].legend(frameon=False, loc="lower right")
+    axes[0].legend(frameon=False, loc="lower left", title="weights of")
     return figure
 
 

@@ -132,9 +132,9 @@ def _scored(chosen: Iterable[str], languages: Iterable[str], test: Settings) -> 
 
 
 def _donors(condition: str, languages: Iterable[str], corpora: Settings) -> tuple[str, ...]:
-    """Languages whose weights take the place of a condition's own: a relative, if there is one, and a stranger."""
-    found = (corpora[kind].get(condition.partition("/")[2]) for kind in ("related", "distant"))
-    return tuple(donor for donor in found if donor in languages)
+    """Languages whose weights take the place of a condition's own: a relative, if there is one, and strangers."""
+    found = (corpora[kind].get(condition.partition("/")[2]) for kind in ("related", "distant", "peer"))
+    return tuple(dict.fromkeys(donor for donor in found if donor in languages))
 
 
 def _source(cell: str) -> str:

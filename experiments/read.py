@@ -79,6 +79,13 @@ def results(experiment: str) -> dict[str, Row]:
     return {row: Row(some, [_scores(run["cells"]) for run in some]) for row, some in runs.items()}
 
 
+def layer_rows(run: str) -> dict[str, Row]:
+    """What a run scored with its own weights in some layers only (layers.py), by those layers."""
+    path = RESULTS / "layers" / f"{run}.json"
+    stored = json.loads(path.read_text(encoding="utf-8"))["cells"] if path.exists() else {}
+    return {layers: Row([{}], [_scores(some)]) for layers, some in stored.items()}
+
+
 def few_shot_scores(start: str, language: str) -> list[float]:
     """Accuracy of a finished run's method after 0, 5, 10, 20 and 50 sentences of a language; first seed."""
     method, condition = start.partition("-")[0], f"pos/{language}"
@@ -109,6 +116,8 @@ def swapped(row: Row, donors: Mapping[str, str]) -> tuple[Row, Row]:
 def difference(one: Cells, other: Cells) -> str:
     """One mean minus another, with its 95 % interval over sentences."""
     assert [c for _, c in one] == [c for _, c in other], "means of the same conditions"
+    if not one:
+        return "–"
     low, high = np.quantile(resampled(one) - resampled(other), [0.025, 0.975])
     return f"{mean(one) - mean(other):+.1f} [{low:+.1f}, {high:+.1f}]"
 

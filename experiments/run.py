@@ -31,17 +31,20 @@ def main() -> None:
     parser.add_argument("--recipes", action="store_true", help="print the recipes (for polyloom train) and stop")
     options = parser.parse_args()
     for experiment in options.experiments:
-        chosen = list(jobs(experiment, runs=options.runs, backbone=options.backbone))
-        chosen = [job for job in chosen if options.only in job.name]
+        every = list(jobs(experiment, runs=options.runs, backbone=options.backbone))
+        chosen = [job for job in every if options.only in job.name]
+        if not chosen:
+            names = ", ".join(job.name for job in every)
+            raise PolyloomError(f"--only {options.only}: {experiment} has no such row. It has {names}.")
         if options.recipes:
-            sys.stdout.write("---\n".join(f"# {job.name}\n{dump_yaml(job.recipe)}" for job in chosen))
+            sys.stdout.writelines(f"--- # {experiment}/{job.name}\n{dump_yaml(job.recipe)}" for job in chosen)
         else:
             run_all(chosen, options)
 
 
 def run_all(chosen: list[Job], options: argparse.Namespace) -> None:
     """Run what has no result yet, some at a time."""
-    left = [job for job in chosen if not result_path(job, options.results).exists()]
+    left = [job for job in chosen if not is_done(job, options.results)]
     print(f"{chosen[0].experiment}: {len(chosen)} runs, {len(left)} to do", file=sys.stderr)
     started, context = time.monotonic(), get_context("spawn")
     with ProcessPoolExecutor(options.jobs, mp_context=context, initializer=one_thread) as pool:
@@ -63,8 +66,21 @@ def result_path(job: Job, results: Path) -> Path:
     return results / job.experiment / f"{job.name}.json"
 
 
+def read_result(job: Job, results: Path) -> dict[str, Any]:
+    """What is known of a run already."""
+    path = result_path(job, results)
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+def is_done(job: Job, results: Path) -> bool:
+    """Whether a run has a result, with the weights of all languages that shall take the place of its own."""
+    swaps = read_result(job, results).get("swaps")
+    return swaps is not None and all(set(donors) <= swaps.get(c, {}).keys() for c, donors in job.swaps.items())
+
+
 def run(job: Job, runs: Path, results: Path) -> str:
-    """Train (or go on with) one run, score it, write the result; says how it went."""
+    """Train (or go on with) one run, score what is not scored yet, write the result; says how it went."""
     from polyloom.config import parse_recipe  # noqa: PLC0415
     from polyloom.data.catalog import resolve  # noqa: PLC0415
     from polyloom.evaluate.baseline import majority  # noqa: PLC0415
@@ -72,15 +88,18 @@ def run(job: Job, runs: Path, results: Path) -> str:
 
     folder = runs / job.experiment / job.name
     recipe = parse_recipe(job.recipe, source=job.name)
-    train_recipe(recipe, folder)
+    if not (before := read_result(job, results)):
+        train_recipe(recipe, folder)
     trained = load_run(folder)
-    matrix = trained.evaluate(recipe.data.test).to_dict()
-    swaps: dict[str, dict[str, Any]] = {}
+    matrix = before | {"run": before} if before else trained.evaluate(recipe.data.test).to_dict()
+    swaps: dict[str, dict[str, Any]] = before.get("swaps", {})
     baselines = {}
     for condition, donors in job.swaps.items():
         task = condition.partition("/")[0]
         baselines[condition] = majority(task, [resolve(name) for name in recipe.data.test[condition]])
         for donor in donors:
+            if donor in swaps.get(condition, {}):
+                continue
             scored = trained.evaluate({f"{task}/{donor}": recipe.data.test[condition]}).to_dict()["cells"]
             swaps.setdefault(condition, {})[donor] = scored[f"{task}/{donor}"]
     learnt = training(folder)

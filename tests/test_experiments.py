@@ -13,15 +13,17 @@ import pytest
 from polyloom.config import parse_recipe
 from polyloom.data.catalog import resolve
 from polyloom.data.records import Text
+from polyloom.settings import read_settings
 from tests.shared import DATA, needs_data
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ROOT / "experiments"
 sys.path.insert(0, str(EXPERIMENTS))  # scripts, which import one another
 
-from plans import experiments, jobs  # noqa: E402
+from plans import RESULTS, experiments, jobs  # noqa: E402
+from run import portable  # noqa: E402
 
-NAMES = ["tuning", "unstable", "transfer", "short", "language-stage", "bilingual", "ablations", "few-shot"]
+NAMES = ["tuning", "conditioning", "transfer", "short", "language-stage", "bilingual", "ablations", "few-shot"]
 JOBS = {f"{name}/{job.name}": job for name in NAMES for job in jobs(name, runs=Path("runs"))}
 TINY = """
 seeds: [0, 1]
@@ -32,7 +34,7 @@ rows:
 """
 
 
-def run(*arguments):
+def run_script(*arguments):
     environment = os.environ | {"POLYLOOM_DATA": str(DATA), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
@@ -90,6 +92,20 @@ def test_every_method_has_the_same_budget_for_every_task(name):
     assert (recipe.train.rows_per_batch, recipe.train.max_length, recipe.train.dropout) == (16, 128, False)
 
 
+def test_strangers_are_of_another_family_and_peers_of_the_same_group_too():
+    corpora = read_settings(EXPERIMENTS / "corpora.yaml")
+    families, groups = corpora["families"], [corpora["seen"], corpora["unseen"]]
+    for kind in ("distant", "peer"):
+        for language, donor in corpora[kind].items():
+            assert families[language] != families[donor], (kind, language)
+            assert kind == "distant" or any({language, donor} <= set(group) for group in groups), language
+    for group in groups:  # no other choice than the rule's
+        chosen = [language for language in group if language != "en"]
+        for place, language in enumerate(chosen):
+            strangers = (o for o in chosen[place:] + chosen[:place] if families[o] != families[language])
+            assert corpora["peer"][language] == next(strangers)
+
+
 @needs_data
 def test_every_corpus_is_there():
     recipes = [parse_recipe(job.recipe) for job in JOBS.values()]
@@ -103,7 +119,7 @@ def test_an_experiment_runs_once_and_keeps_everything_needed_to_trace_a_number(t
     (tmp_path / "tiny.yaml").write_text(TINY)
     arguments = ["experiments/run.py", str(tmp_path / "tiny.yaml"), "--backbone", str(pretrained)]
     arguments += ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results"), "--jobs", "1"]
-    first = run(*arguments, "--only", "one")
+    first = run_script(*arguments, "--only", "one")
     assert first.returncode == 0, first.stderr
     found = sorted((tmp_path / "results" / "tiny").iterdir())
     assert [path.name for path in found] == ["one-0.json", "one-1.json"]
@@ -119,19 +135,41 @@ def test_an_experiment_runs_once_and_keeps_everything_needed_to_trace_a_number(t
     assert result["swaps"]["pos/mt"]["kk"]["scores"][0]["parts"] != score["parts"]
     assert 0 < result["baselines"]["pos/mt"] < 50
     before = found[0].stat().st_mtime_ns
-    again = run(*arguments, "--only", "-0")
+    again = run_script(*arguments, "--only", "-0")
     assert "2 runs, 1 to do" in again.stderr
     assert found[0].stat().st_mtime_ns == before
     assert (tmp_path / "results" / "tiny" / "two-0.json").exists()
 
 
 def test_an_unknown_experiment_is_said():
-    done = run("experiments/run.py", "transfr")
+    done = run_script("experiments/run.py", "transfr")
     assert done.returncode == 1
     assert "there is none" in done.stderr
     assert "transfer" in done.stderr
 
 
+def test_a_row_that_does_not_exist_is_said():
+    done = run_script("experiments/run.py", "transfer", "--only", "hyperz")
+    assert done.returncode == 1
+    assert "hyperx-multi-0" in done.stderr
+
+
+def without_default_rates(recipe):
+    """A recipe read, without groups that learn at the common rate anyway."""
+    optim = recipe["optim"]
+    groups = {group: lr for group, lr in optim["groups"].items() if lr != optim["lr"]}
+    return parse_recipe(recipe | {"optim": optim | {"groups": groups}})
+
+
+@pytest.mark.parametrize(
+    "name", [f"{p.parent.name}/{p.stem}" for name in NAMES for p in (RESULTS / name).glob("*.json")]
+)
+def test_every_result_is_of_the_recipe_that_its_experiment_has(name):
+    result = json.loads((RESULTS / f"{name}.json").read_text())
+    expected = portable(JOBS[name].recipe) | {"backbone": result["recipe"]["backbone"]}
+    assert without_default_rates(result["recipe"]) == without_default_rates(expected)
+
+
 def test_the_page_says_what_the_results_say():
-    done = run("experiments/draw.py", "--check")
+    done = run_script("experiments/draw.py", "--check")
     assert done.returncode == 0, done.stderr

@@ -73,6 +73,14 @@ def test_madx_shares_the_language_adapter_between_tasks_and_the_task_adapter_bet
     assert not torch.equal(task["pos/en"], task["ner/en"])
 
 
+@pytest.mark.parametrize("depth", [None, 0, 1, 2])
+def test_hyperx_lets_as_many_layers_know_the_language_as_it_is_told(depth):
+    model = tiny_model("hyperx", "bert", language_layers=depth)
+    here, there = (at_sites(model.weights([condition])) for condition in ("pos/en", "pos/tr"))
+    for site in here:
+        assert torch.equal(here[site], there[site]) == (depth is not None and site.layer >= depth), site
+
+
 def test_hyperx_can_generate_a_layer_norm():
     tensors = tiny_model("hyperx", "bert", norm=True).weights(["pos/en"]).blocks[0].tensors
     assert {"norm_weight", "norm_bias"} <= tensors.keys()

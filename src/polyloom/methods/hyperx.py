@@ -29,6 +29,8 @@ class HyperXConfig(AdapterConfig):
         hidden_size: Width of the projector's hidden layer.
         embedding_size: Of languages, tasks and layers, each.
         norm: Generate a layer norm inside the bottleneck.
+        language_layers: How many layers, from the first, know the language; all by default. Not in the paper: what raw
+            text teaches upper layers of a language serves to predict pieces, and can harm other tasks.
     """
 
     name: ClassVar[str] = "hyperx"
@@ -37,11 +39,14 @@ class HyperXConfig(AdapterConfig):
     hidden_size: int = 192
     embedding_size: int = 64
     norm: bool = False
+    language_layers: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for size in ("projection_size", "hidden_size", "embedding_size"):
             check(self, getattr(self, size) >= 1, f"method.{size}: {getattr(self, size)} is not positive.")
+        depth = self.language_layers
+        check(self, depth is None or depth >= 0, f"method.language_layers: {depth} is negative.")
 
 
 class HyperX(AdapterMethod):
@@ -86,6 +91,9 @@ class HyperX(AdapterMethod):
             self.embeddings["task"](ids.task_K[:, None].expand_as(languages_KS)),
             self.embeddings["layer"](layers_S.expand_as(languages_KS)),
         ]
+        if (depth := self.config.language_layers) is not None:
+            knows_S = torch.tensor([site.layer < depth for site in self.shape.sites], device=layers_S.device)
+            sources[0] = sources[0] * knows_S[:, None]
         projected_KSE: Tensor = self.hypernetwork["projector"](torch.cat(sources, dim=-1))
         return projected_KSE
 
