@@ -129,7 +129,8 @@ def differences() -> str:
         ("Hyper-X, one task − full, one task", ["hyperx-pos", "hyperx-ner"], ["full-pos", "full-ner"]),
         ("Hyper-X, both tasks − Hyper-X, one task", ["hyperx-multi"], ["hyperx-pos", "hyperx-ner"]),
     ):
-        rows = [[results("transfer")[row] for row in names] for names in (one, other)]
+        common = min(len(results("transfer")[row].runs) for row in (*one, *other))
+        rows = [[results("transfer")[row].first(common) for row in names] for names in (one, other)]
         for task in ("pos", "ner"):
             for group, chosen in GROUPS.items():
                 ours, theirs = (cells(some, task, chosen) for some in rows)
@@ -163,7 +164,7 @@ def length() -> str:
     for method, name in (("multilingual", "multilingual"), ("MAD-X", "madx"), ("Hyper-X", "hyperx-multi")):
         for task in ("pos", "ner"):
             row = results("transfer")[name]
-            rows = results("short")[name], Row(row.runs[:1], row.scores[:1])
+            rows = results("short")[name], row.first()
             less, more = (cells(some, task, UNSEEN) for some in rows)
             line = [method, task.upper(), f"{mean(less):.1f}", f"{mean(more):.1f}", difference(more, less)]
             for some in rows:
@@ -179,7 +180,7 @@ def conditioning() -> str:
     main, others = results("transfer")["hyperx-multi"], results("conditioning")
     lines = []
     for label, row in (
-        ("as in the main table", Row(main.runs[:1], main.scores[:1])),
+        ("as in the main table", main.first()),
         ("embeddings learn at 1e-3, as the rest", others["mid"]),
         ("everything learns at 3e-3", others["high"]),
         ("only layers 1–3 know the language", others["lower"]),
@@ -255,7 +256,7 @@ def bilingual() -> str:
 
 
 ABLATIONS = {
-    "base": "as in the main table, in half the steps",
+    "base": "as in the main table, but for fewer languages and steps",
     "text-of-seen": "no raw text of unseen languages",
     "no-text": "no raw text at all",
     "temperature-1": "proportional sampling",

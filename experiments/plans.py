@@ -61,7 +61,7 @@ def jobs(name: str, *, runs: Path, backbone: str | None = None) -> Iterator[Job]
     for seed in sorted({seed for some in seeds.values() for seed in some}):
         for row, own in experiment["rows"].items():
             if seed in seeds[row]:
-                settings = {"steps": experiment["steps"]} | own
+                settings = {key: experiment[key] for key in ("steps", "languages") if key in experiment} | own
                 settings["set"] = merged(experiment.get("set", {}), own.get("set", {}))
                 recipe = make_recipe(settings, corpora, seed)
                 if backbone is not None:

@@ -27,6 +27,10 @@ class Row:
     runs: Sequence[Mapping[str, Any]]
     scores: Sequence[Mapping[str, Score]]
 
+    def first(self, seeds: int = 1) -> "Row":
+        """The same with the first seeds only."""
+        return Row(self.runs[:seeds], self.scores[:seeds])
+
     def mean(self, key: str) -> float:
         """The mean over seeds of something about training."""
         return float(np.mean([run["training"][key] for run in self.runs]))

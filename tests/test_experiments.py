@@ -83,6 +83,11 @@ def steps_by_task(recipe):
     return {task: round(steps, 6) for task, steps in found.items()}
 
 
+def test_no_result_is_left_of_a_run_that_no_experiment_has():
+    stored = {f"{path.parent.name}/{path.stem}" for path in RESULTS.glob("*/*.json")}
+    assert {name for name in stored - JOBS.keys() if not name.startswith("layers/")} == set()
+
+
 @pytest.mark.parametrize("name", [name for name in JOBS if name.startswith(("transfer", "tuning"))])
 def test_every_method_has_the_same_budget_for_every_task(name):
     budgets = {"transfer": {"mlm": 700, "pos": 200, "ner": 200}, "tuning": {"mlm": 100, "pos": 100, "ner": 100}}
