@@ -1,7 +1,7 @@
 """Which layers' weights know their language to what end: ``python experiments/layers.py runs/transfer/hyperx-multi-0``.
 
 Tags of finished runs are scored with a language's own weights in some layers and English's in all others, and with a
-stranger's in the lower ones; results are JSON in docs/results/layers, one file a run.
+stranger's in the lower ones. Results are JSON in docs/results/layers, one file a run; what has one is not scored again.
 """
 
 import argparse
@@ -46,7 +46,10 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for results")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    folder = options.results / "layers"
     for path in options.runs:
+        if (folder / f"{path.name}.json").exists():
+            continue
         run = load_run(path)
         tags = {name: corpora for name, corpora in run.recipe.data.test.items() if name.startswith("pos/")}
         cells = {}
@@ -59,7 +62,6 @@ def main() -> None:
             for name, corpora in tags.items()
             if name[4:] in PEERS
         }
-        folder = options.results / "layers"
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"run": path.name, "cells": cells}, ensure_ascii=False, separators=(",", ":"))
         (folder / f"{path.name}.json").write_text(text + "\n", encoding="utf-8")

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from polyloom.config import parse_recipe
@@ -21,9 +22,10 @@ EXPERIMENTS = ROOT / "experiments"
 sys.path.insert(0, str(EXPERIMENTS))  # scripts, which import one another
 
 from plans import RESULTS, experiments, jobs  # noqa: E402
+from read import CORPORA, GROUPS, cells, resampled, results, swapped  # noqa: E402
 from run import portable  # noqa: E402
 
-NAMES = ["tuning", "conditioning", "transfer", "short", "language-stage", "bilingual", "ablations", "few-shot"]
+NAMES = ["tuning", "transfer", "conditioning", "short", "language-stage", "bilingual", "ablations", "few-shot"]
 JOBS = {f"{name}/{job.name}": job for name in NAMES for job in jobs(name, runs=Path("runs"))}
 TINY = """
 seeds: [0, 1]
@@ -40,8 +42,9 @@ def run_script(*arguments):
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
 
 
-def test_all_experiments_are_known():
+def test_all_experiments_are_known_and_made():
     assert experiments() == sorted(NAMES)
+    assert f"EXPERIMENTS = {' '.join(NAMES)}\n" in (ROOT / "Makefile").read_text()
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -173,6 +176,34 @@ def test_every_result_is_of_the_recipe_that_its_experiment_has(name):
     result = json.loads((RESULTS / f"{name}.json").read_text())
     expected = portable(JOBS[name].recipe) | {"backbone": result["recipe"]["backbone"]}
     assert without_default_rates(result["recipe"]) == without_default_rates(expected)
+
+
+@pytest.mark.parametrize("run", ["hyperx-multi-0", "madx-0"])
+def test_own_weights_in_all_layers_score_as_the_run_did_and_english_is_the_same_in_any(run):
+    cells = json.loads((RESULTS / "layers" / f"{run}.json").read_text())["cells"]
+    scored = json.loads((RESULTS / "transfer" / f"{run}.json").read_text())["cells"]
+    for condition, cell in cells["all"].items():
+        assert cell["scores"] == scored[condition]["scores"], condition
+    assert cells["none"]["pos/en"] == cells["lower"]["pos/en"] == cells["all"]["pos/en"]
+    assert cells["none"]["pos/mt"]["scores"] != cells["lower"]["pos/mt"]["scores"] != cells["all"]["pos/mt"]["scores"]
+
+
+@pytest.mark.parametrize(
+    ("experiment", "row", "task"),
+    [("transfer", "hyperx-multi", "pos"), ("conditioning", "long", "pos"), ("conditioning", "long", "ner")],
+)
+def test_zero_shot_hyperx_beats_the_most_frequent_tag_and_the_weights_of_a_stranger(experiment, row, task):
+    found = results(experiment)[row]
+    own, wrong = (cells(some, task, GROUPS["all"]) for some in swapped(found, CORPORA["peer"]))
+    assert len(own) == (13 if task == "pos" else 9)
+    assert np.quantile(resampled(own) - resampled(wrong), 0.025) > 0
+    for some, condition in own:
+        assert some.scores[0][condition].value > found.runs[0]["baselines"][condition] + 5, condition
+
+
+def test_headline_rows_have_three_seeds():
+    for row in ("full-multi", "madx", "hyperx-multi"):
+        assert [run["seed"] for run in results("transfer")[row].runs] == [0, 1, 2]
 
 
 def test_the_page_says_what_the_results_say():
