@@ -75,14 +75,15 @@ def transfer() -> str:
 
 def mixed() -> str:
     """Other languages for other tasks: cells that were not learnt from."""
-    lines = []
+    lines, chosen = [], {}
     for method, name in (("full", "full"), ("PSF", "psf"), ("Hyper-X", "hyperx")):
         rows = [results("transfer")[f"{name}-mixed{partition}"] for partition in (1, 2)]
-        scores = [
-            spread(cells(rows, task, group, zero_shot=True)) for group in (MIXED, NEVER) for task in ("pos", "ner")
-        ]
-        lines.append([method, *scores, *_cost(rows)])
+        chosen[method] = [cells(rows, t, group, zero_shot=True) for group in (MIXED, NEVER) for t in ("pos", "ner")]
+        lines.append([method, *map(spread, chosen[method]), *_cost(rows)])
     lines.append(["Hyper-X, English only", *_english("hyperx-multi"), "", ""])
+    for method in ("full", "PSF"):
+        pairs = zip(chosen["Hyper-X"], chosen[method], strict=True)
+        lines.append([f"Hyper-X − {method} [95 %]", *(difference(o, t) if t else "–" for o, t in pairs), "", ""])
     columns = ["POS, other task labelled", "NER, other task labelled", "POS, nothing labelled", "NER, nothing labelled"]
     return markdown(["method", *columns, "trained", "minutes"], lines)
 
