@@ -27,6 +27,9 @@ THIRD_PARTY = {
     "transformers": {"backbones", "data"},
     "pyarrow": {"data"},
     "datasets": {"data"},
+    "tokenizers": {"data"},
+    "sentencepiece": {"data"},
+    "sacrebleu": {"metrics"},
     "safetensors": {"checkpoint"},
     "torch": {
         "types",

@@ -86,9 +86,11 @@ def test_list_counts_what_is_here(run):
 @needs_data
 def test_list_tells_language_splits_and_licence(run):
     rows = json.loads(run("list", "--language", "yo,yor", "--json").stdout)
-    assert [row["name"] for row in rows] == ["ud:yo_ytb", "wikiann:yo", "masakhaner2:yor", "leipzig:yo"]
-    assert [row["here"] for row in rows] == [["test"], ["train", "dev", "test"], ["train", "dev", "test"], ["all"]]
-    assert [row["non_commercial"] for row in rows] == [False, False, True, False]
+    names = ["ud:yo_ytb", "wikiann:yo", "masakhaner2:yor", "leipzig:yo", "storybooks:yo"]
+    assert [row["name"] for row in rows] == names
+    splits = ["train", "dev", "test"]
+    assert [row["here"] for row in rows] == [["test"], splits, splits, ["all"], ["all"]]
+    assert [row["non_commercial"] for row in rows] == [False, False, True, False, False]
     assert all(row["bytes"] > 0 for row in rows)
     done = run("list", "ud", "--language", "tr")
     assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == [

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from polyloom.backbones import Backbone
+from polyloom.backbones.decoding import Decoding, Limit
 from polyloom.errors import BackboneError, ConditionError, RowError, suggest
 from polyloom.methods import Method, MethodConfig, build_method
 from polyloom.nn.linear import linear
@@ -108,6 +109,35 @@ class Model(nn.Module):
         """Sum of the loss over a batch, by task."""
         parts = self._states(batch)
         return {task: self.tasks[task].loss(states, batch.parts[task].data) for task, states in parts}
+
+    @torch.no_grad()
+    def write(
+        self, batch: Batch, *, eos_id: int, decoding: Decoding, weights: Weights | None = None
+    ) -> list[list[int]]:
+        """The text that the decoder of each row writes, as pieces, without what it began with.
+
+        Args:
+            batch: Its decoder inputs are what the decoders begin with.
+            eos_id: The piece that ends a text.
+            decoding: Settings of the search.
+            weights: Ready weights for these rows.
+        """
+        prefix_BP = batch.inputs["decoder_input_ids"]
+        limits_B = decoding.limits(batch.inputs["attention_mask"])
+        ids_BT = self.generate(
+            batch.inputs,
+            batch.conditions,
+            weights=weights,
+            num_beams=decoding.beams,
+            length_penalty=decoding.length_penalty,
+            do_sample=False,
+            max_new_tokens=int(limits_B.max()),
+            decoder_start_token_id=prefix_BP[:, 0].tolist(),
+            eos_token_id=eos_id,
+            logits_processor=[Limit(limits_B, prefix=prefix_BP.shape[1], eos_id=eos_id)],
+        )
+        written = ids_BT[:, prefix_BP.shape[1] :].tolist()
+        return [ids[: ids.index(eos_id)] if eos_id in ids else ids for ids in written]
 
     @torch.no_grad()
     def answers(self, batch: Batch) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,21 +19,22 @@ from polyloom.errors import CheckpointError, ConditionError, ConfigError, Traini
 from polyloom.evaluate.answers import Answering, score_corpora
 from polyloom.evaluate.matrix import Cell as Scored
 from polyloom.evaluate.matrix import Matrix
+from polyloom.evaluate.translate import translate
 from polyloom.methods.psf import PsfConfig
 from polyloom.metrics.score import Score
 from polyloom.model import Model
 from polyloom.settings import dump_yaml
+from polyloom.tasks.translation import USUAL_MARKS, Translation, end_of
 from polyloom.train.distributed import Team
 from polyloom.train.fit import Event, Fit
-from polyloom.train.folder import RunFolder
+from polyloom.train.folder import RECIPE, RunFolder
 from polyloom.train.loop import StagePlan, TrainCell
 from polyloom.train.prepare import label_sets, prepare_cell, training_cells
 from polyloom.types import Condition
 
-RECIPE = "recipe.yaml"
 Tell = Callable[[Event], None]
 # What may change when a run is resumed, because no step depends on it.
-_FREE = ("data.test", "data.root", "train.save_every", "train.strategy", "train.accumulate")
+_FREE = ("data.test", "data.root", "train.save_every", "train.keep", "train.strategy", "train.accumulate")
 
 
 def train_recipe(recipe: Recipe, into: Path, *, team: Team | None = None, tell: Tell = lambda _: None) -> Path:
@@ -70,11 +72,12 @@ class Setup:
         """Read the corpora, find the labels, build the model."""
         pieces = _pieces(recipe)
         cells = prepare_recipe(recipe, pieces=pieces, tell=tell)
-        backbone = _backbone(recipe)
+        backbone = _backbone(recipe, pieces)
         if recipe.start is not None:
             model, before = _continue(recipe, backbone)
         else:
             model, before = _build(recipe, backbone, cells), []
+        _set_marks(model, recipe)
         return cls(recipe, pieces, cells, model, sorted({*before, *recipe.data.train}))
 
     def plans(self) -> list[StagePlan]:
@@ -94,13 +97,18 @@ class Setup:
         return plans
 
     def validate(self, model: Model, plan: StagePlan) -> dict[Condition, Score]:
-        """Scores that select checkpoints of a stage: of labelled tasks, of raw text where there is nothing else."""
+        """Scores that select checkpoints of a stage: of labelled tasks, of raw text where there is nothing else.
+
+        Translations are judged by how well the right one is predicted, which takes no search.
+        """
         conditions = {Condition.parse(name): corpora for name, corpora in self.recipe.data.validation.items()}
         labelled = {c: corpora for c, corpora in conditions.items() if c.task != "mlm"}
         chosen = conditions.keys() - labelled.keys() if plan.stage.tasks == "mlm" or not labelled else labelled.keys()
         answering = Answering(model, pieces=self.pieces, max_length=plan.train.max_length)
         return {
-            condition: score_corpora(answering, condition, _corpora(conditions[condition], self.recipe.data))[0]
+            condition: score_corpora(
+                answering, condition, _corpora(conditions[condition], self.recipe.data), losses=True
+            )[0]
             for condition in conditions
             if condition in chosen
         }
@@ -126,14 +134,20 @@ class Run:
         """The model of the best checkpoint."""
         return self.answering.model
 
-    def evaluate(self, test: Mapping[str, Sequence[str]], *, tell: Tell = lambda _: None) -> Matrix:
-        """Score conditions on corpora; what the method cannot serve is said, not left out in silence."""
+    def evaluate(
+        self, test: Mapping[str, Sequence[str]], *, pivot: str | None = None, tell: Tell = lambda _: None
+    ) -> Matrix:
+        """Score conditions on corpora; what the method cannot serve is said, not left out in silence.
+
+        With a `pivot`, translations are made through that language.
+        """
         cells, refused = {}, {}
         for name, corpora in test.items():
             condition = Condition.parse(name)
             tell({"event": "scoring", "condition": name})
             try:
-                scores = score_corpora(self.answering, condition, _corpora(corpora, self.recipe.data))
+                through = partial(translate, self.answering, condition=condition, pivot=pivot) if pivot else None
+                scores = score_corpora(self.answering, condition, _corpora(corpora, self.recipe.data), answer=through)
             except ConditionError as error:
                 refused[condition] = str(error)
                 continue
@@ -154,7 +168,8 @@ def load_run(path: Path, *, device: str | None = None) -> Run:
         raise CheckpointError(
             f"{checkpoint}: was trained with another tokenizer; with this one it would answer wrongly."
         )
-    model = load_checkpoint(checkpoint, _backbone(recipe)).eval()
+    model = load_checkpoint(checkpoint, _backbone(recipe, pieces)).eval()
+    _set_marks(model, recipe)
     model = model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     answering = Answering(model, pieces=pieces, max_length=recipe.train.max_length)
     return Run(path, recipe, checkpoint, answering, manifest["trained_on"])
@@ -170,8 +185,10 @@ def prepare_recipe(
     for name, corpora in recipe.data.train.items():
         condition = Condition.parse(name)
         tell({"event": "preparing", "cell": name})
-        cells[condition] = prepare_cell(condition, _corpora(corpora, recipe.data), pieces=pieces)
-        tell({"event": "cell", "cell": name, "examples": len(cells[condition]), "path": str(cells[condition].path)})
+        cell = prepare_cell(condition, _corpora(corpora, recipe.data), pieces=pieces, rules=recipe.data.filter)
+        dropped = cell.meta.get("dropped", {})
+        tell({"event": "cell", "cell": name, "examples": len(cell), "dropped": dropped, "path": str(cell.path)})
+        cells[condition] = cell
     return cells
 
 
@@ -223,10 +240,28 @@ def _alternating(cells: Sequence[TrainCell]) -> Iterator[tuple[str, str]]:
         yield names[condition.source], names[condition.target]
 
 
-def _backbone(recipe: Recipe) -> Backbone:
+def _backbone(recipe: Recipe, pieces: Pieces) -> Backbone:
     """The backbone; one that begins with random weights (from a config alone) begins with the same ones every time."""
     torch.manual_seed(recipe.train.seed)
-    return build_backbone(recipe)
+    if recipe.backbone.preset is None:
+        return build_backbone(recipe)
+    end_id = end_of(pieces)
+    special = {
+        "bos_token_id": end_id if pieces.bos_id is None else pieces.bos_id,
+        "eos_token_id": end_id,
+        "decoder_start_token_id": end_id,
+    }
+    vocabulary = {"vocab_size": pieces.vocab_size, "pad_token_id": pieces.pad_id} | special
+    return build_backbone(recipe, vocabulary=vocabulary)
+
+
+def _set_marks(model: Model, recipe: Recipe) -> None:
+    """Let translation know the language tokens that the backbone is used to."""
+    task = model.tasks.get("mt")
+    if isinstance(task, Translation):
+        config = model.backbone.model.config
+        usual = "target" if recipe.backbone.name is None else USUAL_MARKS.get(config.model_type, "none")
+        task.marks, task.start_id = recipe.tasks["mt"].marks or usual, int(config.decoder_start_token_id)
 
 
 def _corpora(names: Sequence[str], data: DataConfig) -> list[Corpus]:

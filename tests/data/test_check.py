@@ -28,7 +28,7 @@ class Made(Corpus):
         super().__init__(name, Path(name), **facts)
         object.__setattr__(self, "made", records)
 
-    def records(self, kind: Kind) -> Iterator[Record]:
+    def records(self, kind: Kind, *, direction: tuple[str, str] | None = None) -> Iterator[Record]:
         yield from self.made
 
     @property
@@ -209,7 +209,7 @@ def test_reports_are_json():
 
 def test_memory_grows_by_few_bytes_per_sentence():
     class Long(Made):
-        def records(self, kind: Kind) -> Iterator[Record]:
+        def records(self, kind: Kind, *, direction: tuple[str, str] | None = None) -> Iterator[Record]:
             for number in range(self.stop or 0):
                 yield Text(
                     f"{number} and so on, and so on, and so on, and so on, and so on, and so on, and so on, and so on"

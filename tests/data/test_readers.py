@@ -47,7 +47,7 @@ def test_every_ending_gives_its_records_in_every_packing(tmp_path, name, kind, t
     ("name", "kind", "what"),
     [
         ("a.conllu.xz", "pair", "a .conllu file has no records of kind 'pair'. Known: tags, tree, text."),
-        ("a.tsv", "tree", "a .tsv file has no records of kind 'tree'. Known: tags, text, pair."),
+        ("a.tsv", "tree", "a .tsv file has no records of kind 'tree'. Known: tags, text, pair, bitext."),
         ("a.connlu", "tags", "unknown ending '.connlu'. Did you mean '.conllu'? Known: .conllu, "),
         ("a.gz", "text", "unknown ending ''"),
     ],

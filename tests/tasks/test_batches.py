@@ -10,8 +10,9 @@ from polyloom.data.records import Pair, Tagged, Text, Tree
 from polyloom.errors import ConditionError
 from polyloom.metrics.score import METRICS
 from polyloom.model import Model
-from polyloom.tasks import TASKS
-from polyloom.tasks.batch import Example, make_batch
+from polyloom.tasks import TASKS, build_task
+from polyloom.tasks.base import Example
+from polyloom.tasks.batch import make_batch
 from polyloom.types import Condition
 from tests.contracts.tiny import CONFIGS, tiny_config
 from tests.tiny_run import write_backbone
@@ -148,8 +149,9 @@ def test_the_vocabulary_at_masked_places_is_the_model_s_own(family, pieces):
 
 def test_masks_depend_on_the_key_alone_and_are_learnt_at_the_right_places(pieces):
     rows = list(TASKS["mlm"].encode([Text(" ".join(WORDS * 2))], pieces))
-    collate = TASKS["mlm"].collate
-    one, same, other = (collate(rows, pieces=pieces, max_length=30, keys=[key]) for key in (5, 5, 6))
+    task = build_task("mlm", (), width=8)
+    examples = ([Example(Condition("mlm", "en"), rows[0], key)] for key in (5, 5, 6))
+    one, same, other = (task.collate(some, pieces=pieces, max_length=30) for some in examples)
     assert one.sequences == same.sequences
     assert one.sequences != other.sequences
     clean = pieces.single(list(rows[0]["pieces"]))

@@ -103,7 +103,9 @@ class Backbone(nn.Module):
         return self.model(**inputs)
 
     def hidden(self, **inputs: Any) -> Tensor:
-        """Last hidden states ``[B, T, D]`` of a model with one stack, without the language-modelling head."""
+        """Last hidden states ``[B, T, D]`` before the language-modelling head; of the decoder, if it is given input."""
+        if "decoder_input_ids" in inputs:
+            return self._decoder_hidden(**inputs)
         if len(self.shape.stacks) > 1:
             raise BackboneError(
                 f"backbone: {self.shape.family} is an encoder-decoder; tagging, parsing, inference and masked language "
@@ -112,8 +114,26 @@ class Backbone(nn.Module):
         hidden_BTD: Tensor = self.model.base_model(**inputs).last_hidden_state
         return hidden_BTD
 
+    def _decoder_hidden(self, *, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> Tensor:
+        if len(self.shape.stacks) == 1:
+            raise BackboneError(
+                f"backbone: {self.shape.family} has one stack; translation needs an encoder and a decoder, such as "
+                "`backbone: {preset: transformer-base}` or a pretrained M2M100, NLLB, mBART, Marian or mT5."
+            )
+        encoded_BTD = self.model.get_encoder()(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        decoded = self.model.get_decoder()(
+            input_ids=decoder_input_ids,
+            encoder_hidden_states=encoded_BTD,
+            encoder_attention_mask=attention_mask,
+            use_cache=False,
+        )
+        hidden_BTD: Tensor = decoded.last_hidden_state
+        return hidden_BTD
+
     def vocabulary(self, hidden_BTD: Tensor, choice_V: Tensor | None = None) -> Tensor:
         """The language-modelling head alone, from hidden states to logits; of some pieces only, if they are given."""
+        if getattr(self.model.config, "scale_decoder_outputs", False):  # T5 with tied embeddings
+            hidden_BTD = hidden_BTD * self.shape.width**-0.5
         whole = [] if choice_V is None else self.model.get_output_embeddings().parameters()
         narrow = {parameter: parameter[choice_V] for parameter in whole}
         for path in self.family.vocabulary:
@@ -121,6 +141,9 @@ class Backbone(nn.Module):
             named = module.named_parameters(remove_duplicate=False)  # a bias may be there under two names
             chosen = {name: narrow[parameter] for name, parameter in named if parameter in narrow}
             hidden_BTD = functional_call(module, chosen, (hidden_BTD,)) if chosen else module(hidden_BTD)
+        bias = getattr(self.model, "final_logits_bias", None)  # mBART, Marian
+        if bias is not None:
+            hidden_BTD = hidden_BTD + (bias[0] if choice_V is None else bias[0, choice_V])
         return hidden_BTD
 
     @property

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import polyloom
-from polyloom.cli import compare, config, data, evaluate, listing, plan, predict, train
+from polyloom.cli import average, compare, config, data, evaluate, listing, plan, predict, train
 from polyloom.errors import PolyloomError
 
 # Plain help: typer's decorated one takes three times as long to print.
@@ -20,6 +20,7 @@ app.command(name="train")(train.train)
 app.command(name="evaluate")(evaluate.evaluate)
 app.command(name="compare")(compare.compare)
 app.command(name="predict")(predict.predict)
+app.command(name="average")(average.average)
 app.add_typer(data.app, name="data")
 app.add_typer(config.app, name="config")
 app.add_typer(listing.app, name="list")

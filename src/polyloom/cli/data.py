@@ -1,4 +1,4 @@
-"""``polyloom data``: list, check, fetch, prepare."""
+"""``polyloom data``: list, check, fetch, vocab, prepare."""
 
 import json
 from collections.abc import Mapping
@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from polyloom.cli.data_vocab import vocab
+
 if TYPE_CHECKING:
     from polyloom.data.check import Use
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Corpora: list, check, fetch, prepare.")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Corpora: list, check, fetch, vocab, prepare.")
+app.command()(vocab)
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Root = Annotated[
     Path | None, typer.Option("--root", help="Where corpora lie. Else POLYLOOM_DATA, else ~/.cache/polyloom/data.")
@@ -50,7 +53,7 @@ def show_list(
 def check(  # noqa: PLR0913 - options of a command
     names: Annotated[list[str], typer.Argument(help="Names of corpora, or one recipe (.yaml).")],
     *,
-    task: Annotated[str | None, typer.Option(help="What they are for: pos, ner, dep, nli or mlm.")] = None,
+    task: Annotated[str | None, typer.Option(help="What they are for: pos, ner, dep, nli, mlm or mt.")] = None,
     backbone: Annotated[str | None, typer.Option(help="Count pieces with the tokenizer of this model.")] = None,
     max_length: Annotated[int | None, typer.Option(min=1, help="Longest input, in pieces.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if there is anything to worry about.")] = False,
@@ -146,9 +149,10 @@ def _use(name: str, task: str | None, root: Path | None) -> "Use":
     corpus = resolve(name, root=root)
     used_for = task or corpus.task
     if used_for is None:
-        raise DataError(name, None, "its name does not tell what it is for. Add --task pos, ner, dep, nli or mlm.")
+        raise DataError(name, None, "its name does not tell what it is for. Add --task pos, ner, dep, nli, mlm or mt.")
     roles: dict[str | None, Role] = {"dev": "validation", "validation": "validation", "test": "test"}
-    return Use(used_for, corpus.language or "?", roles.get(corpus.split, "train"), corpus)
+    language = "/".join(corpus.languages) if corpus.languages else corpus.language or "?"
+    return Use(used_for, language, roles.get(corpus.split, "train"), corpus)
 
 
 def _uses_of_recipe(path: Path, root: Path | None) -> "list[Use]":
@@ -166,7 +170,8 @@ def _uses_of_recipe(path: Path, root: Path | None) -> "list[Use]":
             condition = Condition.parse(text)
             for name in names:
                 corpus = resolve(name, root=root or (Path(data.root) if data.root else None))
-                uses.append(Use(condition.task, condition.source, role, corpus))
+                language = str(condition).partition("/")[2]
+                uses.append(Use(condition.task, language, role, corpus))
     if not uses:
         raise ConfigError(str(path), ["data: names no corpora."])
     return uses

@@ -29,6 +29,8 @@ def evaluate(  # noqa: PLR0913 - options of a command
     bootstrap: Annotated[bool, typer.Option("--bootstrap", help="Add 95 % confidence intervals.")] = False,
     baseline: Annotated[bool, typer.Option("--baseline", help="Add scores of the most frequent label.")] = False,
     signatures: Annotated[bool, typer.Option("--signatures", help="Say what was measured on what.")] = False,
+    beams: Annotated[int, typer.Option(min=1, help="For mt: hypotheses that the search keeps.")] = 5,
+    pivot: Annotated[str | None, typer.Option(help="For mt: a language to translate through.")] = None,
 ) -> None:
     """Score a run on the corpora of its recipe. What no labelled example was seen of in training is marked.
 
@@ -36,21 +38,24 @@ def evaluate(  # noqa: PLR0913 - options of a command
 
     Example: polyloom evaluate runs/first --languages yo,br --bootstrap
     """
-    from polyloom.cli.evaluate_view import Extras, render  # noqa: PLC0415 - what follows imports torch
+    from polyloom.backbones.decoding import Decoding  # noqa: PLC0415 - what follows imports torch
+    from polyloom.cli.evaluate_view import Extras, render  # noqa: PLC0415
     from polyloom.evaluate.stored import store  # noqa: PLC0415
     from polyloom.runs import load_run  # noqa: PLC0415
 
     loaded = load_run(run)
     chosen = _chosen(loaded, on, tasks=_split(tasks), languages=_split(languages))
+    loaded.answering.decoding = Decoding(beams=beams)
     with _progress() as tell:
-        matrix = loaded.evaluate(chosen, tell=tell)
+        matrix = loaded.evaluate(chosen, pivot=pivot, tell=tell)
     extras = Extras(bootstrap, signatures, _baselines(loaded, chosen) if baseline else None)
     text = render(matrix, form, extras)
     if output is None:
         typer.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
-    typer.echo(f"Stored in {store(matrix, run, on)}", err=True)
+    stored = store(matrix, run, f"{on}-through-{pivot}" if pivot else on)
+    typer.echo(f"Stored in {stored}", err=True)
 
 
 def _split(names: str | None) -> list[str] | None:

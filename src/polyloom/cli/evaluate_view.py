@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyloom.cli.tables import Format, aligned, markdown, tabs
+from polyloom.evaluate.directions import group_table
 from polyloom.evaluate.matrix import MARK, Matrix
 from polyloom.metrics.score import Score
 from polyloom.metrics.significance import Interval, bootstrap_interval
@@ -35,9 +36,12 @@ def render(matrix: Matrix, form: Format, extras: Extras) -> str:
     if form == "tsv":
         rows = [[_cell(value) for value in entry.values()] for entry in _entries(matrix, extras)]
         return tabs(list(next(_entries(matrix, extras), {})), rows)
-    columns, rows = _grid(matrix, extras)
-    table = (markdown if form == "markdown" else aligned)(columns, rows)
-    return "\n".join([table, *_notes(matrix, extras)]).rstrip("\n") + "\n"
+    write = markdown if form == "markdown" else aligned
+    tables = [write(*_grid(matrix, extras))]
+    columns, groups = group_table(matrix)
+    if groups:
+        tables.append(write(columns, groups))
+    return "\n".join([*tables, *_notes(matrix, extras)]).rstrip("\n") + "\n"
 
 
 def _entries(matrix: Matrix, extras: Extras) -> Iterator[dict[str, Any]]:
@@ -84,7 +88,7 @@ def _grid(matrix: Matrix, extras: Extras) -> tuple[list[str], list[list[str]]]:
 
 def _notes(matrix: Matrix, extras: Extras) -> Iterator[str]:
     if any(cell.zero_shot for cell in matrix.cells.values()):
-        yield f"{MARK} zero-shot: no labelled example of this task in this language in training."
+        yield f"{MARK} zero-shot: no labelled example of this task in this language (or direction) in training."
     if extras.intervals:
         yield "[low, high]: 95 % of 1000 resamplings of the sentences."
     if extras.baselines is not None:

@@ -30,9 +30,9 @@ def tasks(*, as_json: AsJson = False) -> None:
 
     Example: polyloom list tasks
     """
-    from polyloom.config import TASKS  # noqa: PLC0415 - imports torch
+    from polyloom.tasks import TASKS  # noqa: PLC0415 - imports torch
 
-    _show({name: {"summary": summary} for name, summary in TASKS.items()}, as_json=as_json)
+    _show({name: {"summary": task.summary} for name, task in TASKS.items()}, as_json=as_json)
 
 
 @app.command()

@@ -1,6 +1,9 @@
 """``polyloom predict``: a filter from stdin to stdout."""
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Annotated, Literal, cast
@@ -8,7 +11,7 @@ from typing import Annotated, Literal, cast
 import typer
 
 
-def predict(
+def predict(  # noqa: PLR0913 - options of a command
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
     condition: Annotated[str, typer.Argument(help="Task and language of the input, such as pos/tr.")],
     *,
@@ -16,18 +19,28 @@ def predict(
         Literal["text", "columns", "conllu", "jsonl"] | None, typer.Option("--input", help="Format of stdin.")
     ] = None,
     target: Annotated[
-        Literal["columns", "conllu", "jsonl"] | None, typer.Option("--output", help="Format of stdout.")
+        Literal["text", "columns", "conllu", "jsonl"] | None, typer.Option("--output", help="Format of stdout.")
     ] = None,
+    beams: Annotated[int, typer.Option(min=1, help="For mt: hypotheses that the search keeps.")] = 5,
+    pivot: Annotated[str | None, typer.Option(help="For mt: a language to translate into first.")] = None,
+    sentences: Annotated[
+        bool, typer.Option("--sentences", help="For mt: lines are paragraphs, to translate sentence by sentence.")
+    ] = False,
 ) -> None:
     r"""Answer what comes in on stdin, sentence by sentence and in order, as it comes.
 
     pos, ner and dep take one sentence per line with spaces between words (text), one word per line with a blank line
     after each sentence (columns), CoNLL-U (conllu), or JSON lines with "words" or "text" (jsonl). nli takes a premise,
-    a tab and a hypothesis per line (columns), or JSON lines with these names. What comes out follows from what goes in.
+    a tab and a hypothesis per line (columns), or JSON lines with these names. mt takes and gives one text per line
+    (text), or JSON lines with "text", which get a "translation" (jsonl). What comes out follows from what goes in.
 
     Example: echo "Kedi uyuyor ." | polyloom predict runs/first pos/tr
+
+    Example: polyloom predict runs/mt mt/en/de < in.txt > out.txt
     """
-    from polyloom.evaluate.streams import choose_formats, respond  # noqa: PLC0415 - imports torch
+    from polyloom.backbones.decoding import Decoding  # noqa: PLC0415 - imports torch
+    from polyloom.evaluate.streams import choose_formats, respond  # noqa: PLC0415
+    from polyloom.evaluate.translate import translate  # noqa: PLC0415
     from polyloom.runs import load_run  # noqa: PLC0415
     from polyloom.types import Condition  # noqa: PLC0415
 
@@ -38,9 +51,31 @@ def predict(
     loaded.model.method.check_served(asked)
     if sys.stdin.isatty():
         typer.echo(f"Reading {formats[0]} from the terminal; Ctrl-D ends it.", err=True)
+    answering = loaded.answering
+    answer = partial(answering.answers, condition=asked)
+    if asked.task == "mt":
+        answering.decoding = Decoding(beams=beams)
+        answer = partial(translate, answering, condition=asked, pivot=pivot, sentences=sentences)
+    elif pivot or sentences:
+        raise typer.BadParameter(f"--pivot and --sentences are for translation, not for {asked.task}.")
     stdin, stdout = cast("BufferedIOBase", sys.stdin.buffer), sys.stdout.buffer
-    for text in respond(
-        stdin, asked.task, formats=formats, answer=lambda records: loaded.answering.answers(records, asked)
-    ):
-        stdout.write(text.encode())
-        stdout.flush()  # whoever waits for an answer gets it
+    with counting(sys.stderr.isatty() and not sys.stdout.isatty()) as count:
+        for text in respond(stdin, asked.task, formats=formats, answer=answer):
+            stdout.write(text.encode())
+            stdout.flush()  # whoever waits for an answer gets it
+            count(text.count("\n"))
+
+
+@contextmanager
+def counting(shown: bool) -> Iterator[Callable[[int], None]]:
+    """Show on stderr how many lines were written, where someone can see it."""
+    if not shown:
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - only where it is seen
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = SpinnerColumn(), TextColumn("{task.completed:,} lines"), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("lines", total=None)
+        yield lambda lines: progress.advance(bar, lines)

@@ -1,10 +1,9 @@
 """Recipes, and how they are read."""
 
 from polyloom.config.parse import load_recipe, parse_recipe, recipe_schema, resolved
-from polyloom.config.recipe import TASKS, DataConfig, Recipe, StageConfig, TaskConfig, build_backbone
+from polyloom.config.recipe import DataConfig, Recipe, StageConfig, TaskConfig, build_backbone
 
 __all__ = [
-    "TASKS",
     "DataConfig",
     "Recipe",
     "StageConfig",

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from polyloom.config.recipe import TASKS, BackboneConfig, Recipe, StageConfig, TaskConfig
+from polyloom.config.recipe import BackboneConfig, Recipe, StageConfig, TaskConfig
 from polyloom.errors import BackboneError, ConditionError, ConfigError, PolyloomError, suggest
 from polyloom.methods import METHODS, build_method
 from polyloom.settings import describe, read_settings
+from polyloom.tasks import TASKS
 from polyloom.types import BackboneShape, Condition
 
 
@@ -261,6 +262,8 @@ def _data_mistakes(made: Mapping[str, Any]) -> list[str]:
             except ConditionError as error:
                 mistakes.append(f"{place}: {error}")
                 continue
+            if condition.task == "mt" and condition.target is None:
+                mistakes.append(f"{place}: a translation has two languages. Write mt/source/target.")
             if condition.task not in tasks:
                 mistakes.append(f"{place}: unknown task {condition.task!r}. {suggest(condition.task, tasks)}")
             unknown = [language for language in condition.languages if language not in languages]
@@ -274,10 +277,10 @@ def _backbone_shape(backbone: BackboneConfig | None, mistakes: list[str]) -> Bac
     """Build the backbone's empty shell, once more without every key it does not know, to name all of them."""
     if backbone is None:
         return None
-    if backbone.name is None and backbone.config is None:
+    if backbone.name is None and backbone.config is None and backbone.preset is None:
         mistakes.append(f"backbone: neither name nor config is given. {_HINTS['backbone']}")
         return None
-    config = backbone.config
+    config = backbone.shape
     while config is not None:
         from polyloom.backbones import backbone_from_config  # noqa: PLC0415 - seconds to import
 

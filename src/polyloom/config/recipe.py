@@ -1,22 +1,39 @@
 """Recipes: everything a run is made from, in one place."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 from pydantic import ConfigDict, Field, with_config
 
+from polyloom.data.bitext import Filter
 from polyloom.data.mixture import MixtureConfig
 from polyloom.methods import MethodConfig
 from polyloom.settings import Count
-from polyloom.tasks import TASKS as ENCODER_TASKS
+from polyloom.tasks.translation import Marks
 from polyloom.train.settings import OptimConfig, TrainConfig
 from polyloom.types import World
 
 if TYPE_CHECKING:
     from polyloom.backbones import Backbone
 
-TASKS = {name: task.summary for name, task in ENCODER_TASKS.items()} | {"mt": "translation: BLEU, chrF"}
+_TRANSFORMER = {  # pre-norm, sinusoidal positions, all embeddings tied
+    "model_type": "m2m_100",
+    "encoder_layerdrop": 0.0,
+    "decoder_layerdrop": 0.0,
+}
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    name: _TRANSFORMER
+    | {"d_model": width, "dropout": dropout}
+    | {f"{stack}_{key}": value for stack in ("encoder", "decoder") for key, value in sizes.items()}
+    for name, width, dropout, sizes in (
+        ("transformer-big", 1024, 0.3, {"layers": 6, "ffn_dim": 4096, "attention_heads": 16}),
+        ("transformer-base", 512, 0.1, {"layers": 6, "ffn_dim": 2048, "attention_heads": 8}),
+        ("transformer-small", 256, 0.1, {"layers": 4, "ffn_dim": 1024, "attention_heads": 4}),
+        ("transformer-mini", 128, 0.1, {"layers": 3, "ffn_dim": 512, "attention_heads": 4}),
+    )
+}
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
@@ -28,6 +45,8 @@ class BackboneConfig:
     Attributes:
         name: On the Hugging Face Hub, or a directory.
         config: Keys of its ``config.json``, with ``model_type``.
+        preset: An encoder-decoder from scratch, for translation; keys of `config` go before its own. Sizes and special
+            tokens of the vocabulary come from `tokenizer`.
         tokenizer: On the Hugging Face Hub, or a directory; that of `name` by default.
         dtype: Of a frozen backbone; ``bf16`` with `attention` ``eager`` is several times faster on CPUs with AMX. What
             learns is in fp32 in any case.
@@ -36,9 +55,16 @@ class BackboneConfig:
 
     name: Annotated[str, Field(min_length=1)] | None = None
     config: dict[str, Any] | None = None
+    preset: Literal["transformer-big", "transformer-base", "transformer-small", "transformer-mini"] | None = None
     tokenizer: str | None = None
     dtype: Literal["fp32", "bf16"] = "fp32"
     attention: Literal["eager", "sdpa"] | None = None
+
+    @property
+    def shape(self) -> dict[str, Any] | None:
+        """All that is known of its ``config.json``."""
+        preset = PRESETS[self.preset] if self.preset else {}
+        return {**preset, **(self.config or {})} or None
 
 
 @with_config(STRICT)
@@ -48,9 +74,12 @@ class TaskConfig:
 
     Attributes:
         labels: Size of its label set, where it has one and planning shall know it; a run takes it from the data.
+        marks: For translation: which language tokens there are; by default what the backbone was trained with,
+            ``target`` for one from scratch.
     """
 
     labels: Count | None = None
+    marks: Marks | None = None
 
 
 @with_config(STRICT)
@@ -62,12 +91,14 @@ class DataConfig:
         train: What is learnt from.
         validation: What selects checkpoints.
         test: What `polyloom evaluate` scores.
+        filter: Which pairs of bitext are learnt from.
         root: Where corpora with names lie; ``POLYLOOM_DATA`` by default.
     """
 
     train: dict[str, tuple[str, ...]] = field(default_factory=dict)
     validation: dict[str, tuple[str, ...]] = field(default_factory=dict)
     test: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    filter: Filter = field(default_factory=Filter)
     root: str | None = None
 
 
@@ -81,7 +112,7 @@ class StageConfig:
     mixture: MixtureConfig = field(default_factory=MixtureConfig)
 
 
-for _settings in (MethodConfig, OptimConfig, TrainConfig, MixtureConfig):  # they know nothing of pydantic
+for _settings in (MethodConfig, OptimConfig, TrainConfig, MixtureConfig, Filter):  # they know nothing of pydantic
     with_config(STRICT)(_settings)
 
 
@@ -127,14 +158,17 @@ class Recipe:
         return self.stages.get(name) or StageConfig(optim=self.optim, train=self.train, mixture=self.mixture)
 
 
-def build_backbone(recipe: Recipe, *, device: str = "cpu") -> "Backbone":
-    """Build or load the backbone of a recipe; on ``meta`` neither weights nor, with a config, network are needed."""
+def build_backbone(recipe: Recipe, *, device: str = "cpu", vocabulary: Mapping[str, int] | None = None) -> "Backbone":
+    """Build or load the backbone of a recipe; on ``meta`` neither weights nor, with a config, network are needed.
+
+    A `vocabulary` (its size and special tokens) goes into one from scratch, where the recipe does not say otherwise.
+    """
     # Transformers takes seconds to import: not for commands that need no model.
     from polyloom.backbones import backbone_from_config, load_backbone  # noqa: PLC0415
 
-    name, config = recipe.backbone.name, recipe.backbone.config
+    name, config = recipe.backbone.name, recipe.backbone.shape
     if config is not None and (device == "meta" or name is None):
-        return backbone_from_config(config, device=device)
+        return backbone_from_config({**(vocabulary or {}), **config}, device=device)
     assert name is not None
     dtype = torch.bfloat16 if recipe.backbone.dtype == "bf16" else torch.float32
     return load_backbone(name, dtype=dtype, device=device, attention=recipe.backbone.attention)

@@ -7,24 +7,26 @@ licence. Treebanks (repository, commit, licence) are rows of ``catalog.tsv``. Al
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from polyloom.data.bitext import SPLITS, Aligned, Table, bitext_of, is_turned, mirrored, renamed, split_file
 from polyloom.data.files import sha256_of
 from polyloom.data.hub import HubTable
 from polyloom.data.readers import read_records
 from polyloom.data.records import Kind, Record
 from polyloom.errors import DataError, suggest
 
-KINDS: Mapping[str, Kind] = {"pos": "tags", "ner": "tags", "dep": "tree", "nli": "pair", "mlm": "text"}
+KINDS: Mapping[str, Kind] = {"pos": "tags", "ner": "tags", "dep": "tree", "nli": "pair", "mlm": "text", "mt": "bitext"}
 NON_COMMERCIAL = "nc"  # the folder of the root that holds what is for research only
 
 _NAME = r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*"
 _SLICE = re.compile(r"\[(\d*):(\d*)\]$")
-_SPLITS = {"train": "train", "dev": "dev", "test": "test"}
+_SPLITS = {split: split for split in SPLITS}
+_UNITS = ("split", "vref", "url", "ids")  # of an aligned collection: what says something of its lines, no language
 _RAW = "https://raw.githubusercontent.com"
 
 
@@ -40,6 +42,8 @@ class Collection:
         url: Where a file comes from, pinned; ``None`` if only a mirror has it.
         splits: What each split is called in the layout.
         language: For a collection of one language: its only item.
+        aligned: Whether it has a file for each language, all with the same lines, and their splits in ``split.txt``:
+            any two of them are a corpus.
     """
 
     task: str
@@ -49,10 +53,11 @@ class Collection:
     url: str | None = None
     splits: Mapping[str, str] = field(default_factory=lambda: _SPLITS)
     language: str | None = None
+    aligned: bool = False
 
     @property
     def has_splits(self) -> bool:
-        """Whether a name must say which split."""
+        """Whether each split has a file of its own."""
         return "{split}" in self.layout
 
 
@@ -96,6 +101,15 @@ COLLECTIONS: Mapping[str, Collection] = {
     "giellalt": Collection(
         "mlm", "GiellaLT, laws and more", "mono/giellalt/{item}.txt", "free (olo: CC BY-SA)",
     ),
+    "tatoeba-mt": Collection("mt", "Tatoeba, with English", "mt/tatoeba/{item}/{split}.tsv", "CC BY 2.0 FR"),
+    "tatoeba-zero": Collection(
+        "mt", "Tatoeba, without English", "mt/tatoeba/zero-shot/{item}.{split}.tsv", "CC BY 2.0 FR",
+    ),
+    "bible": Collection("mt", "Bibles, by verse", "mt/bible/{item}.txt", "free, by text (README)", aligned=True),
+    "seed": Collection("mt", "OLDI Seed, Wikipedia", "mt/seed/{item}.txt", "CC BY-SA 4.0", aligned=True),
+    "storybooks": Collection(
+        "mt", "African Storybook, by page", "mt/storybooks/{item}.txt", "CC BY (credits.tsv)", aligned=True,
+    ),
 }  # fmt: skip
 
 
@@ -127,7 +141,7 @@ class Corpus:
 
     Attributes:
         name: As written, the slice included.
-        source: A file, or a table of the Hugging Face Hub.
+        source: A file, two that belong together, or a table of the Hugging Face Hub.
         task: What it is mostly used for; ``None`` if its name does not tell.
         language: Code of the language, as the collection writes it; ``None`` if its name does not tell.
         split: ``train``, ``dev`` or ``test``; ``None`` if its name does not tell.
@@ -135,10 +149,11 @@ class Corpus:
         non_commercial: Whether the licence forbids commercial use.
         start: First example, counted from 0.
         stop: First example that is left out; ``None`` for all.
+        languages: Of the two sides of bitext, in the order of the name; ``None`` if it does not tell.
     """
 
     name: str
-    source: Path | HubTable
+    source: Path | Table | Aligned | HubTable
     task: str | None = None
     language: str | None = None
     split: str | None = None
@@ -146,21 +161,35 @@ class Corpus:
     non_commercial: bool = False
     start: int = 0
     stop: int | None = None
+    languages: tuple[str, str] | None = None
 
-    def records(self, kind: Kind) -> Iterator[Record]:
-        """Read the examples of the slice; fewer than it asks for are an error, not a smaller corpus."""
-        source = self.source
-        rows = read_records(source, kind) if isinstance(source, Path) else source.records(kind)
+    def records(self, kind: Kind, *, direction: tuple[str, str] | None = None) -> Iterator[Record]:
+        """Read the examples of the slice; fewer than it asks for are an error, not a smaller corpus.
+
+        Args:
+            kind: Which kind of record.
+            direction: Of bitext: source and target language. Where neither name nor file tells which side is which, the
+                first is the source.
+        """
         seen = self.start
-        for record in islice(rows, self.start, self.stop):
+        for record in islice(self._all(kind, direction), self.start, self.stop):
             seen += 1
             yield record
         if seen < (self.stop or self.start + 1) and (self.start or self.stop):
             raise DataError(self.name, None, "there are fewer examples than the slice asks for.")
 
+    def _all(self, kind: Kind, direction: tuple[str, str] | None) -> Iterator[Record]:
+        source = self.source
+        if isinstance(source, HubTable) and kind == "bitext":
+            raise DataError(self.name, None, "translations are not read from the Hub. Save them as JSON lines.")
+        rows = read_records(source, kind, direction=direction) if isinstance(source, Path) else source.records(kind)
+        if kind == "bitext" and self.languages and direction and is_turned(self.languages, direction, self.name):
+            return mirrored(rows)
+        return rows
+
     @cached_property
     def sha256(self) -> str:
-        """Hash of the file as it lies there, or of the rows of a Hub table; a slice does not change it."""
+        """Hash of the files as they lie there, or of the rows of a Hub table; a slice does not change it."""
         return sha256_of(self.source) if isinstance(self.source, Path) else self.source.sha256()
 
 
@@ -181,27 +210,34 @@ def resolve(name: str, *, root: Path | None = None) -> Corpus:
     """Find a corpus by its name.
 
     Args:
-        name: ``collection:item/split``, ``hf:org/name[:config]/split[#column]`` or the path of a file; a slice such as
-            ``[:20]`` or ``[10:20]`` may follow.
+        name: ``collection:item/split``, ``hf:org/name[:config]/split[#column]`` or the path of a file; of bitext also
+            ``train.{en,de}`` and ``pairs.tsv#en,de``. A slice such as ``[:20]`` or ``[10:20]`` may follow.
         root: Where corpora lie; see ``data_root``.
     """
     bare, start, stop = _without_slice(name)
+    return replace(_resolve(name, bare, data_root(root)), start=start, stop=stop)
+
+
+def _resolve(name: str, bare: str, root: Path) -> Corpus:
     prefix = bare.partition(":")[0]
     if prefix == "hf":
         table = HubTable.parse(bare)
-        return Corpus(name, table, split=table.split, start=start, stop=stop)
+        return Corpus(name, table, split=table.split)
     if prefix in COLLECTIONS and prefix != bare:
+        if COLLECTIONS[prefix].task == "mt":
+            return _resolve_bitext(name, bare, root)
         collection, item, split = parse_name(bare)
-        place = _find(collection, item, split=split, root=data_root(root))
-        licence, non_commercial = licence_of(place, data_root(root))
-        task, language = COLLECTIONS[collection].task, language_of(item)
-        return Corpus(name, place.path, task, language, split, licence, non_commercial, start, stop)
+        place = _find(collection, item, split=split, root=root)
+        licence, non_commercial = licence_of(place, root)
+        return Corpus(name, place.path, COLLECTIONS[collection].task, language_of(item), split, licence, non_commercial)
     path = Path(bare)
     if path.is_file():
-        return Corpus(name, path, start=start, stop=stop)
+        return Corpus(name, path)
+    if bitext := bitext_of(bare):
+        return Corpus(name, bitext[0], "mt", languages=bitext[1])
     if path.is_dir():
         raise DataError(name, None, "is a folder. Name a file in it.")
-    if re.fullmatch(r"[a-z0-9]+:[^\\]+", bare):
+    if re.fullmatch(r"[a-z0-9-]+:[^\\]+", bare):
         raise DataError(name, None, f"unknown collection {prefix!r}. {suggest(prefix, [*COLLECTIONS, 'hf'], limit=20)}")
     raise DataError(
         name,
@@ -210,17 +246,51 @@ def resolve(name: str, *, root: Path | None = None) -> Corpus:
     )
 
 
+def _resolve_bitext(name: str, bare: str, root: Path) -> Corpus:
+    """A pair of languages of a collection, in either order."""
+    bare, sign, after = bare.partition("#")
+    collection, item, split = parse_name(bare)
+    source: Path | Table | Aligned
+    if COLLECTIONS[collection].aligned:
+        found = _find_sides(collection, item, split=split, root=root)
+        source = Aligned((found[0].path, found[1].path), split_file(found[0].path), split)
+        languages = found[0].item, found[1].item
+    else:
+        first, _, second = item.partition("-")
+        turned = not places(collection, root=root, item=item) and places(
+            collection, root=root, item=f"{second}-{first}"
+        )
+        found = [_find(collection, f"{second}-{first}" if turned else item, split=split, root=root)]
+        source = Table(found[0].path, (1, 0)) if turned else found[0].path
+        languages = first, second
+    non_commercial = any(licence_of(place, root)[1] for place in found)
+    licence, languages = licence_of(found[0], root)[0], renamed(after, name) if sign else languages
+    return Corpus(name, source, "mt", None, split, licence, non_commercial, languages=languages)
+
+
+def _find_sides(collection: str, item: str, *, split: str | None, root: Path) -> list[Place]:
+    """The files of two languages; codes such as ``ha-ne`` may have a hyphen themselves."""
+    known = {place.item for place in places(collection, root=root)}
+    cuts = [(item[: at.start()], item[at.end() :]) for at in re.finditer("-", item)]
+    first, second = max(cuts, key=lambda cut: sum(language in known for language in cut), default=("", ""))
+    if first == second or split is None:
+        shape = f"{collection}:{first or item}-LANGUAGE/SPLIT" if first == second else f"{collection}:{item}/SPLIT"
+        raise DataError(written(collection, item, split), None, f"two languages and a split are needed. Write {shape}.")
+    return [_find(collection, language, split=None, root=root) for language in (first, second)]
+
+
 def parse_name(name: str) -> tuple[str, str, str | None]:
     """Take ``ud:tr_boun/test`` apart; whether there is such a corpus is not looked at."""
     collection, _, rest = name.partition(":")
     if collection not in COLLECTIONS:
         raise DataError(name, None, f"unknown collection {collection!r}. {suggest(collection, COLLECTIONS, limit=20)}")
     made = COLLECTIONS[collection]
-    shape = f"{collection}:ITEM/SPLIT" if made.has_splits else f"{collection}:ITEM"
+    with_split = made.has_splits or made.aligned
+    shape = f"{collection}:ITEM/SPLIT" if with_split else f"{collection}:ITEM"
     item, slash, split = rest.partition("/")
     if not re.fullmatch(_NAME, item):
         raise DataError(name, None, f"{item!r} is not the name of a corpus. Write {shape}.")
-    if slash and not made.has_splits:
+    if slash and not with_split:
         raise DataError(name, None, f"{collection} has no splits. Write {written(collection, item, None)}.")
     if slash and split not in made.splits:
         raise DataError(name, None, f"unknown split {split!r}. {suggest(split, made.splits)}")
@@ -266,6 +336,8 @@ def place_of(collection: str, path: str) -> tuple[str, str | None] | None:
     if match is None:
         return None
     groups = match.groupdict()
+    if made.aligned and groups["item"] in _UNITS:
+        return None
     inside = {word: split for split, word in made.splits.items()}
     return made.language or groups["item"], inside[groups["split"]] if made.has_splits else None
 

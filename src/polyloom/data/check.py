@@ -1,6 +1,7 @@
 """Look at corpora before training on them: what is in them, and what a person should worry about.
 
-Texts are kept as hashes of 8 bytes and lengths of 4, so that memory stays at 16 bytes per sentence.
+Texts are kept as hashes of 8 bytes and lengths of 4, so that memory stays at 16 bytes per sentence (at 48
+per pair of a sentence and its translation).
 """
 
 import unicodedata
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from polyloom.data.catalog import KINDS, Corpus
-from polyloom.data.records import Kind, Pair, Record, Tagged, Text, Tree
+from polyloom.data.records import Bitext, Kind, Pair, Record, Tagged, Text, Tree
 from polyloom.errors import DataError, suggest
 
 if TYPE_CHECKING:
@@ -23,16 +24,18 @@ if TYPE_CHECKING:
 
 Role = Literal["train", "validation", "test"]
 Severity = Literal["serious", "check", "note"]
+Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 MUCH_OVERLAP = 0.01  # short sentences recur by nature; above this share, scores are skewed
 MANY_UNKNOWN = 0.01
 MANY_DUPLICATES = 0.05
 MANY_LONG = 0.01
 UNLABELED = "_"  # how CoNLL-U writes that there is no value
 _BATCH = 1000
+_SIDES = ("source", "target")
 
 
 class Use(NamedTuple):
-    """A corpus in the role it plays for a condition."""
+    """A corpus in the role it plays for a condition; of translation, the language is ``source/target``."""
 
     task: str
     language: str
@@ -68,7 +71,7 @@ class Facts:
         pieces: Their lengths in pieces, without special tokens.
         labels: How often each label occurs.
         unknown: Pieces that are unknown.
-        too_long: Sentences of more pieces, with special tokens, than ``max_length``.
+        too_long: Sentences of more pieces, with special tokens, than ``max_length``; of bitext, sides of pairs.
         empty: Sentences with nothing in them, or with an empty word.
         duplicates: Sentences that came before in the same corpus.
     """
@@ -92,12 +95,16 @@ class Facts:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Sentences of a corpus that are also in another, by their text without regard to case and spaces."""
+    """Sentences of a corpus that are also in another, by their text without regard to case and spaces.
+
+    Of translations there are three: pairs (in either direction), and sources and targets that are on any side there.
+    """
 
     name: str
     other: str
     count: int
     share: float
+    side: str | None = None
 
 
 @dataclass(frozen=True)
@@ -124,7 +131,9 @@ class Report:
 class _Seen(NamedTuple):
     use: Use
     facts: Facts
-    hashes_N: "np.ndarray[Any, np.dtype[np.uint64]]"
+    hashes_N: Hashes
+    sides: tuple[Hashes, ...]  # of bitext
+    texts_N: Hashes  # all that can be read in it
 
 
 def check_corpora(
@@ -161,13 +170,27 @@ def check_corpora(
 
 
 def text_key(record: Record) -> int:
-    """A hash of what a record says, the same for words and for the text that they make up."""
+    """A hash of what a record says: the same for words and for the text that they make up, and for both directions."""
+    if isinstance(record, Bitext):
+        one, other = sorted(side_keys(record))
+        return _hash(one.to_bytes(8) + other.to_bytes(8))
     if isinstance(record, Pair):
-        text = f"{record.first}\0{record.second}"
-    else:
-        text = record.text if isinstance(record, Text) else "".join(record.words)
+        return _text_hash(f"{record.first}\0{record.second}")
+    return _text_hash(record.text if isinstance(record, Text) else "".join(record.words))
+
+
+def side_keys(record: Bitext) -> tuple[int, int]:
+    """What ``text_key`` would be of source and target alone."""
+    return _text_hash(record.source), _text_hash(record.target)
+
+
+def _text_hash(text: str) -> int:
     plain = "".join(unicodedata.normalize("NFKC", text).casefold().split())
-    return int.from_bytes(blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    return _hash(plain.encode("utf-8", "surrogatepass"))
+
+
+def _hash(data: bytes) -> int:
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
 def _look(use: Use, pieces: "Pieces | None", max_length: int | None) -> _Seen:
@@ -176,20 +199,25 @@ def _look(use: Use, pieces: "Pieces | None", max_length: int | None) -> _Seen:
         raise DataError(use.corpus.name, None, f"no check for {use.task!r}. {suggest(use.task, KINDS)}")
     kind = KINDS[use.task]
     hashes, words, lengths = array("Q"), array("I"), array("I")
+    sides = (array("Q"), array("Q"))
     labels: Counter[str] = Counter()
     empty = unknown = 0
-    records = use.corpus.records(kind)
+    source, between, target = use.language.partition("/")
+    records = use.corpus.records(kind, direction=(source, target) if between else None)
     while batch := list(islice(records, _BATCH)):
         for record in batch:
             parts = _parts(record)
             empty += not parts or not all(part.strip() for part in parts)
             hashes.append(text_key(record))
+            if isinstance(record, Bitext):
+                for side, key in zip(sides, side_keys(record), strict=True):
+                    side.append(key)
             words.append(len(parts) if kind in ("tags", "tree") else sum(len(part.split()) for part in parts))
             labels.update(_labels(record))
         for ids in _cut(batch, kind, pieces) if pieces else ():
             lengths.append(len(ids))
             unknown += list(ids).count(pieces.unk_id) if pieces else 0
-    hashes_N = np.sort(np.frombuffer(hashes, dtype=np.uint64))
+    hashes_N, *sides_N = (np.sort(np.frombuffer(keys, dtype=np.uint64)) for keys in (hashes, *sides))
     room = np.inf if pieces is None or max_length is None else max_length - pieces.num_special(pair=kind == "pair")
     corpus = use.corpus
     facts = Facts(
@@ -199,12 +227,16 @@ def _look(use: Use, pieces: "Pieces | None", max_length: int | None) -> _Seen:
         too_long=int((np.frombuffer(lengths, dtype=np.uint32) > room).sum()) if lengths else 0, empty=empty,
         duplicates=int((hashes_N[1:] == hashes_N[:-1]).sum()),
     )  # fmt: skip
-    return _Seen(use, facts, hashes_N)
+    if kind == "bitext":
+        return _Seen(use, facts, hashes_N, tuple(sides_N), np.sort(np.concatenate(sides_N)))
+    return _Seen(use, facts, hashes_N, (), hashes_N)
 
 
 def _parts(record: Record) -> tuple[str, ...]:
     if isinstance(record, Pair):
         return record.first, record.second
+    if isinstance(record, Bitext):
+        return record.source, record.target
     return (record.text,) if isinstance(record, Text) else record.words
 
 
@@ -217,13 +249,15 @@ def _labels(record: Record) -> tuple[str, ...]:
 
 
 def _cut(batch: Sequence[Record], kind: Kind, pieces: "Pieces") -> Iterator[list[int]]:
-    """The pieces of each record."""
+    """The pieces of each record, or of each side of bitext."""
     parts = [_parts(record) for record in batch]
     if kind in ("tags", "tree"):
         yield from (words.ids for words in pieces.words(parts))
         return
     flat = iter(pieces.text([part for record in parts for part in record]))
-    for record in parts:
+    if kind == "bitext":
+        yield from flat
+    for record in parts if kind != "bitext" else ():
         yield [piece for _ in record for piece in next(flat)]
 
 
@@ -238,17 +272,21 @@ def _overlaps(seen: Sequence[_Seen]) -> Iterator[tuple[_Seen, _Seen, Overlap]]:
     before: Mapping[Role, tuple[Role, ...]] = {"train": (), "validation": ("train",), "test": ("train", "validation")}
     for one in seen:
         for other in (other for other in seen if other.use.role in before[one.use.role]):
-            count = max(_shared_texts(one, other), _shared_slice(one, other))
-            if count:
-                yield one, other, Overlap(one.facts.name, other.facts.name, count, count / one.facts.sentences)
+            whole_N = other.hashes_N if one.sides else other.texts_N
+            counts = [max(_shared(one.hashes_N, whole_N), _shared_slice(one, other))]
+            counts += [_shared(side_N, other.texts_N) for side_N in one.sides]
+            for side, count in zip((None, *_SIDES), counts, strict=False):
+                if count:
+                    share = count / one.facts.sentences
+                    yield one, other, Overlap(one.facts.name, other.facts.name, count, share, side)
 
 
-def _shared_texts(one: _Seen, other: _Seen) -> int:
+def _shared(one_N: Hashes, other_N: Hashes) -> int:
     """How many sentences of a corpus are in another; both are sorted."""
-    if not one.facts.sentences or not other.facts.sentences:
+    if not len(one_N) or not len(other_N):
         return 0
-    at_N = np.searchsorted(other.hashes_N, one.hashes_N).clip(max=len(other.hashes_N) - 1)
-    return int((other.hashes_N[at_N] == one.hashes_N).sum())
+    at_N = np.searchsorted(other_N, one_N).clip(max=len(other_N) - 1)
+    return int((other_N[at_N] == one_N).sum())
 
 
 def _shared_slice(one: _Seen, other: _Seen) -> int:
@@ -263,17 +301,21 @@ def _shared_slice(one: _Seen, other: _Seen) -> int:
 def _overlap_worries(overlaps: Sequence[tuple[_Seen, _Seen, Overlap]]) -> Iterator[Worry]:
     """Those that skew scores one by one, the rest in a line."""
     few, as_text = [], []
+    pairs = {(overlap.name, overlap.other): overlap.share for *_, overlap in overlaps if overlap.side is None}
     for one, other, overlap in sorted(overlaps, key=lambda found: -found[2].share):
         short = f"{overlap.name} in {overlap.other} ({overlap.count:,})"
+        if overlap.side and overlap.share - pairs.get((overlap.name, overlap.other), 0) < MUCH_OVERLAP:
+            continue  # a pair that recurs is one thing to worry about, not three
         if one.use.task != other.use.task:
             as_text.append(short)
         elif overlap.share < MUCH_OVERLAP:
             few.append(short)
         else:
             leak = (one.use.role, other.use.role) == ("test", "train")
+            what = f"{overlap.side}s" if overlap.side else "pairs" if one.sides else "sentences"
             yield Worry(
-                "serious" if leak else "check",
-                f"{overlap.count:,} of {one.facts.sentences:,} sentences ({_percent(overlap.share)}) of {overlap.name} "
+                "serious" if leak and overlap.side != "source" else "check",
+                f"{overlap.count:,} of {one.facts.sentences:,} {what} ({_percent(overlap.share)}) of {overlap.name} "
                 f"are also in {overlap.other}: {'scores' if leak else 'the choice of the model'} will be skewed.",
             )
     if as_text:

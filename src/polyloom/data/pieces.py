@@ -2,14 +2,20 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from polyloom.data.m2m100 import M2M100Backend
 from polyloom.errors import PolyloomError
 
 WORD_MARKS = ("▁", "Ġ")  # how SentencePiece and byte-level vocabularies write that a word begins
+# How translation models write the token of a language: M2M100, Marian, mBART, NLLB.
+_LANGUAGE = re.compile(
+    r"__(?P<m2m>[\w.-]+)__|>>(?P<marian>[\w.-]+)<<|(?P<mbart>[a-z]{2}_[A-Z]{2})|(?P<nllb>[a-z]{3}_[A-Z][a-z]{3})"
+)
 
 
 class Words(NamedTuple):
@@ -36,10 +42,13 @@ class _Special(NamedTuple):
 class Pieces:
     """A tokenizer.
 
-    Special tokens never come out of text: where a corpus writes ``</s>`` or ``[MASK]``, it reads as unknown.
+    Special tokens never come out of text: where a corpus writes ``</s>``, ``[MASK]`` or the token of a language, it
+    reads as unknown.
 
     Attributes:
         pad_id: Of padding.
+        bos_id: Of the token that begins a text, where there is one.
+        eos_id: Of the token that ends a text, where there is one.
         unk_id: Of the unknown.
         mask_id: Of the mask, where there is one.
         special_ids: Of all special tokens, the unknown among them.
@@ -51,17 +60,21 @@ class Pieces:
         for role in ("pad", "unk"):
             if getattr(tokenizer, f"{role}_token_id") is None:
                 raise PolyloomError(f"{name}: the tokenizer has no {role}_token. Set it in its tokenizer_config.json.")
-        self._backend = tokenizer.backend_tokenizer
+        self._backend = M2M100Backend(tokenizer) if M2M100Backend.serves(tokenizer) else tokenizer.backend_tokenizer
         # Files from sentence-transformers cut and pad by themselves; here nothing is lost before a task decides.
         self._backend.no_truncation()
         self._backend.no_padding()
         self.pad_id: int = tokenizer.pad_token_id
         self.unk_id: int = tokenizer.unk_token_id
+        self.bos_id: int | None = tokenizer.bos_token_id
+        self.eos_id: int | None = tokenizer.eos_token_id
         self.mask_id: int | None = tokenizer.mask_token_id
         self.special_ids: tuple[int, ...] = tuple(sorted(set(tokenizer.all_special_ids)))
-        self.vocab_size = len(tokenizer)
         self.uses_types = "token_type_ids" in tokenizer.model_input_names
-        self._forbidden = frozenset(self.special_ids) - {self.unk_id}
+        self._languages = _find_languages(tokenizer)
+        self.vocab_size = max(len(tokenizer), *(piece + 1 for piece in self._languages.values()), 0)
+        self._silent = frozenset([*self.special_ids, self.unk_id, *self._languages.values()])
+        self._forbidden = self._silent - {self.unk_id}
         self._marks = {self._backend.token_to_id(mark) for mark in WORD_MARKS} - {None}
         self._gap = self._find_gap()
         self._single = self._find_template(("a",), name)
@@ -80,6 +93,22 @@ class Pieces:
             self._align(self._without_special(encoding.ids), encoding.word_ids, len(words))
             for encoding, words in zip(encodings, sentences, strict=True)
         ]
+
+    def language_id(self, language: str) -> int | None:
+        """The token of a language, if there is one: of ``de`` what is written ``__de__``, ``>>de<<`` or ``de_DE``.
+
+        A code with country or script (``deu_Latn``) is looked up as it is; one without stands for the only token that
+        begins with it.
+        """
+        if language in self._languages:
+            return self._languages[language]
+        found = [piece for name, piece in self._languages.items() if name.startswith(f"{language}_")]
+        return found[0] if len(found) == 1 else None
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of pieces, without special tokens, unknown ones among them, and tokens of languages."""
+        text: str = self._backend.decode([piece for piece in ids if piece not in self._silent])
+        return text
 
     def single(self, ids: Sequence[int]) -> list[int]:
         """One text with the special tokens around it."""
@@ -149,6 +178,14 @@ class Pieces:
         return tuple(_Special(encoding.ids[gap], encoding.type_ids[gap]) for gap in gaps)
 
 
+def _find_languages(tokenizer: Any) -> dict[str, int]:
+    """Ids by language. Only Marian has their tokens among the ordinary pieces, written as nothing else is."""
+    added = tokenizer.get_added_vocab() | getattr(tokenizer, "lang_token_to_id", {})
+    plain = {piece: i for piece, i in tokenizer.get_vocab().items() if piece.startswith(">>")}
+    matches = ((_LANGUAGE.fullmatch(piece), i) for piece, i in sorted((plain | added).items()))
+    return {match[match.lastindex or 0]: i for match, i in matches if match}
+
+
 def load_pieces(name: str | Path) -> Pieces:
     """Load the tokenizer of a model on the Hugging Face Hub or in a directory. Code shipped with it is never run."""
     from transformers import AutoTokenizer  # noqa: PLC0415 - seconds to import
@@ -161,7 +198,7 @@ def load_pieces(name: str | Path) -> Pieces:
             f"backbone.name: the tokenizer of {str(name)!r} cannot be read ({first_line}). "
             "Without network, give a directory with tokenizer.json and tokenizer_config.json."
         ) from error
-    if not getattr(tokenizer, "is_fast", False):
+    if not (getattr(tokenizer, "is_fast", False) or M2M100Backend.serves(tokenizer)):
         raise PolyloomError(
             f"backbone.name: {str(name)!r} has only a slow tokenizer ({type(tokenizer).__name__}), which does not say "
             "which pieces belong to which word. Choose a model with a tokenizer.json."

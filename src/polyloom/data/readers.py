@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from polyloom.data.bitext import read_bitext
 from polyloom.data.columns import read_columns
 from polyloom.data.conllu import Sentence, read_conllu
 from polyloom.data.files import ending_of
@@ -12,12 +13,13 @@ from polyloom.data.text import read_json_text, read_text
 from polyloom.errors import DataError, suggest
 
 
-def read_records(path: Path, kind: Kind) -> Iterator[Record]:
+def read_records(path: Path, kind: Kind, *, direction: tuple[str, str] | None = None) -> Iterator[Record]:
     """Read a corpus as records of one kind.
 
     Args:
         path: The file; ``.gz`` and ``.xz`` may follow its ending.
         kind: What is wanted of it. Tags of CoNLL-U are UPOS.
+        direction: Of bitext: source and target language.
 
     Returns:
         The records, read as they are asked for.
@@ -28,7 +30,7 @@ def read_records(path: Path, kind: Kind) -> Iterator[Record]:
     readers = _READERS[ending]
     if kind not in readers:
         raise DataError(path, None, f"a {ending} file has no records of kind {kind!r}. {suggest(kind, readers)}")
-    return readers[kind](path)
+    return read_bitext(path, direction) if kind == "bitext" else readers[kind](path)
 
 
 def _treebank(path: Path) -> Iterator[Sentence]:
@@ -68,8 +70,9 @@ _READERS: Mapping[str, _Readers] = {
     ".iob2": _COLUMNS,
     ".conll": _COLUMNS,
     ".bio": _COLUMNS,
-    ".tsv": {**_COLUMNS, "pair": read_pairs},
+    ".tsv": {**_COLUMNS, "pair": read_pairs, "bitext": read_bitext},
     ".csv": {"pair": read_pairs},
-    ".jsonl": {"pair": read_pairs, "text": read_json_text},
+    ".jsonl": {"pair": read_pairs, "text": read_json_text, "bitext": read_bitext},
     ".txt": {"text": read_text, "tags": read_columns, "pair": read_pairs},
+    ".tmx": {"bitext": read_bitext},
 }

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["text", "tags", "tree", "pair"]
+Kind = Literal["text", "tags", "tree", "pair", "bitext"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,4 +39,12 @@ class Pair:
     label: str
 
 
-Record = Text | Tagged | Tree | Pair
+@dataclass(frozen=True, slots=True)
+class Bitext:
+    """A sentence and its translation."""
+
+    source: str
+    target: str
+
+
+Record = Text | Tagged | Tree | Pair | Bitext

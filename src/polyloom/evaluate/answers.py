@@ -1,18 +1,22 @@
 """From records to answers: sorted by length within a window, batched by tokens, given back in order."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 
+from polyloom.backbones.decoding import Decoding
 from polyloom.data.catalog import Corpus
 from polyloom.data.pieces import Pieces
 from polyloom.data.records import Record
-from polyloom.metrics.score import Score, signature
+from polyloom.metrics.score import PERPLEXITY, Array, Metric, Score, signature
 from polyloom.model import Model
-from polyloom.tasks.batch import Example, make_batch
+from polyloom.tasks.base import Example
+from polyloom.tasks.batch import Batch, make_batch
+from polyloom.tasks.translation import end_of
 from polyloom.types import Condition
 
 WINDOW = 512  # records that are sorted among themselves; also how far answers to a stream may lag behind
@@ -26,14 +30,20 @@ class Answering:
         model: With heads for its tasks.
         pieces: The tokenizer.
         max_length: Tokens of a row; what the backbone allows by default.
+        decoding: How text is generated.
     """
 
-    def __init__(self, model: Model, *, pieces: Pieces, max_length: int | None = None) -> None:
-        self.model, self.pieces = model, pieces
+    def __init__(
+        self, model: Model, *, pieces: Pieces, max_length: int | None = None, decoding: Decoding | None = None
+    ) -> None:
+        self.model, self.pieces, self.decoding = model, pieces, decoding or Decoding()
         self.max_length = min(max_length or model.backbone.max_length, model.backbone.max_length)
 
-    def answers(self, records: Iterable[Record], condition: Condition) -> Iterator[Any]:
-        """The answer to each record, in order; a generator that needs no more than a window at a time."""
+    def answers(self, records: Iterable[Record], condition: Condition, *, losses: bool = False) -> Iterator[Any]:
+        """The answer to each record, in order; a generator that needs no more than a window at a time.
+
+        With `losses`, of text that would be generated, how well the right one is predicted: (sum, count) of its losses.
+        """
         self.model.method.check_served(condition)
         task = self.model.task(condition.task)
         stream, seen = iter(records), 0
@@ -43,10 +53,17 @@ class Answering:
             # What is random about a record (masks) depends on its place in the corpus alone.
             examples = [Example(condition, row, seen + i) for i, row in enumerate(rows)]
             seen += len(window)
-            yield from self._window(examples)
+            if task.generates and not losses:
+                yield from self._window([_asked(example) for example in examples], self._write)
+            else:
+                yield from self._window(examples, self.model.answers)
+
+    def _write(self, batch: Batch) -> list[Any]:
+        written = self.model.write(batch, eos_id=end_of(self.pieces), decoding=self.decoding)
+        return [self.pieces.decode(ids) for ids in written]
 
     @torch.inference_mode()
-    def _window(self, examples: Sequence[Example]) -> list[Any]:
+    def _window(self, examples: Sequence[Example], answer: Callable[[Batch], list[Any]]) -> list[Any]:
         found: dict[int, Any] = {}
         was_training = [module for module in self.model.modules() if module.training]
         self.model.eval()
@@ -54,7 +71,7 @@ class Answering:
             chosen = [examples[i] for i in group]
             batch = make_batch(chosen, tasks=self.model.tasks, pieces=self.pieces, max_length=self.max_length)
             device = next(self.model.backbone.parameters()).device
-            found |= zip(group, self.model.answers(batch.to(device)), strict=True)
+            found |= zip(group, answer(batch.to(device)), strict=True)
         for module in was_training:
             module.training = True
         return [found[i] for i in range(len(examples))]
@@ -72,16 +89,40 @@ class Answering:
             yield group
 
 
-def score_corpora(answering: Answering, condition: Condition, corpora: Sequence[Corpus]) -> list[Score]:
-    """Score a condition on corpora, by all metrics of its task; the selecting one first."""
+def _asked(example: Example) -> Example:
+    """A pair without its target: what is to be translated."""
+    return example._replace(row={**example.row, "target": [], "length": len(example.row["source"]) + 2})
+
+
+def score_corpora(
+    answering: Answering,
+    condition: Condition,
+    corpora: Sequence[Corpus],
+    *,
+    losses: bool = False,
+    answer: Callable[[Sequence[Record]], Iterable[Any]] | None = None,
+) -> list[Score]:
+    """Score a condition on corpora, by all metrics of its task; the selecting one first.
+
+    Args:
+        answering: A model that answers.
+        condition: The task, and the languages whose weights are used.
+        corpora: What it is asked.
+        losses: Text that would be generated is scored by its perplexity.
+        answer: Another way to answer than the model's own.
+    """
     task = answering.model.task(condition.task)
-    records = [record for corpus in corpora for record in corpus.records(task.kind)]
-    parts_NP = task.parts(records, list(answering.answers(records, condition)))
+    records = [record for corpus in corpora for record in task.records(corpus, condition)]
+    answers = list(answer(records) if answer else answering.answers(records, condition, losses=losses))
+    if task.generates and losses:
+        measured: Mapping[Metric, Array] = {PERPLEXITY: np.array(answers, dtype=np.float64)}
+    else:
+        measured = task.measure(records, answers, condition.languages[-1])
     name = "+".join(corpus.name for corpus in corpora)
     sha256 = corpora[0].sha256 if len(corpora) == 1 else _hash_of_all(corpora)
     return [
         Score(metric, parts_NP, signature(metric, parts_NP, condition=str(condition), corpus=name, sha256=sha256))
-        for metric in task.metrics
+        for metric, parts_NP in measured.items()
     ]
 
 

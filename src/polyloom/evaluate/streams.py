@@ -2,7 +2,7 @@ r"""Answers as a filter gives them: sentences are taken as they arrive and answe
 
 Formats of sentences, in both directions but for ``text``:
 
-* ``text``: a sentence per line, words between spaces. Nothing is tokenized here.
+* ``text``: a sentence per line, words between spaces. Nothing is tokenized here. For mt, in and out: a text per line.
 * ``columns``: a word per line, in the first column, and a blank line behind every sentence. For nli, in:
   ``premise<TAB>hypothesis``, out: the label.
 * ``conllu``: CoNLL-U. Whatever is not predicted stays as it was, byte for byte.
@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 from polyloom.data.conllu import Row, Sentence, parse_conllu, write_sentence
 from polyloom.data.files import LIMITS, checked_text, decoded, json_object
-from polyloom.data.records import Pair, Record, Tagged
+from polyloom.data.records import Bitext, Pair, Record, Tagged
 from polyloom.errors import DataError, PolyloomError, suggest
 from polyloom.evaluate.answers import WINDOW
 
@@ -33,8 +33,11 @@ _OUTPUTS: Mapping[str, Mapping[str, str]] = {  # by task and input: what is writ
     "ner": {"text": "columns", "columns": "columns", "conllu": "columns", "jsonl": "jsonl"},
     "dep": {"text": "conllu", "columns": "conllu", "conllu": "conllu", "jsonl": "jsonl"},
     "nli": {"columns": "columns", "jsonl": "jsonl"},
+    "mt": {"text": "text", "jsonl": "jsonl"},
 }
-_KEYS = {"pos": ("tags",), "ner": ("tags",), "dep": ("heads", "relations"), "nli": ("label",)}
+_KEYS = {
+    "pos": ("tags",), "ner": ("tags",), "dep": ("heads", "relations"), "nli": ("label",), "mt": ("translation",),
+}  # fmt: skip
 
 
 class Line(NamedTuple):
@@ -74,7 +77,7 @@ def choose_formats(task: str, given: str | None, wanted: str | None) -> tuple[st
     source = given or next(iter(inputs))
     if source not in inputs:
         raise PolyloomError(f"--input {source}: not for {task}. {suggest(source, inputs)}")
-    target, outputs = wanted or inputs[source], sorted({*inputs.values(), "columns"})
+    target, outputs = wanted or inputs[source], sorted({*inputs.values(), *(() if task == "mt" else ("columns",))})
     if target not in outputs:
         raise PolyloomError(f"--output {target}: has no place for answers of {task}. {suggest(target, outputs)}")
     return source, target
@@ -137,7 +140,7 @@ def _grouped(items: Iterator[Item | None]) -> Iterator[list[Item]]:
 def _named(task: str, item: Item, answers: Iterator[Any]) -> dict[str, Any]:
     """The answer to an item by the names of its parts."""
     if item.record is None:
-        return dict.fromkeys(_KEYS[task], None if task == "nli" else [])
+        return dict.fromkeys(_KEYS[task], {"nli": None, "mt": ""}.get(task, []))
     answer = next(answers)
     values = answer if task == "dep" else (answer,)
     return dict(zip(_KEYS[task], values, strict=True))
@@ -147,7 +150,7 @@ def _named(task: str, item: Item, answers: Iterator[Any]) -> dict[str, Any]:
 
 
 def _items(lines: Iterable[Line | None], task: str, source: str) -> Iterator[Item | None]:
-    read = (_PAIR_READERS if task == "nli" else _READERS)[source]
+    read = {"nli": _PAIR_READERS, "mt": _TEXT_READERS}.get(task, _READERS)[source]
     for unit in _units(lines, blocks=task != "nli" and source in ("columns", "conllu")):
         if unit is None:
             yield None
@@ -246,7 +249,29 @@ def _read_json_pair(unit: Sequence[Line]) -> Item:
     return Item(number, Pair(first, second, ""), found)
 
 
+def _read_source(unit: Sequence[Line]) -> Item:
+    return _to_translate(_content(unit[0]), unit[0].number, "")
+
+
+def _read_json_source(unit: Sequence[Line]) -> Item:
+    number = unit[0].number
+    found = json_object(_content(unit[0]), STDIN, number)
+    if "text" not in found:
+        raise DataError(STDIN, number, 'expected {"text": "…"}.')
+    return _to_translate(checked_text(found["text"], STDIN, number, name="text"), number, found)
+
+
+def _to_translate(text: str, number: int, source: dict[str, Any] | str) -> Item:
+    if len(text) > MAX_LETTERS:
+        raise DataError(STDIN, number, f"{len(text):,} letters. At most {MAX_LETTERS:,} are translated: split it.")
+    return Item(number, Bitext(text.strip(), "") if text.strip() else None, source)
+
+
 # -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def _write_text(_item: Item, answer: Mapping[str, Any]) -> str:
+    return f"{answer['translation']}\n"
 
 
 def _write_columns(item: Item, answer: Mapping[str, Any]) -> str:
@@ -271,7 +296,7 @@ def _sentence(words: Sequence[str]) -> Sentence:
 
 def _write_json(item: Item, answer: Mapping[str, Any]) -> str:
     kept = item.source if isinstance(item.source, dict) else {}
-    words = {} if "label" in answer or "words" in kept else {"words": item.words}
+    words = {} if {"label", "translation"} & answer.keys() or "words" in kept else {"words": item.words}
     return json.dumps({**kept, **words, **answer}, ensure_ascii=False) + "\n"
 
 
@@ -280,6 +305,7 @@ _READERS: Mapping[str, _Reader] = {
     "text": _read_text, "columns": _read_columns, "conllu": _read_conllu, "jsonl": _read_json,
 }  # fmt: skip
 _PAIR_READERS: Mapping[str, _Reader] = {"columns": _read_pair, "jsonl": _read_json_pair}
+_TEXT_READERS: Mapping[str, _Reader] = {"text": _read_source, "jsonl": _read_json_source}
 _WRITERS: Mapping[str, Callable[[Item, Mapping[str, Any]], str]] = {
-    "columns": _write_columns, "conllu": _write_conllu, "jsonl": _write_json,
+    "text": _write_text, "columns": _write_columns, "conllu": _write_conllu, "jsonl": _write_json,
 }  # fmt: skip

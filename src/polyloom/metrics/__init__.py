@@ -10,3 +10,5 @@ from polyloom.metrics.significance import paired_bootstrap as paired_bootstrap
 from polyloom.metrics.spans import repair_bio as repair_bio
 from polyloom.metrics.spans import span_parts as span_parts
 from polyloom.metrics.tags import tag_parts as tag_parts
+from polyloom.metrics.translation import bleu_parts as bleu_parts
+from polyloom.metrics.translation import chrf_parts as chrf_parts

@@ -3,18 +3,20 @@
 Corpus scores, confidence intervals and paired comparisons all come from the same array, ``parts_NP`` (N sentences, P
 parts). The last part of every metric is what it is measured over (words, gold entities, tokens), whatever is predicted.
 
-Where there is nothing to divide by, accuracy, F1, UAS and LAS are 0.0, as in seqeval and in the CoNLL 2018 evaluation;
-perplexity is nan. A score over no sentences at all is refused.
+Where there is nothing to divide by, accuracy, F1, UAS and LAS are 0.0, as in seqeval and in the CoNLL 2018 evaluation,
+and so are BLEU and chrF, as in sacrebleu; perplexity is nan. A score over no sentences at all is refused.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyloom.errors import PolyloomError, suggest
+from polyloom.metrics import translation
 from polyloom.version import __version__
 
 Array = NDArray[Any]
@@ -29,12 +31,14 @@ class Metric:
         parts: Names of the counts, in the order of the array's last dimension.
         value: From sums ``[..., P]`` to scores ``[...]``; in percent, but for perplexity.
         higher_is_better: False for perplexity.
+        settings: From a language to what else decides the value, as fields of a signature.
     """
 
     name: str
     parts: tuple[str, ...]
     value: Callable[[Array], Array]
     higher_is_better: bool = True
+    settings: Callable[[str], str] | None = None
 
 
 def _ratio(part: Array, whole: Array, *, empty: float) -> Array:
@@ -60,7 +64,15 @@ F1 = Metric("f1", ("true_positives", "predicted", "gold"), _f1)
 UAS = Metric("uas", _ATTACHMENT, _share(0))
 LAS = Metric("las", _ATTACHMENT, _share(1))
 PERPLEXITY = Metric("perplexity", ("loss", "count"), _perplexity, higher_is_better=False)
-METRICS = {metric.name: metric for metric in (ACCURACY, F1, UAS, LAS, PERPLEXITY)}
+BLEU = Metric("bleu", translation.BLEU_PARTS, translation.bleu, settings=translation.bleu_signature)
+CHRF = Metric("chrf", translation.CHRF_PARTS, translation.chrf, settings=translation.chrf_signature)
+CHRF_WORDS = Metric(
+    "chrf++",
+    translation.CHRF_WORDS_PARTS,
+    translation.chrf,
+    settings=partial(translation.chrf_signature, words=2),
+)
+METRICS = {metric.name: metric for metric in (ACCURACY, F1, UAS, LAS, PERPLEXITY, BLEU, CHRF, CHRF_WORDS)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,12 +135,13 @@ def signature(metric: Metric, parts_NP: Array, *, condition: str, corpus: str, s
     Args:
         metric: The metric.
         parts_NP: Its parts; sentences and units (words, gold entities, tokens) are counted from them.
-        condition: Task and language, such as ``pos/tr``.
+        condition: Task and language, such as ``pos/tr``; of two languages the last is that of the text.
         corpus: The corpus's name.
         sha256: Hash of the corpus; its first twelve digits are kept.
 
     Returns:
-        ``metric:las|condition:dep/tr|corpus:ud:tr_imst/test|sha256:…|sentences:983|units:10032|polyloom:0.1.0``.
+        ``metric:las|condition:dep/tr|corpus:ud:tr_imst/test|sha256:…|sentences:983|units:10032|polyloom:0.1.0``;
+        for BLEU and chrF with sacrebleu's own signature at the end, for comparison with published scores.
     """
     fields = {
         "metric": metric.name,
@@ -139,7 +152,8 @@ def signature(metric: Metric, parts_NP: Array, *, condition: str, corpus: str, s
         "units": int(parts_NP[:, -1].sum()),
         "polyloom": __version__,
     }
-    return "|".join(f"{key}:{value}" for key, value in fields.items())
+    text = "|".join(f"{key}:{value}" for key, value in fields.items())
+    return f"{text}|{metric.settings(condition.rpartition('/')[2])}" if metric.settings else text
 
 
 def read_signature(text: str) -> dict[str, str]:

@@ -8,8 +8,9 @@ from polyloom.tasks.inference import Inference
 from polyloom.tasks.masking import MaskedLm
 from polyloom.tasks.parsing import Parsing
 from polyloom.tasks.tagging import Ner, Pos
+from polyloom.tasks.translation import Translation
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (MaskedLm, Pos, Ner, Parsing, Inference)}
+TASKS: dict[str, type[Task]] = {task.name: task for task in (MaskedLm, Pos, Ner, Parsing, Inference, Translation)}
 
 
 def build_task(name: str, labels: Sequence[str], *, width: int) -> Task:

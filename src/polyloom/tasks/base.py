@@ -7,9 +7,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor, nn
 
+from polyloom.data.catalog import Corpus
 from polyloom.data.pieces import Pieces
 from polyloom.data.records import Kind, Record
 from polyloom.metrics.score import Array, Metric
+from polyloom.types import Condition
 
 Row = Mapping[str, Any]  # one example at rest: integers and arrays of integers, by column
 Columns = Mapping[str, Literal["int", "ints"]]
@@ -22,6 +24,14 @@ class Tokens(NamedTuple):
     types: Sequence[int] | None = None
 
 
+class Example(NamedTuple):
+    """An example at rest, whose condition says the task; its key seeds whatever is random about it."""
+
+    condition: Condition
+    row: Row
+    key: int = 0
+
+
 @dataclass(frozen=True)
 class Rows:
     """Some examples of one task as rows of a batch; a long sentence takes several.
@@ -31,12 +41,14 @@ class Rows:
         examples: The example each row belongs to, by its position.
         targets: What the head needs beside hidden states.
         count: How many terms the loss sums up.
+        decoder: What the decoder of each row is given, for tasks that have one.
     """
 
     sequences: Sequence[Tokens]
     examples: Sequence[int]
     targets: Mapping[str, Tensor]
     count: int
+    decoder: Sequence[Tokens] = ()
 
     def to(self, device: Any) -> "Rows":
         """Move the targets."""
@@ -72,6 +84,7 @@ class Task(nn.Module, ABC):
         metrics: Its scores, the one that selects checkpoints first.
         summary: One line for `polyloom list tasks`.
         needs_labels: Whether it has a label set.
+        generates: Whether its answers are text that a decoder generates.
     """
 
     name: ClassVar[str]
@@ -80,11 +93,17 @@ class Task(nn.Module, ABC):
     metrics: ClassVar[tuple[Metric, ...]]
     summary: ClassVar[str]
     needs_labels: ClassVar[bool] = True
+    generates: ClassVar[bool] = False
     label_smoothing: float = 0.0
 
     def __init__(self, labels: Sequence[str], *, width: int) -> None:  # noqa: ARG002 - for heads
         super().__init__()
         self.labels = tuple(labels)
+
+    @classmethod
+    def records(cls, corpus: Corpus, condition: Condition) -> Iterator[Record]:  # noqa: ARG003 - for translation
+        """What a corpus has for this task."""
+        return corpus.records(cls.kind)
 
     @classmethod
     @abstractmethod
@@ -97,10 +116,9 @@ class Task(nn.Module, ABC):
             index: Numbers of the labels, to which new ones are added; without it labels are left out.
         """
 
-    @classmethod
     @abstractmethod
-    def collate(cls, rows: Sequence[Row], *, pieces: Pieces, max_length: int, keys: Sequence[int]) -> Rows:
-        """Lay out examples as rows; `keys` seed whatever is random about an example."""
+    def collate(self, examples: Sequence[Example], *, pieces: Pieces, max_length: int) -> Rows:
+        """Lay out examples as rows."""
 
     @abstractmethod
     def loss(self, states: States, rows: Rows) -> Tensor:
@@ -110,9 +128,13 @@ class Task(nn.Module, ABC):
     def decode(self, states: States, rows: Rows) -> list[Any]:
         """The answer for each example."""
 
-    @abstractmethod
     def parts(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:
-        """What each answer contributes to the scores ``[N, P]``."""
+        """What each answer contributes to the scores ``[N, P]``, where all metrics have the same parts."""
+        raise NotImplementedError
+
+    def measure(self, records: Sequence[Any], answers: Sequence[Any], language: str) -> Mapping[Metric, Array]:  # noqa: ARG002
+        """The parts of every metric, the one that selects first; `language` is that of the answers."""
+        return dict.fromkeys(self.metrics, self.parts(records, answers))
 
     @classmethod
     def relabel(cls, row: Row, numbers: Array) -> Row:

@@ -8,16 +8,8 @@ import torch
 from torch import Tensor
 
 from polyloom.data.pieces import Pieces
-from polyloom.tasks.base import Row, Rows, Task, Tokens
+from polyloom.tasks.base import Example, Rows, Task, Tokens
 from polyloom.types import Condition
-
-
-class Example(NamedTuple):
-    """An example at rest, whose condition says the task; its key seeds whatever is random about it."""
-
-    condition: Condition
-    row: Row
-    key: int = 0
 
 
 class Part(NamedTuple):
@@ -60,16 +52,20 @@ def make_batch(examples: Sequence[Example], *, tasks: Mapping[str, Task], pieces
         by_task.setdefault(example.condition.task, []).append(position)
     parts: dict[str, Part] = {}
     sequences: list[Tokens] = []
+    decoder: list[Tokens] = []
     conditions: list[Condition] = []
     for task, positions in sorted(by_task.items()):
-        rows = [examples[i].row for i in positions]
-        keys = [examples[i].key for i in positions]
-        data = tasks[task].collate(rows, pieces=pieces, max_length=max_length, keys=keys)
+        chosen = [examples[i] for i in positions]
+        data = tasks[task].collate(chosen, pieces=pieces, max_length=max_length)
         begin = len(sequences)
         sequences += data.sequences
+        decoder += data.decoder
         conditions += [examples[positions[i]].condition for i in data.examples]
         parts[task] = Part(slice(begin, len(sequences)), data, positions)
-    return Batch(_pad(sequences, pieces), conditions, parts)
+    inputs = _pad(sequences, pieces)
+    if decoder:
+        inputs["decoder_input_ids"] = _pad(decoder, pieces)["input_ids"]  # what is behind the end is never looked at
+    return Batch(inputs, conditions, parts)
 
 
 def _pad(sequences: Sequence[Any], pieces: Pieces) -> dict[str, Tensor]:

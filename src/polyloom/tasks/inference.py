@@ -12,7 +12,7 @@ from polyloom.data.pieces import Pieces
 from polyloom.data.records import Kind, Pair, Record
 from polyloom.metrics.score import ACCURACY, Array, Metric
 from polyloom.metrics.tags import tag_parts
-from polyloom.tasks.base import Columns, Row, Rows, States, Task, Tokens, linear_classifier
+from polyloom.tasks.base import Columns, Example, Row, Rows, States, Task, Tokens, linear_classifier
 
 
 class Inference(Task):
@@ -38,9 +38,9 @@ class Inference(Task):
             labels = {} if index is None else {"labels": [index.setdefault(record.label, len(index))]}
             yield {"first": first, "second": second, "length": len(first) + len(second) + special} | labels
 
-    @classmethod
-    def collate(cls, rows: Sequence[Row], *, pieces: Pieces, max_length: int, keys: Sequence[int]) -> Rows:  # noqa: ARG003
+    def collate(self, examples: Sequence[Example], *, pieces: Pieces, max_length: int) -> Rows:
         """One row per pair; the longer text is cut first where both do not fit."""
+        rows = [example.row for example in examples]
         room = max_length - pieces.num_special(pair=True)
         sequences = []
         for row in rows:

@@ -12,7 +12,7 @@ from polyloom.data.pieces import Pieces
 from polyloom.data.records import Kind, Record, Text
 from polyloom.data.shuffle import generator
 from polyloom.metrics.score import PERPLEXITY, Array, Metric
-from polyloom.tasks.base import Columns, Row, Rows, States, Task, Tokens
+from polyloom.tasks.base import Columns, Example, Row, Rows, States, Task, Tokens
 
 SHARE = 0.15  # of a row's pieces; of those, 80 % become the mask, 10 % another piece, 10 % stay (Devlin et al. 2019)
 
@@ -33,12 +33,11 @@ class MaskedLm(Task):
         for ids in pieces.text([record.text for record in records if isinstance(record, Text)]):
             yield {"pieces": ids or [pieces.unk_id], "length": max(len(ids), 1) + pieces.num_special(pair=False)}
 
-    @classmethod
-    def collate(cls, rows: Sequence[Row], *, pieces: Pieces, max_length: int, keys: Sequence[int]) -> Rows:
+    def collate(self, examples: Sequence[Example], *, pieces: Pieces, max_length: int) -> Rows:
         """One row per text, cut at a random place where it is too long, with masks."""
         room = max_length - pieces.num_special(pair=False)
         sequences, masked = [], []
-        for row, key in zip(rows, keys, strict=True):
+        for _, row, key in examples:
             random = generator((key,))
             ids = np.array(row["pieces"], dtype=np.int64)
             if len(ids) > room:
@@ -48,19 +47,19 @@ class MaskedLm(Task):
             sequences.append(Tokens(pieces.single(ids.tolist())))
             masked.append((places + pieces.num_before, targets))
         width = max(len(places) for places, _ in masked)
-        place_BM = torch.zeros(len(rows), width, dtype=torch.long)
-        labels_BM = torch.full((len(rows), width), -1)
+        place_BM = torch.zeros(len(examples), width, dtype=torch.long)
+        labels_BM = torch.full((len(examples), width), -1)
         for i, (places, targets) in enumerate(masked):
             place_BM[i, : len(places)] = torch.from_numpy(places)
             labels_BM[i, : len(places)] = torch.from_numpy(targets)
         count = sum(len(places) for places, _ in masked)
         targets = {"place_BM": place_BM, "labels_BM": labels_BM}
-        choices = {id(row["choice"]): row["choice"] for row in rows if "choice" in row}
+        choices = {id(row["choice"]): row["choice"] for _, row, _ in examples if "choice" in row}
         if choices:  # masked pieces are told apart from these only
             choice_V = torch.from_numpy(np.unique(np.concatenate(list(choices.values()))).astype(np.int64))
             numbers = torch.searchsorted(choice_V, labels_BM.clamp(min=0))
             targets |= {"choice_V": choice_V, "labels_BM": torch.where(labels_BM < 0, labels_BM, numbers)}
-        return Rows(sequences, range(len(rows)), targets, count)
+        return Rows(sequences, range(len(examples)), targets, count)
 
     def loss(self, states: States, rows: Rows) -> Tensor:
         """Cross entropy over masked pieces."""

@@ -13,7 +13,7 @@ from polyloom.metrics.attachment import attachment_parts
 from polyloom.metrics.score import LAS, UAS, Array, Metric
 from polyloom.nn.biaffine import Biaffine
 from polyloom.nn.trees import maximum_spanning_tree
-from polyloom.tasks.base import Columns, Row, Rows, States, Task
+from polyloom.tasks.base import Columns, Example, Row, Rows, States, Task
 from polyloom.tasks.words import collate_words, encode_words, gather_words, pad_targets
 
 
@@ -51,9 +51,9 @@ class Parsing(Task):
                 labels = [index.setdefault(name, len(index)) for name in record.relations]
                 yield row | {"heads": record.heads, "labels": labels}
 
-    @classmethod
-    def collate(cls, rows: Sequence[Row], *, pieces: Pieces, max_length: int, keys: Sequence[int]) -> Rows:  # noqa: ARG003
+    def collate(self, examples: Sequence[Example], *, pieces: Pieces, max_length: int) -> Rows:
         """Windows of sentences."""
+        rows = [example.row for example in examples]
         laid = collate_words(rows, pieces=pieces, max_length=max_length)
         if "heads" not in rows[0]:
             return laid

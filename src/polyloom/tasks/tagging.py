@@ -11,7 +11,7 @@ from polyloom.data.records import Kind, Record, Tagged
 from polyloom.metrics.score import ACCURACY, F1, Array, Metric
 from polyloom.metrics.spans import repair_bio, span_parts
 from polyloom.metrics.tags import tag_parts
-from polyloom.tasks.base import Columns, Row, Rows, States, Task, linear_classifier
+from polyloom.tasks.base import Columns, Example, Row, Rows, States, Task, linear_classifier
 from polyloom.tasks.words import collate_words, encode_words, gather_words, pad_targets
 
 
@@ -33,9 +33,9 @@ class Tagging(Task):
             labels = {} if index is None else {"labels": [index.setdefault(tag, len(index)) for tag in record.tags]}
             yield row | labels
 
-    @classmethod
-    def collate(cls, rows: Sequence[Row], *, pieces: Pieces, max_length: int, keys: Sequence[int]) -> Rows:  # noqa: ARG003
+    def collate(self, examples: Sequence[Example], *, pieces: Pieces, max_length: int) -> Rows:
         """Windows of sentences."""
+        rows = [example.row for example in examples]
         laid = collate_words(rows, pieces=pieces, max_length=max_length)
         if "labels" not in rows[0]:
             return laid

@@ -185,7 +185,9 @@ class Fit:
                     f"{path}: the checkpoint of step {state.total} cannot be written ({error.strerror or error}). "
                     f"Earlier ones are as they were; make room and start again to go on from there."
                 ) from error
-            self.folder.prune(keep={state.best_step} if state.best_step is not None else set())
+            self.folder.prune(
+                self.plans[state.stage].train.keep, keep={state.best_step} if state.best_step is not None else set()
+            )
             self._event("saved", total=state.total, seconds=round(time.perf_counter() - started, 6))
         self.team.wait()
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from polyloom.checkpoint import clean_up, read_manifest, read_tensors, read_training
 from polyloom.errors import CheckpointError, TrainingError
 
-KEPT = 2  # of the newest checkpoints, beside the best
+RECIPE = "recipe.yaml"
 
 
 class Saved(NamedTuple):
@@ -90,9 +90,9 @@ class RunFolder:
         if self.checkpoint(step).exists():
             shutil.rmtree(self.checkpoint(step))
 
-    def prune(self, *, keep: set[int]) -> None:
-        """Remove old checkpoints, but for those to keep."""
-        for step in self.steps()[:-KEPT]:
+    def prune(self, newest: int, *, keep: set[int]) -> None:
+        """Remove old checkpoints, but for some of the newest and those to keep."""
+        for step in self.steps()[:-newest]:
             if step not in keep:
                 shutil.rmtree(self.checkpoint(step), ignore_errors=True)
 

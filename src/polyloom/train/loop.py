@@ -20,8 +20,8 @@ from polyloom.data.pieces import Pieces
 from polyloom.data.shuffle import random_uint64
 from polyloom.errors import TrainingError
 from polyloom.model import Model
-from polyloom.tasks.base import Row
-from polyloom.tasks.batch import Batch, Example, make_batch
+from polyloom.tasks.base import Example, Row
+from polyloom.tasks.batch import Batch, make_batch
 from polyloom.train.distributed import Team, spread
 from polyloom.train.optim import Optimizer
 from polyloom.train.settings import OptimConfig, TrainConfig
@@ -180,7 +180,8 @@ class Objective(nn.Module):
     def idle(self, tasks: Container[str]) -> list[nn.Parameter]:
         """What learns, but not from these tasks: the heads of others."""
         absent = [p for task, head in self.model.tasks.items() if task not in tasks for p in head.parameters()]
-        absent += [] if "mlm" in tasks else [self.model.backbone.get_parameter(name) for name in self._head_only]
+        worded = "mlm" in tasks or "mt" in tasks  # they end in the backbone's own head
+        absent += [] if worded else [self.model.backbone.get_parameter(name) for name in self._head_only]
         return [parameter for parameter in absent if parameter.requires_grad]
 
 

@@ -4,15 +4,18 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from polyloom.data.bitext import Filter, Sieve
 from polyloom.data.catalog import Corpus
 from polyloom.data.cells import Cell, open_cell, write_cell
 from polyloom.data.pieces import Pieces
+from polyloom.data.records import Bitext
 from polyloom.errors import DataError, TrainingError
 from polyloom.methods import Method
 from polyloom.tasks import TASKS
@@ -20,6 +23,7 @@ from polyloom.train.loop import TrainCell
 from polyloom.types import Condition, Stage
 
 FORMAT = 1  # of cells; raise it when what is encoded changes
+PLAIN_RULES = Filter()
 _BATCH = 1000
 
 
@@ -29,28 +33,44 @@ def cache_folder() -> Path:
 
 
 def prepare_cell(
-    condition: Condition, corpora: Sequence[Corpus], *, pieces: Pieces, folder: Path | None = None
+    condition: Condition,
+    corpora: Sequence[Corpus],
+    *,
+    pieces: Pieces,
+    rules: Filter = PLAIN_RULES,
+    folder: Path | None = None,
 ) -> Cell:
     """Encode the corpora of a cell, unless that was done before.
 
-    The labels of the corpora, in the order in which they came, are in the cell's ``meta["labels"]``.
+    The labels of the corpora, in the order in which they came, are in the cell's ``meta["labels"]``; how many pairs of
+    bitext the rules left out, in ``meta["dropped"]``.
     """
     task = TASKS[condition.task]
     origin = [{"corpus": c.name, "sha256": c.sha256, "start": c.start, "stop": c.stop} for c in corpora]
-    described = {"format": FORMAT, "task": task.name, "tokenizer": pieces.fingerprint, "corpora": origin}
+    described: dict[str, Any] = {
+        "format": FORMAT,
+        "task": task.name,
+        "tokenizer": pieces.fingerprint,
+        "corpora": origin,
+    }
+    if task.kind == "bitext":
+        described |= {"direction": [condition.source, condition.target], "rules": asdict(rules)}
     name = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:24]
     path = (folder or cache_folder()) / f"{task.name}-{name}.arrow"
     if path.exists():
         return open_cell(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     index: dict[str, int] = {}
+    sieve = Sieve(rules)
     meta: dict[str, Any] = dict(described)
 
     def rows() -> Iterator[Mapping[str, Any]]:
         for corpus in corpora:
-            for records in batched_records(corpus.records(task.kind)):
-                yield from task.encode(records, pieces, index)
-        meta["labels"] = list(index)
+            for records in batched_records(task.records(corpus, condition)):
+                for record, row in zip(records, task.encode(records, pieces, index), strict=True):
+                    if not isinstance(record, Bitext) or sieve.keeps(record, len(row["source"]), len(row["target"])):
+                        yield row
+        meta.update(labels=list(index), dropped=dict(sieve.dropped))
 
     cell = write_cell(path, rows(), columns={**task.columns, "length": "int"}, meta=meta)
     if not len(cell):

@@ -65,6 +65,7 @@ class TrainConfig:
         label_smoothing: Of the loss.
         evaluate_every: Steps between validations; only at the end of a stage by default.
         save_every: Steps between checkpoints; at validations and at the end of a stage in any case.
+        keep: How many of the newest checkpoints are kept, beside the best; more to average (`polyloom average`).
         seed: Of everything random.
         strategy: How several processes share the work.
     """
@@ -82,5 +83,6 @@ class TrainConfig:
     label_smoothing: Share = 0.0
     evaluate_every: Count | None = None
     save_every: Count | None = None
+    keep: Count = 2
     seed: Annotated[int, Ge(0)] = 0
     strategy: Strategy = "ddp"

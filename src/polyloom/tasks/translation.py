@@ -1,0 +1,127 @@
+"""Translation by an encoder and a decoder: language tokens, the loss with label smoothing, the layout of both sides."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from polyloom.data.catalog import Corpus
+from polyloom.data.pieces import Pieces
+from polyloom.data.records import Bitext, Kind, Record
+from polyloom.errors import ConditionError, PolyloomError
+from polyloom.metrics.score import BLEU, CHRF, Array, Metric
+from polyloom.metrics.translation import bleu_parts, chrf_parts
+from polyloom.tasks.base import Columns, Example, Row, Rows, States, Task, Tokens
+from polyloom.types import Condition
+
+Marks = Literal["target", "both", "source", "none"]
+USUAL_MARKS: Mapping[str, Marks] = {"m2m_100": "both", "mbart": "both", "marian": "source"}  # of pretrained models
+
+
+class Translation(Task):
+    """One text from another.
+
+    Attributes:
+        marks: Which language tokens there are. ``target``: the target's, before the source and as the decoder's first
+            (Hyper-Adapters; models from scratch). ``both``: each side has its own, the decoder's behind its start token
+            (M2M100, NLLB, mBART). ``source``: the target's before the source only (Marian). ``none`` (mT5).
+        start_id: The decoder's start token.
+    """
+
+    name = "mt"
+    kind: ClassVar[Kind] = "bitext"
+    columns: ClassVar[Columns] = {"source": "ints", "target": "ints"}
+    metrics: ClassVar[tuple[Metric, ...]] = (BLEU, CHRF)
+    summary = "translation: BLEU, chrF"
+    needs_labels = False
+    generates = True
+    marks: Marks = "target"
+    start_id: int = 2
+
+    @classmethod
+    def records(cls, corpus: Corpus, condition: Condition) -> Iterator[Record]:
+        """Pairs, turned so that they lead from the condition's source to its target."""
+        if condition.target is None:
+            raise ConditionError(f"condition {condition}: a translation has two languages. Write mt/source/target.")
+        return corpus.records(cls.kind, direction=(condition.source, condition.target))
+
+    @classmethod
+    def encode(cls, records: Sequence[Record], pieces: Pieces, index: dict[str, int] | None = None) -> Iterator[Row]:  # noqa: ARG003
+        """Both sides as pieces; as long as the longer one, with a language token and an end."""
+        pairs = [record for record in records if isinstance(record, Bitext)]
+        sources, targets = pieces.text([p.source for p in pairs]), pieces.text([p.target for p in pairs])
+        for source, target in zip(sources, targets, strict=True):
+            yield {"source": source, "target": target, "length": max(len(source), len(target)) + 2}
+
+    def collate(self, examples: Sequence[Example], *, pieces: Pieces, max_length: int) -> Rows:
+        """A row per pair; what is longer than `max_length` is cut."""
+        room, end_id = max_length - 2, end_of(pieces)
+        sequences, decoder, ends = [], [], []
+        for condition, row, _ in examples:
+            before, prefix = self.tokens(condition, pieces)
+            sequences.append(Tokens([*before, *row["source"][:room], end_id]))
+            decoder.append(Tokens([*prefix, *row["target"][:room]]))
+            ends.append([*row["target"][:room], end_id])
+        labels_BL = torch.full((len(ends), max(map(len, ends))), -1)
+        for i, end in enumerate(ends):
+            labels_BL[i, : len(end)] = torch.tensor(end)
+        return Rows(sequences, range(len(ends)), {"labels_BL": labels_BL}, sum(map(len, ends)), decoder)
+
+    def tokens(self, condition: Condition, pieces: Pieces) -> tuple[list[int], list[int]]:
+        """What stands before the source, and what the decoder begins with."""
+        if self.marks == "none":
+            return [], [self.start_id]
+        target = _token(condition.target, condition, pieces)
+        if self.marks == "source":
+            return [target], [self.start_id]
+        if self.marks == "both":
+            return [_token(condition.source, condition, pieces)], [self.start_id, target]
+        return [target], [target]
+
+    def loss(self, states: States, rows: Rows) -> Tensor:
+        """Cross entropy over pieces of the target, its end included."""
+        return self._losses(states, rows, smoothing=self.label_smoothing)[0].sum()
+
+    def decode(self, states: States, rows: Rows) -> list[Any]:
+        """For each pair the sum of its losses, not smoothed, and how many there are; text comes from `generate`."""
+        losses_N, row_N = self._losses(states, rows, smoothing=0.0)
+        sums_B = torch.zeros(len(rows.sequences), dtype=torch.float64, device=row_N.device)
+        sums_B.index_add_(0, row_N, losses_N.double())
+        counts = (rows.targets["labels_BL"] >= 0).sum(-1).tolist()
+        return list(zip(sums_B.tolist(), counts, strict=True))
+
+    def _losses(self, states: States, rows: Rows, *, smoothing: float) -> tuple[Tensor, Tensor]:
+        labels_BL = rows.targets["labels_BL"]
+        real_BL = labels_BL >= 0
+        # The last token of the prefix sees nothing of the target yet, and predicts its first piece.
+        skipped = len(rows.decoder[0].ids) - int(real_BL[0].sum())
+        hidden_ND = states.hidden_BTD[:, skipped : skipped + labels_BL.shape[1]][real_BL]
+        row_N = real_BL.nonzero()[:, 0]
+        logits_NV = states.vocabulary(hidden_ND, row_N, None).float()
+        return F.cross_entropy(logits_NV, labels_BL[real_BL], reduction="none", label_smoothing=smoothing), row_N
+
+    def measure(self, records: Sequence[Any], answers: Sequence[Any], language: str) -> Mapping[Metric, Array]:
+        """Matches of n-grams of words and of letters."""
+        references = [record.target for record in records]
+        return {BLEU: bleu_parts(references, answers, language=language), CHRF: chrf_parts(references, answers)}
+
+
+def end_of(pieces: Pieces) -> int:
+    """The piece that ends a text."""
+    if pieces.eos_id is None:
+        raise PolyloomError(
+            "tokenizer: has no eos_token, which ends a translation. Set it in its tokenizer_config.json."
+        )
+    return pieces.eos_id
+
+
+def _token(language: str | None, condition: Condition, pieces: Pieces) -> int:
+    found = None if language is None else pieces.language_id(language)
+    if found is None:
+        raise ConditionError(
+            f"condition {condition}: the tokenizer has no token for the language {language!r}. "
+            "Train a vocabulary for these languages (polyloom data vocab), or set tasks.mt.marks: none."
+        )
+    return found

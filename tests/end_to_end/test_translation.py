@@ -1,0 +1,140 @@
+"""From two text files per pair to a translation at the prompt: every command, for every method, on real sentences."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from polyloom.checkpoint import read_tensors
+from polyloom.config import load_recipe
+from polyloom.data.catalog import resolve
+from polyloom.data.records import Bitext
+from polyloom.runs import load_run, train_recipe
+from polyloom.train.folder import RunFolder
+from tests.shared import DATA, needs_data
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "mini" / "translation.yaml"
+METHODS = [
+    "{name: dense}",
+    "{name: lang-adapters, adapter_size: 16}",
+    "{name: pair-adapters, adapter_size: 16}",
+    "{name: hyper-adapters, hidden_size: 32, adapter_size: 16}",
+]
+PAIRS = ["deu", "spa"]
+pytestmark = needs_data
+
+
+def run(*arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "polyloom", *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Two aligned files for each pair, as a new user has them."""
+    folder = tmp_path_factory.mktemp("corpus")
+    for language in PAIRS:
+        every = resolve(f"tatoeba-mt:eng-{language}/train[:2000]", root=DATA).records("bitext")
+        records = [record for record in every if isinstance(record, Bitext)]
+        (folder / f"{language}.eng.txt").write_text("".join(f"{r.source}\n" for r in records))
+        (folder / f"{language}.{language}.txt").write_text("".join(f"{r.target}\n" for r in records))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recipe_file(corpus):
+    directions = {f"mt/eng/{x}": f"{corpus}/{x}.{{eng,{x}}}.txt" for x in PAIRS}
+    directions |= {f"mt/{x}/eng": f"{corpus}/{x}.{{eng,{x}}}.txt" for x in PAIRS}
+    settings = {
+        "backbone": {"preset": "transformer-mini", "tokenizer": str(corpus / "vocabulary")},
+        "method": {"name": "hyper-adapters", "hidden_size": 32, "adapter_size": 16},
+        "languages": ["eng", *PAIRS],
+        "tasks": {"mt": {}},
+        "directions": ["eng/*", "*/eng"],
+        "data": {
+            "train": directions,
+            "validation": {"mt/eng/deu": "tatoeba-mt:eng-deu/dev[:40]"},
+            "test": {
+                "mt/eng/deu": "tatoeba-mt:eng-deu/test[:10]",
+                "mt/spa/eng": "tatoeba-mt:eng-spa/test[:10]",
+            },
+            "root": str(DATA),
+        },
+        "mixture": {"temperature": 5.0, "cells_per_batch": 2},
+        "optim": {"lr": 3e-3, "schedule": "inverse-sqrt", "warmup_steps": 10},
+        "train": {"steps": 40, "tokens_per_batch": 512, "max_length": 40, "label_smoothing": 0.1}
+        | {"save_every": 10, "keep": 3},
+    }
+    path = corpus / "recipe.yaml"
+    path.write_text(json.dumps(settings))
+    return path
+
+
+@pytest.fixture(scope="module")
+def vocabulary(corpus, recipe_file):
+    done = run("data", "vocab", recipe_file, "-o", corpus / "vocabulary", "--size", "500")
+    assert done.returncode == 0, done.stderr
+    return corpus / "vocabulary"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns_to_translate(method, recipe_file, vocabulary, tmp_path):
+    recipe = load_recipe(recipe_file, [f"method={method}"])
+    train_recipe(recipe, tmp_path / "run")
+    events = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    losses = [event["loss"] for event in events if event["event"] == "step"]
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+    (validation,) = (event for event in events if event["event"] == "validation")
+    assert validation["scores"]["mt/eng/deu"] < 500, "a perplexity below that of a guess"
+    matrix = load_run(tmp_path / "run").evaluate(recipe.data.test)
+    for cell in matrix.cells.values():
+        assert [score.metric.name for score in cell.scores] == ["bleu", "chrf"]
+        assert "tok:13a" in cell.scores[0].signature
+
+
+def test_a_run_is_resumed_in_mid_corpus_bit_for_bit(recipe_file, vocabulary, tmp_path):
+    recipe = load_recipe(recipe_file, ["train.steps=8", "train.save_every=4"])
+    train_recipe(recipe, tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "half")
+    folder = RunFolder(tmp_path / "half")
+    shutil.rmtree(folder.checkpoint(8))
+    train_recipe(recipe, tmp_path / "half")
+    one, other = (read_tensors(RunFolder(tmp_path / name).checkpoint(8)) for name in ("whole", "half"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_from_files_to_a_translation_at_the_prompt(recipe_file, vocabulary, tmp_path):
+    runs = tmp_path / "run"
+    done = run("train", recipe_file, "-o", runs)
+    assert done.returncode == 0, done.stderr
+    done = run("predict", runs, "mt/eng/deu", "--beams", "2", stdin="Good morning.\n\nHow are you? I am fine.\n")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 3
+    assert done.stdout.splitlines()[1] == ""
+    by_sentence = run("predict", runs, "mt/eng/deu", "--beams", "2", "--sentences", stdin="How are you? I am fine.\n")
+    single = run("predict", runs, "mt/eng/deu", "--beams", "2", stdin="How are you?\nI am fine.\n")
+    assert by_sentence.stdout.split() == single.stdout.split()
+    as_json = run(
+        "predict", runs, "mt/deu/spa", "--pivot", "eng", "--input", "jsonl", stdin='{"id": 7, "text": "Guten Tag."}\n'
+    )
+    assert json.loads(as_json.stdout).keys() == {"id", "text", "translation"}
+    done = run("evaluate", runs, "--beams", "1", "--format", "markdown")
+    assert done.returncode == 0, done.stderr
+    assert "bleu" in done.stdout
+    done = run("average", runs, "-o", tmp_path / "mean", "--last", "3")
+    assert done.returncode == 0, done.stderr
+    folder = RunFolder(runs)
+    parts = [read_tensors(folder.checkpoint(step)) for step in folder.steps()[-3:]]
+    mean = load_run(tmp_path / "mean").model.state_dict()
+    for name in parts[0]:
+        expected = sum(part[name].double() for part in parts) / 3
+        torch.testing.assert_close(
+            mean[name.replace("backbone.", "backbone.model.")].double(), expected, rtol=1e-6, atol=1e-6
+        )
+    refused = run("average", runs, "-o", tmp_path / "more", "--last", "9")
+    assert refused.returncode == 1
+    assert "train.keep=9" in refused.stderr

@@ -1,0 +1,143 @@
+"""Directions are of the group that they belong to, and tables and figures show what the matrix has."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from polyloom.cli.evaluate_view import Extras, render
+from polyloom.cli.tables import aligned
+from polyloom.errors import PolyloomError
+from polyloom.evaluate.direction_figures import draw_grid, draw_groups
+from polyloom.evaluate.directions import Resources, grid, grid_table, group_table, groups
+from polyloom.evaluate.matrix import MARK, Cell, Matrix
+from polyloom.metrics.score import ACCURACY, BLEU, CHRF, Metric, Score
+from polyloom.types import Condition
+
+SCORES = {"en/de": 30, "en/yo": 6, "en/tr": 15, "de/en": 40, "yo/en": 20, "tr/en": 24, "de/tr": 10, "yo/de": 2}
+SCORES |= {"tr/yo": 9}  # the only one without English that was trained
+PAIRS = {"en/de": 1000, "de/en": 1000, "en/tr": 100, "tr/en": 100, "en/yo": 99, "yo/en": 99, "tr/yo": 5000}
+
+
+def direction(name: str) -> Condition:
+    return Condition.parse(f"mt/{name}")
+
+
+def score(metric: Metric, value: float) -> Score:
+    """That is `value`: so many of a thousand n-grams are right, of every order."""
+    parts_NP = np.full((2, len(metric.parts)), 1000)
+    parts_NP[:, [name.startswith("right") for name in metric.parts]] = round(10 * value)
+    return Score(metric, parts_NP, "")
+
+
+def scored() -> Matrix:
+    cells = {
+        direction(name): Cell((score(BLEU, value), score(CHRF, value / 2)), name in ("de/tr", "yo/de"))
+        for name, value in SCORES.items()
+    }
+    return Matrix(cells, {direction("tr/de"): "no tr-de"})
+
+
+RESOURCES = Resources({direction(name): pairs for name, pairs in PAIRS.items()}, low=100, high=1000)
+
+
+def test_groups_by_english_and_by_training():
+    found = {name: ["/".join(d.languages) for d in some] for name, some in groups(scored()).items()}
+    assert found == {
+        "En→X": ["en/de", "en/yo", "en/tr"],
+        "X→En": ["de/en", "yo/en", "tr/en"],
+        "X→Y": ["tr/yo"],
+        f"X→Y{MARK}": ["de/tr", "yo/de"],
+    }
+
+
+def test_levels_begin_and_end_where_they_are_told():
+    found = {name: ["/".join(d.languages) for d in some] for name, some in groups(scored(), RESOURCES).items()}
+    assert [*found] == [
+        "En→X", "En→X high", "En→X medium", "En→X low", "X→En", "X→En high", "X→En medium", "X→En low",
+        "X→Y", "X→Y high", f"X→Y{MARK}",
+    ]  # fmt: skip
+    assert (found["En→X high"], found["En→X medium"], found["En→X low"]) == (["en/de"], ["en/tr"], ["en/yo"])
+
+
+def test_what_was_trained_on_nobody_knows_how_much_is_not_called_low():
+    with pytest.raises(PolyloomError, match="mt/en/yo: trained, but on how many pairs is not said"):
+        groups(scored(), Resources({direction("en/de"): 5}, low=1, high=2))
+    with pytest.raises(PolyloomError, match="low 3 and high 2"):
+        Resources({}, low=3, high=2)
+
+
+@pytest.mark.parametrize(("code", "english"), [("en", True), ("eng", True), ("eng_Latn", True), ("enm", False)])
+def test_english_has_many_codes(code, english):
+    cell = Cell((score(BLEU, 1),), zero_shot=False)
+    assert list(groups(Matrix({direction(f"{code}/de"): cell}))) == ["En→X" if english else "X→Y"]
+    assert list(groups(Matrix({direction(f"de/{code}"): cell}))) == ["X→En" if english else "X→Y"]
+
+
+def test_means_by_hand():
+    columns, rows = group_table(scored())
+    assert columns == ["group", "directions", "bleu", "chrf"]
+    assert rows == [
+        ["En→X", "3", "17.00", "8.50"],
+        ["X→En", "3", "28.00", "14.00"],
+        ["X→Y", "1", "9.00", "4.50"],
+        [f"X→Y{MARK}", "2", "6.00", "3.00"],
+    ]
+
+
+def test_other_tasks_are_no_directions():
+    tags = Cell((score(ACCURACY, 90),), zero_shot=False)
+    both = Matrix({**scored().cells, Condition("pos", "tr"): tags, Condition("pos", "en", "tr"): tags})
+    assert group_table(both) == group_table(scored())
+    assert group_table(Matrix({Condition("pos", "en", "tr"): tags}))[1] == []
+
+
+def test_sources_are_rows_and_targets_columns():
+    languages, scores = grid(scored(), "bleu")
+    assert languages == ["en", "de", "yo", "tr"]
+    assert scores[languages.index("en"), languages.index("de")] == pytest.approx(30)
+    assert scores[languages.index("de"), languages.index("en")] == pytest.approx(40)
+    assert np.isfinite(scores).sum() == len(SCORES)
+    assert grid_table(scored(), "chrf") == (
+        [r"source \ target", "en", "de", "yo", "tr"],
+        [
+            ["en", "", "15.0", "3.0", "7.5"],
+            ["de", "20.0", "", "", f"5.0{MARK}"],
+            ["yo", "10.0", f"1.0{MARK}", "", ""],
+            ["tr", "12.0", "–", "4.5", ""],
+        ],
+    )
+    with pytest.raises(PolyloomError, match=r"no translation is scored by blue. Known: bleu, chrf\."):
+        grid(scored(), "blue")
+
+
+def test_the_command_shows_directions_and_groups():
+    text = render(scored(), "table", Extras())
+    assert aligned(*group_table(scored())) in text
+    assert "de/tr" in text
+    assert f"10.00{MARK}" in text
+    assert "| X→En | 3 | 28.00 | 14.00 |" in render(scored(), "markdown", Extras())
+    tags = Matrix({Condition("pos", "tr"): Cell((score(ACCURACY, 90),), zero_shot=False)})
+    assert "group" not in render(tags, "table", Extras())
+
+
+def test_figures_are_drawn(tmp_path):
+    draw_groups(scored(), tmp_path / "groups.png", resources=RESOURCES)
+    draw_grid(scored(), tmp_path / "grid.svg", metric="chrf")
+    assert (tmp_path / "groups.png").read_bytes().startswith(b"\x89PNG")
+    assert "svg" in (tmp_path / "grid.svg").read_text()
+    with pytest.raises(PolyloomError, match="no translation is scored by ter"):
+        draw_groups(scored(), tmp_path / "groups.png", metric="ter")
+
+
+def test_figures_of_a_hundred_languages_are_drawn(tmp_path):
+    many = {direction(f"en/l{i}"): Cell((score(BLEU, i / 2),), zero_shot=False) for i in range(99)}
+    draw_grid(Matrix(many), tmp_path / "grid.png")
+    draw_groups(Matrix(many), tmp_path / "groups.png")
+    assert {file.name for file in tmp_path.iterdir()} == {"grid.png", "groups.png"}
+
+
+def test_figures_without_matplotlib_say_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(PolyloomError, match=r"pip install 'polyloom\[plots\]'"):
+        draw_grid(scored(), tmp_path / "grid.png")

@@ -1,0 +1,181 @@
+"""Translation: every row with its own languages, on both sides, in training and in search."""
+
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from polyloom.backbones import backbone_from_config
+from polyloom.backbones.decoding import Decoding
+from polyloom.data.pieces import Pieces, load_pieces
+from polyloom.data.records import Bitext
+from polyloom.data.vocabulary import VocabularyConfig, train_vocabulary
+from polyloom.errors import ConditionError
+from polyloom.evaluate.answers import Answering
+from polyloom.model import Model
+from polyloom.tasks import TASKS, build_task
+from polyloom.tasks.base import Example
+from polyloom.tasks.batch import make_batch
+from polyloom.tasks.translation import Translation
+from polyloom.types import Condition
+from tests.contracts.tiny import CONFIGS, tiny_config
+
+LANGUAGES = ["en", "de", "sw", "tr", "yo", "fi", "fr"]
+DIRECTIONS = [f"mt/{a}/{b}" for a in LANGUAGES for b in LANGUAGES if a != b][:32]
+SYLLABLES = ["ka", "lo", "mi", "ne", "ru", "sa", "ti", "vo"]
+
+
+def sentence(seed: int) -> str:
+    words = random.Random(seed)
+    return " ".join("".join(words.choices(SYLLABLES, k=words.randint(1, 3))) for _ in range(words.randint(2, 9)))
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory) -> Pieces:
+    folder = tmp_path_factory.mktemp("vocabulary")
+    texts = {language: [sentence(i + 1000 * n) for i in range(200)] for n, language in enumerate(LANGUAGES)}
+    train_vocabulary(texts, folder, config=VocabularyConfig(size=60), languages=LANGUAGES)
+    return load_pieces(str(folder))
+
+
+def model_for(pieces: Pieces, method: str = "hyper-adapters", family: str = "m2m_100") -> Model:
+    torch.manual_seed(3)
+    special = {"pad_token_id": pieces.pad_id, "eos_token_id": pieces.eos_id, "decoder_start_token_id": pieces.eos_id}
+    settings = CONFIGS[family] | special | {"model_type": family, "vocab_size": pieces.vocab_size}
+    if "t5" not in family:
+        settings["max_position_embeddings"] = 100
+    model = Model(
+        backbone_from_config(settings), tiny_config(method), languages=LANGUAGES, tasks=["mt"], directions=["*/*"]
+    )
+    with torch.no_grad():
+        for parameter in model.method.parameters():
+            parameter.normal_(std=0.3)
+    return model.eval()
+
+
+def examples(pieces: Pieces, conditions: list[str] = DIRECTIONS) -> list[Example]:
+    records = [Bitext(sentence(i), sentence(i + 500)) for i in range(len(conditions))]
+    rows = TASKS["mt"].encode(records, pieces)
+    return [Example(Condition.parse(c), row) for c, row in zip(conditions, rows, strict=True)]
+
+
+def batch_of(model: Model, pieces: Pieces, chosen: list[Example]):
+    return make_batch(chosen, tasks=model.tasks, pieces=pieces, max_length=90)
+
+
+def asked(example: Example) -> Example:
+    return example._replace(row={**example.row, "target": []})
+
+
+@pytest.mark.parametrize("family", ["m2m_100", "mbart", "marian", "t5", "mt5"])
+def test_the_loss_is_that_of_the_whole_model_over_the_pieces_of_the_target(pieces, family):
+    model = model_for(pieces, family=family)
+    bias = getattr(model.backbone.model, "final_logits_bias", None)
+    if bias is not None:
+        bias.normal_()
+    batch = batch_of(model, pieces, examples(pieces)[:4])
+    logits = model(batch.inputs, batch.conditions).logits
+    labels = torch.full(batch.inputs["decoder_input_ids"].shape, -100)
+    for i, example in enumerate(examples(pieces)[:4]):
+        ends = [*example.row["target"], pieces.eos_id]
+        labels[i, : len(ends)] = torch.tensor(
+            ends
+        )  # the prefix is one token: what stands at 0 predicts the first piece
+    for smoothing in (0.0, 0.1):
+        model.tasks["mt"].label_smoothing = smoothing
+        expected = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum", label_smoothing=smoothing)
+        torch.testing.assert_close(model.losses(batch)["mt"], expected, rtol=1e-5, atol=1e-4)
+    counts = [count for _, count in model.answers(batch)]
+    assert counts == (labels >= 0).sum(-1).tolist()
+    assert batch.parts["mt"].data.count == sum(counts)
+
+
+def test_losses_do_not_depend_on_the_rows_beside(pieces):
+    model, chosen = model_for(pieces), examples(pieces)
+    together = model.answers(batch_of(model, pieces, chosen))
+    alone = [model.answers(batch_of(model, pieces, [example]))[0] for example in chosen]
+    torch.testing.assert_close(torch.tensor(together), torch.tensor(alone), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["hyper-adapters", "lang-adapters", "pair-adapters", "dense"])
+@pytest.mark.parametrize("beams", [1, 5])
+def test_32_directions_in_one_batch_say_what_each_says_alone(pieces, method, beams):
+    model, decoding = model_for(pieces, method), Decoding(beams=beams, max_extra=8, max_ratio=1.0)
+    chosen = [asked(example) for example in examples(pieces)]
+    together = model.write(batch_of(model, pieces, chosen), eos_id=pieces.eos_id, decoding=decoding)
+    assert len({tuple(ids) for ids in together}) > 8, "they differ"
+    for example, expected in zip(chosen, together, strict=True):
+        assert model.write(batch_of(model, pieces, [example]), eos_id=pieces.eos_id, decoding=decoding) == [expected]
+
+
+def test_a_direction_changes_what_is_said(pieces):
+    model, decoding = model_for(pieces), Decoding(beams=2, max_extra=8)
+    (example, *_) = (asked(e) for e in examples(pieces))
+    texts = [
+        model.write(
+            batch_of(model, pieces, [example._replace(condition=Condition("mt", *pair))]),
+            eos_id=pieces.eos_id,
+            decoding=decoding,
+        )[0]
+        for pair in (("en", "de"), ("en", "sw"), ("tr", "de"))
+    ]
+    assert len({tuple(ids) for ids in texts}) == 3
+
+
+def test_weights_are_made_once_for_a_whole_search(pieces, monkeypatch):
+    model, made = model_for(pieces), []
+    forward = type(model.method).forward
+
+    def counted(method, ids):
+        made.append(ids)
+        return forward(method, ids)
+
+    monkeypatch.setattr(type(model.method), "forward", counted)
+    batch = batch_of(model, pieces, [asked(example) for example in examples(pieces)])
+    model.write(batch, eos_id=pieces.eos_id, decoding=Decoding())
+    assert len(made) == 1
+
+
+def test_a_text_ends_at_its_own_limit_whatever_stands_beside_it(pieces):
+    model, decoding = model_for(pieces), Decoding(beams=3, max_ratio=1.0, max_extra=2)
+    with torch.no_grad():
+        model.backbone.model.lm_head.weight[pieces.eos_id] = -9.0 * model.backbone.model.lm_head.weight.mean(0)
+    chosen = [asked(example) for example in examples(pieces)]
+    for example, ids in zip(
+        chosen, model.write(batch_of(model, pieces, chosen), eos_id=pieces.eos_id, decoding=decoding), strict=True
+    ):
+        assert len(ids) <= len(example.row["source"]) + 2 + 2
+
+
+@pytest.mark.parametrize(
+    ("marks", "before", "prefix"),
+    [("target", ["de"], ["de"]), ("both", ["en"], [2, "de"]), ("source", ["de"], [2]), ("none", [], [2])],
+)
+def test_language_tokens_stand_where_the_backbone_is_used_to_them(pieces, marks, before, prefix):
+    task = build_task("mt", (), width=8)
+    assert isinstance(task, Translation)
+    task.marks = marks
+    example = examples(pieces, ["mt/en/de"])[0]
+    rows = task.collate([example], pieces=pieces, max_length=100)
+    ids = {language: pieces.language_id(language) for language in LANGUAGES}
+    source, target = list(example.row["source"]), list(example.row["target"])
+    assert rows.sequences[0].ids == [*(ids[name] for name in before), *source, pieces.eos_id]
+    assert rows.decoder[0].ids == [*(ids.get(name, name) for name in prefix), *target]
+    assert rows.targets["labels_BL"].tolist() == [[*target, pieces.eos_id]]
+
+
+def test_a_language_without_a_token_is_said(pieces):
+    task = build_task("mt", (), width=8)
+    with pytest.raises(ConditionError, match="no token for the language 'ja'"):
+        task.collate(examples(pieces, ["mt/en/ja"]), pieces=pieces, max_length=100)
+
+
+def test_answers_come_in_the_order_of_the_questions(pieces):
+    model = model_for(pieces)
+    answering = Answering(model, pieces=pieces, decoding=Decoding(beams=2, max_extra=5))
+    records = [Bitext(sentence(i), "") for i in range(12)]
+    condition = Condition("mt", "sw", "fi")
+    together = list(answering.answers(records, condition))
+    assert together == [next(answering.answers([record], condition)) for record in records]
+    assert len(set(together)) > 6
