@@ -1,6 +1,6 @@
 # The experiments of docs/results.md. What is finished is not run again; what was interrupted goes on.
 # POLYLOOM_DATA says where the corpora are; BACKBONE=DIR takes another backbone than experiments/methods.yaml does.
-EXPERIMENTS = tuning transfer conditioning short language-stage bilingual ablations few-shot
+EXPERIMENTS = tuning transfer conditioning short language-stage bilingual ablations few-shot mt-table mt-analysis
 
 results: ## run them all (hours), one run per core at a time
 	python experiments/run.py $(EXPERIMENTS) $(if $(BACKBONE),--backbone $(BACKBONE))

@@ -1,7 +1,8 @@
 """Draw tables and figures from the raw results into the documents: ``python experiments/draw.py``.
 
-Tables replace what stands between ``<!-- name -->`` and ``<!-- end -->`` in docs/results.md; figures go to
-docs/figures. With ``--check`` nothing is written, and it fails where a table is not what the results say.
+Tables replace what stands between ``<!-- name -->`` and ``<!-- end -->`` in docs/results.md and
+docs/translation-results.md; figures go to docs/figures. With ``--check`` nothing is written, and it fails where a table
+is not what the results say.
 """
 
 import argparse
@@ -11,7 +12,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from plans import HERE
+import tables_mt
+from job import HERE
 from read import (
     CORPORA,
     GROUPS,
@@ -34,8 +36,7 @@ from read import (
 
 from polyloom.cli.tables import markdown
 
-PAGE = HERE.parent / "docs" / "results.md"
-FIGURES = HERE.parent / "docs" / "figures"
+DOCS = HERE.parent / "docs"
 MIXED = ["en", "tr", "wo", "id", "vi", "te"]  # labelled for one task in each partition
 LEARNT = ["mt", "wo", "bm"]
 NEVER = [language for language in GROUPS["all"] if language not in MIXED]
@@ -310,7 +311,7 @@ def fill(text: str, tables: dict[str, str]) -> str:
     for name, table in tables.items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
         text, found = re.subn(pattern, lambda m, t=table: f"{m[1]}\n{t}\n{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
-        assert found == 1, f"{PAGE.name} has {found} places for the table {name}"
+        assert found == 1, f"{found} places for the table {name}"
     return text
 
 
@@ -329,16 +330,19 @@ def main() -> None:
     parser.add_argument("--show", metavar="TABLE", help="print one table")
     options = parser.parse_args()
     if options.show:
-        sys.stdout.write(TABLES[options.show]())
+        sys.stdout.write((TABLES | tables_mt.TABLES)[options.show]())
         return
-    text = PAGE.read_text(encoding="utf-8")
-    drawn = fill(text, {name: tried(table) for name, table in TABLES.items()})
-    if options.check:
-        sys.exit(f"{PAGE}: tables are not what the results say. Run python experiments/draw.py" if drawn != text else 0)
-    PAGE.write_text(drawn, encoding="utf-8")
-    from figures import draw_all  # noqa: PLC0415 - only those who draw need matplotlib
+    for page, tables in ((DOCS / "results.md", TABLES), (DOCS / "translation-results.md", tables_mt.TABLES)):
+        text = page.read_text(encoding="utf-8")
+        drawn = fill(text, {name: tried(table) for name, table in tables.items()})
+        if not options.check:
+            page.write_text(drawn, encoding="utf-8")
+        elif drawn != text:
+            sys.exit(f"{page}: tables are not what the results say. Run python experiments/draw.py")
+    if not options.check:
+        from figures import draw_all  # noqa: PLC0415 - only those who draw need matplotlib
 
-    draw_all(FIGURES)
+        draw_all(DOCS / "figures")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import figures_mt
 import matplotlib as mpl
 import numpy as np
 from read import CORPORA, SEEN, UNSEEN, Row, cells, few_shot_scores, mean, resampled, results, swapped
@@ -27,7 +28,7 @@ ORDER = ["en", *SEEN, *UNSEEN]
 def draw_all(folder: Path) -> None:
     """Draw them all."""
     with plt.rc_context({"axes.spines.top": False, "axes.spines.right": False, "font.size": 9}):
-        for name, draw in (("languages", _languages), ("swaps", _swaps), ("few-shot", _few_shot)):
+        for name, draw in FIGURES.items():
             try:
                 figure = draw()
             except KeyError:  # not run yet, as the page says
@@ -105,3 +106,13 @@ def _few_shot() -> Any:
     axes[0].set_ylabel("POS accuracy")
     axes[0].legend(frameon=False)
     return figure
+
+
+FIGURES = {
+    "languages": _languages,
+    "swaps": _swaps,
+    "few-shot": _few_shot,
+    "mt-convergence": figures_mt.convergence,
+    "mt-rescaling": figures_mt.rescaling,
+    "mt-embeddings": figures_mt.embeddings,
+}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from plans import HERE, RESULTS
+from job import HERE, RESULTS
 from torch import Tensor
 
 from polyloom.methods import Method

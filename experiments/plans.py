@@ -1,47 +1,23 @@
 """From an experiment's few lines to recipes: every row with every seed, all with the same corpora and budgets."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from job import HERE, Job, Settings, merged
+from translations import translation_jobs
+
 from polyloom.errors import PolyloomError, suggest
 from polyloom.settings import read_settings
 
-HERE = Path(__file__).parent
-RESULTS = HERE.parent / "docs" / "results"
 TASKS = ("mlm", "pos", "ner", "dep")
-Settings = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run of an experiment.
-
-    Attributes:
-        experiment: The file it comes from.
-        row: The row there.
-        seed: Of everything random.
-        recipe: Settings as `polyloom train` takes them.
-        swaps: For conditions to score, the languages whose weights are put in the place of their own.
-    """
-
-    experiment: str
-    row: str
-    seed: int
-    recipe: Settings
-    swaps: Mapping[str, tuple[str, ...]]
-
-    @property
-    def name(self) -> str:
-        """Its name in file names."""
-        return f"{self.row}-{self.seed}"
+SHARED = ("corpora", "methods", "directions")  # what experiments have in common
 
 
 def experiments() -> list[str]:
     """The names of all experiments."""
-    return sorted(p.stem for p in HERE.glob("*.yaml") if p.stem not in ("corpora", "methods"))
+    return sorted(p.stem for p in HERE.glob("*.yaml") if p.stem not in SHARED)
 
 
 def read_experiment(name: str) -> Settings:
@@ -56,6 +32,9 @@ def read_experiment(name: str) -> Settings:
 def jobs(name: str, *, runs: Path, backbone: str | None = None) -> Iterator[Job]:
     """All runs of an experiment, seed by seed, so that one cut short has whole tables of few seeds."""
     experiment = read_experiment(name)
+    if experiment.get("kind") == "translation":
+        yield from translation_jobs(Path(name).stem, experiment, runs=runs)
+        return
     corpora = read_settings(HERE / "corpora.yaml") | experiment.get("corpora", {})
     seeds = {row: settings.get("seeds", experiment["seeds"]) for row, settings in experiment["rows"].items()}
     for seed in sorted({seed for some in seeds.values() for seed in some}):
@@ -100,15 +79,6 @@ def make_recipe(row: Settings, corpora: Settings, seed: int) -> Settings:
 @cache
 def _methods() -> Settings:
     return read_settings(HERE / "methods.yaml")
-
-
-def merged(one: Settings, other: Mapping[str, Any]) -> Settings:
-    """Nested settings, those of the other where both have some; another kind of mixture replaces the whole."""
-    found = dict(one)
-    for key, value in other.items():
-        both = isinstance(value, dict) and isinstance(found.get(key), dict) and "kind" not in value
-        found[key] = merged(found[key], value) if both else value
-    return found
 
 
 def _train(chosen: Any, languages: Iterable[str], corpora: Settings) -> Settings:

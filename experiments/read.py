@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from plans import HERE, RESULTS
+from job import HERE, RESULTS
 
 from polyloom.metrics.score import Array, Score
 from polyloom.metrics.significance import resampled_sums
@@ -80,14 +80,14 @@ def results(experiment: str) -> dict[str, Row]:
     for path in sorted((RESULTS / experiment).glob("*.json")):
         run = json.loads(path.read_text(encoding="utf-8"))
         runs.setdefault(run["row"], []).append(run)
-    return {row: Row(some, [_scores(run["cells"]) for run in some]) for row, some in runs.items()}
+    return {row: Row(some, [scores_of(run["cells"]) for run in some]) for row, some in runs.items()}
 
 
 def layer_rows(run: str) -> dict[str, Row]:
     """What a run scored with its own weights in some layers only (layers.py), by those layers."""
     path = RESULTS / "layers" / f"{run}.json"
     stored = json.loads(path.read_text(encoding="utf-8"))["cells"] if path.exists() else {}
-    return {layers: Row([{}], [_scores(some)]) for layers, some in stored.items()}
+    return {layers: Row([{}], [scores_of(some)]) for layers, some in stored.items()}
 
 
 def few_shot_scores(start: str, language: str) -> list[float]:
@@ -97,10 +97,10 @@ def few_shot_scores(start: str, language: str) -> list[float]:
     return [row.scores[0][condition].value for row in (results("transfer")[start], *rows)]
 
 
-def second(row: Row, metric: str) -> Row:
+def second(row: Row, metric: str, key: str = "cells") -> Row:
     """The same by another metric of the task."""
     chosen = [
-        {c: Score.from_dict(s) for c, cell in run["cells"].items() for s in cell["scores"] if s["metric"] == metric}
+        {c: Score.from_dict(s) for c, cell in run[key].items() for s in cell["scores"] if s["metric"] == metric}
         for run in row.runs
     ]
     return Row(row.runs, chosen)
@@ -113,7 +113,7 @@ def swapped(row: Row, donors: Mapping[str, str]) -> tuple[Row, Row]:
         {c: Score.from_dict(by[d]["scores"][0]) for c, by in run["swaps"].items() if (d := _donor(c, donors)) in by}
         for run in runs
     ]
-    own = [{c: _scores(run["cells"])[c] for c in some} for run, some in zip(runs, scores, strict=True)]
+    own = [{c: scores_of(run["cells"])[c] for c in some} for run, some in zip(runs, scores, strict=True)]
     return Row(runs, own), Row(runs, scores)
 
 
@@ -138,5 +138,6 @@ def _donor(condition: str, donors: Mapping[str, str]) -> str | None:
     return donors.get(condition.partition("/")[2])
 
 
-def _scores(stored: Mapping[str, Any]) -> dict[str, Score]:
+def scores_of(stored: Mapping[str, Any]) -> dict[str, Score]:
+    """The first score of every condition."""
     return {condition: Score.from_dict(cell["scores"][0]) for condition, cell in stored.items()}

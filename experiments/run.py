@@ -8,15 +8,21 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from plans import RESULTS, Job, experiments, jobs
+from job import RESULTS, Job
+from plans import experiments, jobs
+from translations import make_vocabulary, score_translations
 
 from polyloom.errors import PolyloomError
 from polyloom.settings import dump_yaml
+
+if TYPE_CHECKING:
+    from polyloom.runs import Run
 
 
 def main() -> None:
@@ -82,51 +88,58 @@ def is_done(job: Job, results: Path) -> bool:
 def run(job: Job, runs: Path, results: Path) -> str:
     """Train (or go on with) one run, score what is not scored yet, write the result; says how it went."""
     from polyloom.config import parse_recipe  # noqa: PLC0415
-    from polyloom.data.catalog import resolve  # noqa: PLC0415
-    from polyloom.evaluate.baseline import majority  # noqa: PLC0415
     from polyloom.runs import load_run, train_recipe  # noqa: PLC0415
 
-    folder = runs / job.experiment / job.name
+    folder, translates = runs / job.experiment / job.name, "mt" in job.recipe["tasks"]
+    if translates and not (vocabulary := Path(job.recipe["backbone"]["tokenizer"])).exists():
+        make_vocabulary(vocabulary)
     recipe = parse_recipe(job.recipe, source=job.name)
     if not (before := read_result(job, results)):
         train_recipe(recipe, folder)
     trained = load_run(folder)
-    matrix = before | {"run": before} if before else trained.evaluate(recipe.data.test).to_dict()
+    learnt = training(folder)
+    about: dict[str, Any] = {"experiment": job.experiment, "row": job.row, "seed": job.seed}
+    test = recipe.data.test
+    scored = score_translations(trained, job, test) if translates else score(trained, job, test, before)
+    result = about | {"recipe": portable(job.recipe), "training": learnt} | scored
+    path = result_path(job, results)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(result, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
+    partial.replace(path)
+    scores = (f"{c} {cell['scores'][0]['value']:.1f}" for c, cell in result["cells"].items())
+    return f"{job.experiment}/{job.name} {learnt['seconds']:.0f} s: {', '.join(scores)}"
+
+
+def score(trained: "Run", job: Job, test: Mapping[str, Sequence[str]], before: dict[str, Any]) -> dict[str, Any]:
+    """Scores of all conditions, and with the weights of other languages, as far as they are not known yet."""
+    from polyloom.data.catalog import resolve  # noqa: PLC0415
+    from polyloom.evaluate.baseline import majority  # noqa: PLC0415
+
+    matrix = before | {"run": before} if before else trained.evaluate(test).to_dict()
     swaps: dict[str, dict[str, Any]] = before.get("swaps", {})
     baselines = {}
     for condition, donors in job.swaps.items():
         task = condition.partition("/")[0]
-        baselines[condition] = majority(task, [resolve(name) for name in recipe.data.test[condition]])
+        baselines[condition] = majority(task, [resolve(name) for name in test[condition]])
         for donor in donors:
             if donor in swaps.get(condition, {}):
                 continue
-            scored = trained.evaluate({f"{task}/{donor}": recipe.data.test[condition]}).to_dict()["cells"]
+            scored = trained.evaluate({f"{task}/{donor}": test[condition]}).to_dict()["cells"]
             swaps.setdefault(condition, {})[donor] = scored[f"{task}/{donor}"]
-    learnt = training(folder)
-    result = {
-        "experiment": job.experiment,
-        "row": job.row,
-        "seed": job.seed,
-        "recipe": portable(job.recipe),
-        "training": learnt,
+    return {
         "cells": matrix["cells"],
         "refused": matrix["refused"],
         "swaps": swaps,
         "baselines": baselines,
         "versions": matrix["run"]["versions"],
     }
-    path = result_path(job, results)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(result, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
-    partial.replace(path)
-    scores = (f"{c} {cell['scores'][0]['value']:.1f}" for c, cell in matrix["cells"].items())
-    return f"{job.experiment}/{job.name} {learnt['seconds']:.0f} s: {', '.join(scores)}"
 
 
 def portable(recipe: dict[str, Any]) -> dict[str, Any]:
     """A recipe without the paths of this machine."""
-    backbone = recipe["backbone"] | {"name": Path(recipe["backbone"]["name"]).name}
+    paths = {key: Path(path).name for key, path in recipe["backbone"].items() if key in ("name", "tokenizer")}
+    backbone = recipe["backbone"] | paths
     return recipe | {"backbone": backbone} | ({"start": Path(recipe["start"]).name} if "start" in recipe else {})
 
 

@@ -1,47 +1,138 @@
-"""From an experiment on translation to recipes: every language with English, both ways, and pairs never trained."""
+"""From an experiment on translation to recipes: every language with English, both ways, and pairs that nobody trained.
 
-from collections.abc import Iterator
+Also what is particular about scoring them: through English, and with the weights of other languages.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from plans import Job, Settings, merged
+from job import HERE, Job, Settings, merged
+
+from polyloom.settings import read_settings
+
+if TYPE_CHECKING:
+    from polyloom.model import Model
+    from polyloom.runs import Run
+
+SHARED = read_settings(HERE / "directions.yaml")
+ENGLISH, *OTHERS = SHARED["languages"]
+HALVES = {language: (f"{language}-a", f"{language}-b") for language in SHARED["split"]}
+HALF = 5000  # pairs of the ten thousand that every language has that is split
 
 
 def translation_jobs(name: str, experiment: Settings, *, runs: Path) -> Iterator[Job]:
-    """All runs, seed by seed."""
+    """All runs of an experiment, seed by seed."""
     for seed in experiment["seeds"]:
-        for row, method in experiment["rows"].items():
-            recipe = make_recipe(experiment, method, seed)
-            recipe["backbone"]["tokenizer"] = str(vocabulary_folder(name, runs))
-            yield Job(name, row, seed, recipe, {})
+        for row, own in experiment["rows"].items():
+            halves = HALVES if own.get("split") else {}
+            recipe = merged(SHARED["set"], make_data(halves, own.get("zero-shot", SHARED["zero-shot"])))
+            recipe |= {"method": own["method"], "train": recipe["train"] | {"seed": seed}}
+            backbone = recipe["backbone"] | {"tokenizer": str(runs / "vocabulary")}
+            swaps = _swaps() if seed in own.get("swap", ()) else {}
+            yield Job(name, row, seed, recipe | {"backbone": backbone}, swaps)
 
 
-def vocabulary_folder(name: str, runs: Path) -> Path:
-    """Where the vocabulary of an experiment lies, which all its runs share."""
-    return runs / name / "vocabulary"
+def _swaps() -> dict[str, tuple[str, ...]]:
+    """For both directions of some languages, whose weights take the place of theirs."""
+    donors = {other: (SHARED["related"][other], SHARED["distant"][other]) for other in SHARED["related"]}
+    return {
+        condition: both
+        for other, both in donors.items()
+        for condition in (f"mt/{ENGLISH}/{other}", f"mt/{other}/{ENGLISH}")
+    }
 
 
-def make_recipe(experiment: Settings, method: Settings, seed: int) -> Settings:
-    """The recipe of a row."""
-    corpora, (english, *others) = experiment["pairs"], experiment["languages"]
+def make_data(halves: dict[str, tuple[str, str]], zero_shot: Sequence[str]) -> Settings:
+    """Languages and corpora; some languages are made two, of half the pairs each; pairs that are scored only."""
     data: dict[str, Settings] = {"train": {}, "validation": {}, "test": {}}
-    for other in others:
-        corpus = f"{corpora}:{english}-{other}"
-        some = "" if other in experiment["whole"] else f"[:{experiment['test']}]"
-        for direction in (f"mt/{english}/{other}", f"mt/{other}/{english}"):
-            data["train"][direction] = f"{corpus}/train"
-            data["validation"][direction] = f"{corpus}/dev[:20]"
-            data["test"][direction] = f"{corpus}/test{some}"
-    for pair in experiment["zero-shot"]:
+    languages = [ENGLISH]
+    for other in OTHERS:
+        corpus = f"{SHARED['pairs']}:{ENGLISH}-{other}"
+        some = "" if other in SHARED["whole"] else f"[:{SHARED['test']}]"
+        for number, half in enumerate(halves.get(other, (other,))):
+            languages.append(half)
+            names = f"#{ENGLISH},{half}" if other in halves else ""
+            part = f"[{HALF * number}:{HALF * (number + 1)}]" if other in halves else ""
+            for direction in (f"mt/{ENGLISH}/{half}", f"mt/{half}/{ENGLISH}"):
+                data["train"][direction] = f"{corpus}/train{names}{part}"
+                data["validation"][direction] = f"{corpus}/dev{names}[:20]"
+                data["test"][direction] = f"{corpus}/test{names}{some}"
+    for pair in zero_shot:
         one, other = pair.split("-")
         for direction in (f"mt/{one}/{other}", f"mt/{other}/{one}"):
-            data["test"][direction] = f"tatoeba-zero:{pair}/test[:{experiment['test']}]"
-    recipe = {
-        "backbone": {},
-        "method": method,
-        "languages": experiment["languages"],
-        "tasks": {"mt": {}},
-        "directions": [f"{english}/*", f"*/{english}"],
-        "data": data,
-        "train": {"seed": seed},
+            data["test"][direction] = f"tatoeba-zero:{pair}/test[:{SHARED['test']}]"
+    return {"languages": languages, "directions": [f"{ENGLISH}/*", f"*/{ENGLISH}"], "data": data}
+
+
+def make_vocabulary(into: Path) -> None:
+    """The vocabulary of all experiments, with tokens for halves of languages too."""
+    from polyloom.data.catalog import resolve  # noqa: PLC0415
+    from polyloom.data.vocabulary import VocabularyConfig, train_vocabulary  # noqa: PLC0415
+
+    texts: dict[str, list[str]] = {ENGLISH: []}
+    for other in OTHERS:
+        pairs: list[Any] = list(resolve(f"{SHARED['pairs']}:{ENGLISH}-{other}/train").records("bitext"))
+        texts[ENGLISH] += [pair.source for pair in pairs]
+        texts[other] = [pair.target for pair in pairs]
+    tokens = [*SHARED["languages"], *(half for both in HALVES.values() for half in both)]
+    train_vocabulary(texts, into, config=VocabularyConfig(size=SHARED["vocabulary"]), languages=tokens)
+
+
+def score_translations(run: "Run", job: Job, test: Mapping[str, Sequence[str]]) -> Settings:
+    """Scores of all directions; of those nobody trained also through English; also with weights of other languages."""
+    direct = run.evaluate(test).to_dict()
+    untrained = {name: corpora for name, corpora in test.items() if ENGLISH not in name.split("/")}
+    through = run.evaluate(untrained, pivot=ENGLISH).to_dict()
+    swaps: dict[str, Settings] = {}
+    for condition, donors in job.swaps.items():
+        for donor in donors:
+            (own,) = set(condition.split("/")[1:]) - {ENGLISH}
+            with weights_of(run, {own: donor}):
+                found = run.evaluate({condition: test[condition]}).to_dict()["cells"][condition]
+            swaps.setdefault(condition, {})[donor] = compact(found)
+    return {
+        "cells": {name: compact(cell) for name, cell in direct["cells"].items()},
+        "pivot": {name: compact(cell) for name, cell in through["cells"].items()},
+        "refused": direct["refused"],
+        "swaps": swaps,
+        "baselines": {},
+        "embeddings": embeddings(run.model),
+        "versions": direct["run"]["versions"],
     }
-    return merged(experiment["set"], recipe)
+
+
+@contextmanager
+def weights_of(run: "Run", donors: Mapping[str, str]) -> Iterator[None]:
+    """Let some languages have the weights of others; language tokens stay their own."""
+    from polyloom.types import Condition  # noqa: PLC0415
+
+    cache = run.answering.cache
+    rows = cache.rows
+
+    def swapped(conditions: Sequence[Condition]) -> Any:
+        return rows([Condition(c.task, *(donors.get(name, name) for name in c.languages)) for c in conditions])
+
+    cache.rows = swapped  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        cache.rows = rows  # type: ignore[method-assign]
+
+
+def embeddings(model: "Model") -> dict[str, list[float]]:
+    """What a hypernetwork has learnt of every language; nothing of other methods."""
+    from polyloom.methods.hyper_adapters import HyperAdapters  # noqa: PLC0415
+
+    if not isinstance(model.method, HyperAdapters):
+        return {}
+    names, table = model.method.languages, model.method.embeddings.get_parameter("language.weight").tolist()
+    return {name: [round(x, 4) for x in table[names.row(name)]] for name in SHARED["languages"] if name in names}
+
+
+def compact(cell: Settings) -> Settings:
+    """BLEU with its parts of every sentence, which intervals are made from; other scores with their sums."""
+    first, *others = cell["scores"]
+    summed = [score | {"parts": {name: [sum(part)] for name, part in score["parts"].items()}} for score in others]
+    return cell | {"scores": [first, *summed]}

@@ -21,11 +21,15 @@ ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ROOT / "experiments"
 sys.path.insert(0, str(EXPERIMENTS))  # scripts, which import one another
 
-from plans import RESULTS, experiments, jobs  # noqa: E402
+from job import RESULTS  # noqa: E402
+from plans import experiments, jobs  # noqa: E402
 from read import CORPORA, GROUPS, cells, resampled, results, swapped  # noqa: E402
 from run import portable  # noqa: E402
 
-NAMES = ["tuning", "transfer", "conditioning", "short", "language-stage", "bilingual", "ablations", "few-shot"]
+NAMES = [
+    *("tuning", "transfer", "conditioning", "short", "language-stage", "bilingual", "ablations", "few-shot"),
+    *("mt-table", "mt-analysis"),
+]
 JOBS = {f"{name}/{job.name}": job for name in NAMES for job in jobs(name, runs=Path("runs"))}
 TINY = """
 seeds: [0, 1]

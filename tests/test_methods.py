@@ -9,7 +9,17 @@ from polyloom.methods.base import AdapterMethod
 from polyloom.methods.hyper_adapters import HyperAdaptersConfig
 from polyloom.model import Model
 from polyloom.types import Site, Weights
-from tests.contracts.tiny import ROWS, logits, shared_backbone, tiny_config, tiny_inputs, tiny_model
+from tests.contracts.tiny import (
+    LANGUAGES,
+    ROWS,
+    TASKS,
+    logits,
+    shared_backbone,
+    tiny_backbone,
+    tiny_config,
+    tiny_inputs,
+    tiny_model,
+)
 
 
 def at_sites(weights: Weights) -> dict[Site, torch.Tensor]:
@@ -52,6 +62,32 @@ def test_hyper_adapters_dropout_acts_in_training_alone():
     model.train()
     one, other = (model.weights(["mt/en"]).blocks[0].tensors["down"] for _ in range(2))
     assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize("block", ["bottleneck", "lora"])
+@pytest.mark.parametrize("method", ["lang-adapters", "pair-adapters", "hyper-adapters"])
+def test_adapters_that_start_as_identity_change_nothing_at_first_but_can_learn(method, block):
+    config, pairs = tiny_config(method, init="identity", block=block), [row.partition("/")[2] for row in ROWS]
+    backbone = tiny_backbone("m2m_100").eval()
+    model = Model(backbone, config, languages=LANGUAGES, tasks=TASKS, directions=pairs)
+    inputs = tiny_inputs("m2m_100")
+    with torch.no_grad():
+        assert torch.equal(model(inputs, ROWS).logits, model.backbone(**inputs).logits)
+    model(inputs, ROWS).logits.square().sum().backward()
+    own = model.method.groups()
+    learns = own.get("adapters", own.get("hypernetwork", []))
+    assert any(p.grad is not None and p.grad.abs().max() > 0 for p in learns)
+
+
+def test_linear_hyper_adapters_of_a_mean_of_languages_are_the_mean_of_theirs():
+    model = tiny_model("hyper-adapters", "bert", linear=True, num_blocks=0)
+    one, other = (model.weights([f"mt/{language}"]).blocks[0].tensors for language in ("en", "tr"))
+    table = model.method.get_parameter("embeddings.language.weight")
+    assert LANGUAGES[:2] == ("en", "tr")
+    with torch.no_grad():
+        table[0] = (table[0] + table[1]) / 2
+    for name, tensor in model.weights(["mt/en"]).blocks[0].tensors.items():
+        torch.testing.assert_close(tensor, (one[name] + other[name]) / 2)
 
 
 @pytest.mark.parametrize("family", ["bert", "m2m_100", "llama"])
@@ -133,7 +169,12 @@ def test_every_method_says_what_it_trains_and_where_it_comes_from(method):
 
 @pytest.mark.parametrize(
     ("settings", "words"),
-    [({"adapter_size": 0}, "adapter_size: 0"), ({"dropout": 1.0}, "dropout: 1.0"), ({"num_blocks": -1}, "num_blocks")],
+    [
+        ({"adapter_size": 0}, "adapter_size: 0"),
+        ({"dropout": 1.0}, "dropout: 1.0"),
+        ({"num_blocks": -1}, "num_blocks"),
+        ({"linear": True}, "num_blocks: 0"),
+    ],
 )
 def test_settings_out_of_range_are_refused(settings, words):
     with pytest.raises(ConfigError, match=words):

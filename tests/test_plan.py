@@ -1,24 +1,34 @@
 """Plans: counts that a real build confirms, and a picture that fits the terminal."""
 
+import json
+import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from torch.utils.flop_counter import FlopCounterMode
 
+from polyloom.cli.plan_run_view import render_run
 from polyloom.cli.plan_view import number, render
 from polyloom.cli.plot import log_plot
 from polyloom.config import Recipe, build_backbone, load_recipe, parse_recipe
-from polyloom.errors import ConfigError
+from polyloom.data.mixture import Mixture
+from polyloom.errors import ConfigError, DataError
 from polyloom.methods import METHODS, build_method
 from polyloom.model import Model
-from polyloom.planning import Plan, plan
+from polyloom.planning import Plan, Size, plan, plan_run, read_sizes
+from polyloom.planning.schedule import example_flops
+from polyloom.settings import parse_yaml
 from polyloom.types import World
 
 ROOT = Path(__file__).parents[1]
@@ -205,3 +215,137 @@ def test_lines_that_coincide_are_both_seen() -> None:
     assert text.count("B") > 5
     assert text.count("●") == 40
     assert len({len(row) <= 50 for row in rows}) == 1
+
+
+def translation(*overrides: str, kind: str = "hyper-adapters") -> Recipe:
+    settings: dict[str, Any] = {
+        "backbone": {"config": M2M | {"encoder_ffn_dim": 32, "decoder_ffn_dim": 32}},
+        "method": {"name": kind, **({"adapter_size": 4} if kind != "dense" else {})},
+        "languages": ["en", "de", "gu"],
+        "tasks": {"mt": {}},
+        "directions": ["en/*", "*/en"],
+        "mixture": {"temperature": 2.0},
+        "train": {"steps": 1000, "tokens_per_batch": 4000},
+    }
+    for override in overrides:
+        place, _, value = override.partition("=")
+        *path, last = place.split(".")
+        section = settings[path[0]] if path else settings
+        section[last] = parse_yaml(f"it: {value}", source="test")["it"]
+    return parse_recipe(settings)
+
+
+SIZES = {frozenset(("en", "de")): Size(1_000_000, 30.0), frozenset(("en", "gu")): Size(2_000, 30.0)}
+
+
+def test_a_run_is_planned_by_the_arithmetic_of_its_mixture() -> None:
+    steps = 5 * 2**12 // 2  # five rounds of a small mixture, in which shares are exact
+    settings = translation("mixture.cells_per_batch=2", f"train.steps={steps}", kind="dense")
+    made = plan(settings)
+    run = plan_run(settings, made, sizes=SIZES, flops_per_second=1e12)
+    lot = np.random.default_rng(0)
+    lengths = {
+        d.direction: np.minimum(2 + np.rint(lot.gamma(3, 28 / 3, d.pairs)), 252).astype(np.int32).clip(3)
+        for d in run.directions
+    }
+    mixture = Mixture(lengths, settings.mixture, seed=0, tokens_per_batch=4000)
+    for found, share, passes in zip(
+        run.directions, mixture.shares().values(), mixture.passes(steps).values(), strict=True
+    ):
+        assert found.share == pytest.approx(share, rel=0.05)
+        assert found.passes == pytest.approx(passes, rel=0.05)
+    assert sum(d.share for d in run.directions) == pytest.approx(1)
+    assert sum(d.share * d.rows_per_draw for d in run.directions) * 2 * steps * 30 == pytest.approx(run.tokens)
+    assert 0.8 * steps * 4000 < run.tokens < steps * 4000, "full batches but for padding"
+    assert run.hours == pytest.approx(run.flops / 1e12 / 3600)
+    assert run.hash_bytes == 24_000_000
+    assert run.order_bytes == 12 * 2 * 1_002_000
+    assert run.model_bytes == 16 * made.costs()["dense"].total_parameters
+    assert run.cell_bytes == 2 * 1_002_000 * (12 + 8 * 28)
+
+
+def test_operations_are_those_that_torch_counts() -> None:
+    settings = translation(kind="dense")
+    backbone, length = build_backbone(settings), 10
+    backbone.model.set_attn_implementation("eager")
+    ids = torch.full((1, length), 7)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        backbone.model(input_ids=ids, decoder_input_ids=ids)
+    assert example_flops(backbone, length) == counter.get_total_flops()
+    made = plan(settings)
+    run = plan_run(settings, made, sizes=SIZES)
+    assert run.flops == pytest.approx(run.tokens / 30 * 3 * example_flops(backbone, 30))
+    with_adapters = translation(kind="lang-adapters")
+    costs = plan(with_adapters)
+    more = plan_run(with_adapters, costs, sizes=SIZES).flops - run.flops
+    assert more == pytest.approx(3 * 2 * run.tokens * costs.costs()["lang-adapters"].extra_flops_per_token)
+
+
+def test_too_many_passes_and_thin_batches_are_seen() -> None:
+    settings = translation("train.tokens_per_batch=64000", "train.steps=20000")
+    run = plan_run(settings, plan(settings), sizes=SIZES)
+    assert {d.direction for d in run.repeated()} == {d.direction for d in run.thin()} == {"en/gu", "gu/en"}
+    gentle = translation("mixture={kind: unimax, max_repeats: 3, cells_per_batch: 8}", "train.steps=100")
+    run = plan_run(gentle, plan(gentle), sizes=SIZES)
+    assert not run.repeated()
+    assert max(d.passes for d in run.directions) <= 3 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.steps=null", "train.steps: missing"),
+        ("train.tokens_per_batch=null", "train.tokens_per_batch: missing"),
+        ("languages=[en, de, gu, fr]", "nothing for en/fr and 1 more"),
+        ("mixture={kind: round-robin}", "no run of round-robin"),
+    ],
+)
+def test_what_a_run_cannot_be_planned_without_is_said(override: str, message: str) -> None:
+    settings = translation(override)
+    with pytest.raises(ConfigError, match=message):
+        plan_run(settings, plan(settings), sizes=SIZES)
+
+
+def test_tables_of_sizes_are_read_or_refused(tmp_path: Path) -> None:
+    table = tmp_path / "sizes.tsv"
+    table.write_text("# a note\nen/de\t1_000_000\t30\n\nen/gu\t2000\t30.0\n")
+    assert read_sizes(table) == SIZES
+    for wrong in ("en/de\t5", "en/en\t5\t30", "en/de\t0\t30", "en/de\t5\tnan", "en/de\tmany\t30", "de/en\t5\t30"):
+        table.write_text(f"en/de\t5\t30\n{wrong}\n" if wrong.startswith("de") else f"{wrong}\n")
+        with pytest.raises(DataError, match=r"sizes\.tsv"):
+            read_sizes(table)
+
+
+@pytest.mark.parametrize(
+    ("name", "pairs", "directions"),
+    [("ml50-base", "ml50", 100), ("ml50-big", "ml50", 100), ("nllb-200", "nllb-200", 402)],
+)
+def test_large_runs_can_be_planned_and_read(name: str, pairs: str, directions: int) -> None:
+    settings = load_recipe(ROOT / f"recipes/hyper-adapters/{name}.yaml", ["train.steps=100000"])
+    sizes = read_sizes(ROOT / f"recipes/hyper-adapters/{pairs}.tsv")
+    run = plan_run(settings, plan(settings), sizes=sizes, flops_per_second=1e14)
+    assert len(run.directions) == directions
+    assert sum(size.pairs for size in sizes.values()) == pytest.approx({"ml50": 230e6}.get(pairs, 133e6), rel=0.005)
+    assert run.tokens < 100_000 * 256_000
+    for width in (80, 120):
+        out = StringIO()
+        render_run(run, Console(file=out, width=width, highlight=False, markup=False))
+        assert max(map(len, out.getvalue().splitlines())) <= width
+    shares = [float(share) for share in re.findall(r"([\d.]+) % ", out.getvalue().partition("Tokens")[0])]
+    assert sum(shares) == pytest.approx(100, abs=0.3)
+    assert json.loads(json.dumps(run.to_dict()))["steps"] == 100_000
+
+
+def test_the_command_plans_a_run_where_it_is_told_the_pairs() -> None:
+    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+        parts = [sys.executable, "-m", "polyloom", "plan", "recipes/hyper-adapters/nllb-200.yaml", *arguments]
+        return subprocess.run(parts, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    done = command("--pairs", "recipes/hyper-adapters/nllb-200.tsv", "--tflops", "50", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["chosen"] == "hyper-adapters"
+    assert found["run"]["hours"] == pytest.approx(found["run"]["flops"] / 50e12 / 3600)
+    refused = command("--tflops", "50")
+    assert refused.returncode == 2
+    assert "--pairs is missing" in refused.stderr

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from polyloom.backbones import Backbone
-from polyloom.backbones.decoding import Decoding, Limit
+from polyloom.backbones.decoding import Begin, Decoding, Limit
 from polyloom.errors import BackboneError, ConditionError, RowError, suggest
 from polyloom.methods import Method, MethodConfig, build_method
 from polyloom.nn.linear import linear
@@ -125,16 +125,16 @@ class Model(nn.Module):
         prefix_BP = batch.inputs["decoder_input_ids"]
         limits_B = decoding.limits(batch.inputs["attention_mask"])
         ids_BT = self.generate(
-            batch.inputs,
+            {**batch.inputs, "decoder_input_ids": prefix_BP[:, :1]},
             batch.conditions,
             weights=weights,
             num_beams=decoding.beams,
             length_penalty=decoding.length_penalty,
             do_sample=False,
-            max_new_tokens=int(limits_B.max()),
+            max_new_tokens=int(limits_B.max()) + prefix_BP.shape[1] - 1,
             decoder_start_token_id=prefix_BP[:, 0].tolist(),
             eos_token_id=eos_id,
-            logits_processor=[Limit(limits_B, prefix=prefix_BP.shape[1], eos_id=eos_id)],
+            logits_processor=[Limit(limits_B, prefix=prefix_BP.shape[1], eos_id=eos_id), Begin(prefix_BP)],
         )
         written = ids_BT[:, prefix_BP.shape[1] :].tolist()
         return [ids[: ids.index(eos_id)] if eos_id in ids else ids for ids in written]

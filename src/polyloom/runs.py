@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,12 @@ from polyloom.errors import CheckpointError, ConditionError, ConfigError, Traini
 from polyloom.evaluate.answers import Answering, score_corpora
 from polyloom.evaluate.matrix import Cell as Scored
 from polyloom.evaluate.matrix import Matrix
-from polyloom.evaluate.translate import translate
+from polyloom.evaluate.translate import steps, translate_all
 from polyloom.methods.psf import PsfConfig
 from polyloom.metrics.score import Score
 from polyloom.model import Model
 from polyloom.settings import dump_yaml
-from polyloom.tasks.translation import USUAL_MARKS, Translation, end_of
+from polyloom.tasks.translation import Translation, end_of, usual_marks, usual_start
 from polyloom.train.distributed import Team
 from polyloom.train.fit import Event, Fit
 from polyloom.train.folder import RECIPE, RunFolder
@@ -77,7 +76,7 @@ class Setup:
             model, before = _continue(recipe, backbone)
         else:
             model, before = _build(recipe, backbone, cells), []
-        _set_marks(model, recipe)
+        _set_marks(model, recipe, pieces)
         return cls(recipe, pieces, cells, model, sorted({*before, *recipe.data.train}))
 
     def plans(self) -> list[StagePlan]:
@@ -141,20 +140,49 @@ class Run:
 
         With a `pivot`, translations are made through that language.
         """
-        cells, refused = {}, {}
-        for name, corpora in test.items():
-            condition = Condition.parse(name)
+        asked = {Condition.parse(name): _corpora(corpora, self.recipe.data) for name, corpora in test.items()}
+        refused = {condition: reason for condition in asked if (reason := self._refusal(condition, pivot))}
+        served = {condition: corpora for condition, corpora in asked.items() if condition not in refused}
+        texts, cells = self._texts(served, pivot, tell), {}
+        for condition, corpora in served.items():
+            name = str(condition)
             tell({"event": "scoring", "condition": name})
-            try:
-                through = partial(translate, self.answering, condition=condition, pivot=pivot) if pivot else None
-                scores = score_corpora(self.answering, condition, _corpora(corpora, self.recipe.data), answer=through)
-            except ConditionError as error:
-                refused[condition] = str(error)
-                continue
+            scores = score_corpora(self.answering, condition, corpora, answers=texts.get(condition))
             cells[condition] = Scored(tuple(scores), zero_shot=name not in self.trained_on)
             tell({"event": "scored", "condition": name, "scores": {s.metric.name: s.value for s in scores}})
         about = {"path": str(self.path), "checkpoint": self.checkpoint.name, "method": self.recipe.method.name}
         return Matrix(cells, refused, about | {"versions": _versions()})
+
+    def _refusal(self, condition: Condition, pivot: str | None) -> str | None:
+        """Why a condition cannot be answered."""
+        try:
+            task = self.model.task(condition.task)
+            for step in steps(condition, pivot):
+                self.model.method.check_served(step)
+                if isinstance(task, Translation):
+                    task.tokens(step, self.answering.pieces)
+        except ConditionError as error:
+            return str(error)
+        return None
+
+    def _texts(
+        self, asked: Mapping[Condition, Sequence[Corpus]], pivot: str | None, tell: Tell
+    ) -> dict[Condition, list[str]]:
+        """What is generated for the conditions whose answers are text, all together."""
+        records = {
+            condition: [record for corpus in corpora for record in task.records(corpus, condition)]
+            for condition, corpora in asked.items()
+            if (task := self.model.task(condition.task)).generates
+        }
+        total = sum(len(steps(condition, pivot)) * len(some) for condition, some in records.items())
+        done = 0
+
+        def count(more: int) -> None:
+            nonlocal done
+            done += more
+            tell({"event": "translated", "done": done, "total": total})
+
+        return translate_all(self.answering, records, pivot=pivot, tell=count)
 
 
 def load_run(path: Path, *, device: str | None = None) -> Run:
@@ -169,7 +197,7 @@ def load_run(path: Path, *, device: str | None = None) -> Run:
             f"{checkpoint}: was trained with another tokenizer; with this one it would answer wrongly."
         )
     model = load_checkpoint(checkpoint, _backbone(recipe, pieces)).eval()
-    _set_marks(model, recipe)
+    _set_marks(model, recipe, pieces)
     model = model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     answering = Answering(model, pieces=pieces, max_length=recipe.train.max_length)
     return Run(path, recipe, checkpoint, answering, manifest["trained_on"])
@@ -244,7 +272,10 @@ def _backbone(recipe: Recipe, pieces: Pieces) -> Backbone:
     """The backbone; one that begins with random weights (from a config alone) begins with the same ones every time."""
     torch.manual_seed(recipe.train.seed)
     if recipe.backbone.preset is None:
-        return build_backbone(recipe)
+        backbone = build_backbone(recipe)
+        if backbone.model.can_generate():
+            backbone.model.generation_config.max_length = None  # every row has a limit of its own
+        return backbone
     end_id = end_of(pieces)
     special = {
         "bos_token_id": end_id if pieces.bos_id is None else pieces.bos_id,
@@ -255,13 +286,19 @@ def _backbone(recipe: Recipe, pieces: Pieces) -> Backbone:
     return build_backbone(recipe, vocabulary=vocabulary)
 
 
-def _set_marks(model: Model, recipe: Recipe) -> None:
-    """Let translation know the language tokens that the backbone is used to."""
+def _set_marks(model: Model, recipe: Recipe, pieces: Pieces) -> None:
+    """Let translation know the language tokens that the backbone is used to, and find out now which are missing."""
     task = model.tasks.get("mt")
-    if isinstance(task, Translation):
-        config = model.backbone.model.config
-        usual = "target" if recipe.backbone.name is None else USUAL_MARKS.get(config.model_type, "none")
-        task.marks, task.start_id = recipe.tasks["mt"].marks or usual, int(config.decoder_start_token_id)
+    if not isinstance(task, Translation):
+        return
+    config = model.backbone.model.config
+    usual = "target" if recipe.backbone.name is None else usual_marks(config.model_type, pieces)
+    task.marks = recipe.tasks["mt"].marks or usual
+    start_id = getattr(config, "decoder_start_token_id", None)
+    task.start_id = usual_start(config.model_type, pieces, marks=task.marks, start_id=start_id)
+    for condition in map(Condition.parse, (*recipe.data.train, *recipe.data.validation)):
+        if condition.task == task.name:
+            task.tokens(condition, pieces)
 
 
 def _corpora(names: Sequence[str], data: DataConfig) -> list[Corpus]:

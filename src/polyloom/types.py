@@ -199,6 +199,26 @@ class Weights:
         """Of weights laid out for a batch, those of some of its rows."""
         return self._map(lambda tensor: tensor if tensor.shape[0] == 1 else tensor[rows])
 
+    def alone(self, index: int) -> "Weights":
+        """The weights of one condition, in memory of their own."""
+        return self._map(lambda tensor: tensor[index : index + 1].clone() if tensor.shape[0] > 1 else tensor)
+
+    @staticmethod
+    def together(parts: "Sequence[Weights]") -> "Weights":
+        """The weights of several conditions, one after the other."""
+        first = parts[0]
+        blocks = (
+            replace(
+                b, tensors={name: torch.cat([part.blocks[i].tensors[name] for part in parts]) for name in b.tensors}
+            )
+            for i, b in enumerate(first.blocks)
+        )
+        return Weights(tuple(blocks)) if len(parts) > 1 else first
+
+    def num_bytes(self) -> int:
+        """Memory that all tensors take."""
+        return sum(t.numel() * t.element_size() for block in self.blocks for t in block.tensors.values())
+
     def to(self, dtype: torch.dtype) -> "Weights":
         """Cast every tensor."""
         return self._map(lambda tensor: tensor.to(dtype))

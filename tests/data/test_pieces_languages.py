@@ -2,6 +2,7 @@
 
 import io
 import json
+import warnings
 
 import pytest
 import sentencepiece
@@ -38,7 +39,7 @@ def learnt(kind, **ids):
     """A small SentencePiece model, and its pieces with their scores."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES), model_writer=model, vocab_size=75, model_type=kind, minloglevel=2, **ids
+        sentence_iterator=iter(LINES), model_writer=model, model_type=kind, minloglevel=2, **{"vocab_size": 75} | ids
     )
     processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
     return model.getvalue(), [(processor.id_to_piece(i), processor.get_score(i)) for i in range(len(processor))]
@@ -76,7 +77,22 @@ def m2m100_of_two_minds(directory):
     m2m100(directory, "unigram", change=lambda pieces: [*pieces[:20], "neverseen", *pieces[23:]])
 
 
+def marian(directory, **settings):
+    """Each side is cut by a model of its own; the ids are those of all pieces of both."""
+    (source, pieces), (target, others) = learnt("unigram"), learnt("unigram", vocab_size=85)
+    shared = dict.fromkeys(piece for piece, _ in (*pieces[3:], *others[3:]))
+    names = ["</s>", "<unk>", *shared, ">>deu<<", ">>fra<<", ">>eng<<", "<pad>"]
+    (directory / "source.spm").write_bytes(source)
+    (directory / "target.spm").write_bytes(target)
+    (directory / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(names)}))
+    files = [str(directory / name) for name in ("source.spm", "target.spm", "vocab.json")]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")
+        MarianTokenizer(*files, **settings).save_pretrained(directory)
+
+
 KINDS = {"nllb": nllb, "mbart": mbart, "mbart50": mbart50, "mt5": mt5, "m2m100": m2m100, "two": m2m100_of_two_minds}
+KINDS |= {"marian": marian}
 # What a recipe may call German, what the token is, and what must not be found.
 TOKENS = {
     "nllb": (("deu_Latn", "deu"), "deu_Latn", ("de", "zho", "xyz_Latn")),
@@ -85,6 +101,7 @@ TOKENS = {
     "mt5": ((), None, ("de", "extra", "extra_id_0")),
     "m2m100": (("de",), "__de__", ("deu", "__de__", "de_DE")),
     "two": (("de",), "__de__", ("deu",)),
+    "marian": (("deu",), ">>deu<<", ("de", ">>deu<<", "ita")),
 }
 
 
@@ -97,7 +114,10 @@ def kind(request):
 def both(kind, tmp_path):
     """Our pieces, and Transformers' own tokenizer."""
     KINDS[kind](tmp_path)
-    return load_pieces(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    pieces = load_pieces(tmp_path)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")
+        return pieces, AutoTokenizer.from_pretrained(tmp_path)
 
 
 def test_text_is_cut_as_transformers_cuts_it(both):
@@ -170,15 +190,43 @@ def test_tokens_in_the_way_of_marian_are_found_among_ordinary_pieces(tmp_path):
     assert pieces.decode([3, *ids, 4]) == pieces.decode(ids)
 
 
-@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
-def test_marian_is_refused_since_it_cuts_each_side_in_its_own_way(tmp_path):
-    model, scored = learnt("unigram")
-    for name in ("source.spm", "target.spm"):
-        (tmp_path / name).write_bytes(model)
-    vocab = [piece for piece, _ in scored] + [">>deu<<", "<pad>"]
-    (tmp_path / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(vocab)}))
-    MarianTokenizer(*(str(tmp_path / name) for name in ("source.spm", "target.spm", "vocab.json"))).save_pretrained(
-        tmp_path
-    )
-    with pytest.raises(PolyloomError, match=r"only a slow tokenizer \(MarianTokenizer\)"):
+def test_translations_are_cut_as_transformers_cuts_them(both, kind):
+    pieces, judge = both
+    judge.tgt_lang = TOKENS[kind][1] if kind not in ("m2m100", "two") else "de"
+    expected = [judge(text_target=text, add_special_tokens=False)["input_ids"] for text in LINES]
+    assert pieces.targets(LINES) == expected
+    assert pieces.targets(LINES) == pieces.text(LINES) or kind == "marian"
+    assert pieces.text(LINES) == [judge(text, add_special_tokens=False)["input_ids"] for text in LINES], "still"
+
+
+def test_marian_cuts_and_joins_each_side_in_its_own_way(tmp_path):
+    marian(tmp_path)
+    pieces = load_pieces(tmp_path)
+    assert pieces.text(LINES) != pieces.targets(LINES)
+    assert [pieces.decode(ids) for ids in pieces.targets(LINES)] == LINES
+    assert pieces.targets(["the >>deu<< cat </s>"])[0].count(pieces.unk_id) >= 1
+    assert {pieces.eos_id, pieces.language_id("deu")}.isdisjoint(pieces.targets([">>deu<< the cat </s>"])[0])
+    (tmp_path / "other").mkdir()
+    marian(tmp_path / "other")
+    (tmp_path / "other" / "target.spm").write_bytes((tmp_path / "source.spm").read_bytes())
+    assert load_pieces(tmp_path / "other").fingerprint != pieces.fingerprint
+
+
+def test_a_text_has_the_token_of_its_language_where_its_tokenizer_has_it(both, kind):
+    pieces, judge = both
+    assert pieces.ends_in_language == (kind == "mbart")
+    names, token, _ = TOKENS[kind]
+    if kind in ("mt5", "marian"):
+        return
+    before, after = pieces.around(pieces.language_id(names[0]))
+    judge.src_lang = {"m2m100": "de", "two": "de"}.get(kind, token)
+    assert [*before, *pieces.text(["the cat"])[0], *after] == judge("the cat")["input_ids"]
+
+
+def test_marian_with_two_vocabularies_is_refused(tmp_path):
+    marian(tmp_path)
+    (tmp_path / "target_vocab.json").write_text((tmp_path / "vocab.json").read_text())
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings | {"separate_vocabs": True}))
+    with pytest.raises(PolyloomError, match="a vocabulary for each side"):
         load_pieces(tmp_path)

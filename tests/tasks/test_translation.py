@@ -8,11 +8,13 @@ import torch.nn.functional as F
 
 from polyloom.backbones import backbone_from_config
 from polyloom.backbones.decoding import Decoding
+from polyloom.cache import WeightCache
 from polyloom.data.pieces import Pieces, load_pieces
 from polyloom.data.records import Bitext
 from polyloom.data.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.errors import ConditionError
 from polyloom.evaluate.answers import Answering
+from polyloom.evaluate.translate import translate, translate_all
 from polyloom.model import Model
 from polyloom.tasks import TASKS, build_task
 from polyloom.tasks.base import Example
@@ -107,6 +109,54 @@ def test_32_directions_in_one_batch_say_what_each_says_alone(pieces, method, bea
     assert len({tuple(ids) for ids in together}) > 8, "they differ"
     for example, expected in zip(chosen, together, strict=True):
         assert model.write(batch_of(model, pieces, [example]), eos_id=pieces.eos_id, decoding=decoding) == [expected]
+
+
+@pytest.mark.parametrize("pivot", [None, "en"])
+def test_many_directions_translated_together_say_what_each_says_alone_also_through_a_third_language(pieces, pivot):
+    answering = Answering(model_for(pieces), pieces=pieces, decoding=Decoding(beams=2, max_extra=8, max_ratio=1.0))
+    records = {
+        Condition.parse(direction): [Bitext(sentence(10 * n + i), "") for i in range(n % 3 + 1)]
+        for n, direction in enumerate(["mt/de/sw", "mt/de/fr", "mt/en/tr", "mt/sw/en", "mt/tr/de"])
+    }
+    together = translate_all(answering, records, pivot=pivot)
+    assert together == {c: list(translate(answering, some, c, pivot=pivot)) for c, some in records.items()}
+    assert len({text for texts in together.values() for text in texts}) > 5
+
+
+@pytest.mark.parametrize("method", ["hyper-adapters", "lang-adapters"])
+def test_weights_cached_and_evicted_in_between_change_nothing(pieces, method):
+    """64 rows of 32 directions, in batches of 7, with room for two conditions."""
+    model, decoding = model_for(pieces, method), Decoding(beams=5, max_extra=4, max_ratio=1.0)
+    chosen = [asked(example) for example in examples(pieces, DIRECTIONS + DIRECTIONS[::-1])]
+    together = model.write(batch_of(model, pieces, chosen), eos_id=pieces.eos_id, decoding=decoding)
+    room = model.method.weights(DIRECTIONS[:2]).num_bytes()
+    cache, texts = WeightCache(model.method, max_bytes=room), []
+    for start in range(0, len(chosen), 7):
+        batch = batch_of(model, pieces, chosen[start : start + 7])
+        weights = cache.rows(batch.conditions)
+        assert len(cache) <= 2
+        texts += model.write(batch, eos_id=pieces.eos_id, decoding=decoding, weights=weights)
+    assert texts == together
+
+
+def test_the_cache_makes_every_condition_once_and_forgets_when_weights_have_learnt(pieces):
+    model = model_for(pieces)
+    cache, made = WeightCache(model.method), []
+    model.method.register_forward_hook(lambda _, ids, __: made.append(len(ids[0].task_K)))
+    one, other, third = (Condition.parse(direction) for direction in DIRECTIONS[:3])
+    first = cache.rows([one, other, one])
+    again = cache.rows([other, one, one, third])
+    assert made == [2, 1]
+    for name, tensor in first.blocks[0].tensors.items():
+        assert torch.equal(tensor[[1, 0, 2]], again.blocks[0].tensors[name][:3]), name
+    with torch.no_grad():
+        next(model.method.parameters()).add_(1.0)
+    changed = cache.rows([one, other, one])
+    assert made == [2, 1, 2]
+    expected = model.weights([one, other, one])
+    for name, tensor in changed.blocks[0].tensors.items():
+        torch.testing.assert_close(tensor, expected.blocks[0].tensors[name])
+        assert not torch.equal(tensor, first.blocks[0].tensors[name])
 
 
 def test_a_direction_changes_what_is_said(pieces):

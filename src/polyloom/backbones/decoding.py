@@ -43,3 +43,18 @@ class Limit(LogitsProcessor):  # type: ignore[misc]
         ended = torch.full_like(scores, -torch.inf)
         ended[:, self.eos_id] = 0.0
         return torch.where(over[:, None], ended, scores)
+
+
+class Begin(LogitsProcessor):  # type: ignore[misc]
+    """Gives every row what it begins with, its language; counted as a piece, as by ``forced_bos_token_id``."""
+
+    def __init__(self, prefix_BP: Tensor) -> None:
+        self.prefix_BP = prefix_BP
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Leave only the row's own token, while it begins."""
+        at = input_ids.shape[1]
+        if at >= self.prefix_BP.shape[1]:
+            return scores
+        token_B = self.prefix_BP[:, at].repeat_interleave(len(input_ids) // len(self.prefix_BP))
+        return torch.full_like(scores, -torch.inf).scatter(1, token_B[:, None], 0.0)

@@ -3,7 +3,8 @@
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,6 +13,8 @@ import typer
 from polyloom.cli.tables import Format
 
 if TYPE_CHECKING:
+    from polyloom.evaluate.directions import Resources
+    from polyloom.evaluate.matrix import Matrix
     from polyloom.runs import Run
     from polyloom.types import Condition
 
@@ -31,12 +34,25 @@ def evaluate(  # noqa: PLR0913 - options of a command
     signatures: Annotated[bool, typer.Option("--signatures", help="Say what was measured on what.")] = False,
     beams: Annotated[int, typer.Option(min=1, help="For mt: hypotheses that the search keeps.")] = 5,
     pivot: Annotated[str | None, typer.Option(help="For mt: a language to translate through.")] = None,
+    levels: Annotated[
+        tuple[int, int] | None,
+        typer.Option(metavar="LOW HIGH", help="For mt: group by training pairs, below LOW, from HIGH on, between."),
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="For mt: draw groups and directions, as PNG.")
+    ] = None,
+    comet: Annotated[
+        str | None,
+        typer.Option(metavar="CHECKPOINT", help="For mt: add COMET, by the Python that POLYLOOM_COMET_PYTHON names."),
+    ] = None,
 ) -> None:
     """Score a run on the corpora of its recipe. What no labelled example was seen of in training is marked.
 
     All scores, with the counts of every sentence, are kept in RUN/evaluations, where polyloom compare finds them.
 
     Example: polyloom evaluate runs/first --languages yo,br --bootstrap
+
+    Example: polyloom evaluate runs/mt --levels 1000 5000 --figures figures
     """
     from polyloom.backbones.decoding import Decoding  # noqa: PLC0415 - what follows imports torch
     from polyloom.cli.evaluate_view import Extras, render  # noqa: PLC0415
@@ -45,10 +61,16 @@ def evaluate(  # noqa: PLR0913 - options of a command
 
     loaded = load_run(run)
     chosen = _chosen(loaded, on, tasks=_split(tasks), languages=_split(languages))
+    _check_translation(chosen, {"levels": levels, "figures": figures, "comet": comet})
+    resources = _resources(loaded, levels) if levels else None
     loaded.answering.decoding = Decoding(beams=beams)
-    with _progress() as tell:
-        matrix = loaded.evaluate(chosen, pivot=pivot, tell=tell)
-    extras = Extras(bootstrap, signatures, _baselines(loaded, chosen) if baseline else None)
+    with ExitStack() as stack:
+        if comet:
+            from polyloom.evaluate.comet import Comet  # noqa: PLC0415
+
+            loaded.answering.judge = stack.enter_context(Comet(comet)).judge
+        matrix = loaded.evaluate(chosen, pivot=pivot, tell=stack.enter_context(_progress()))
+    extras = Extras(bootstrap, signatures, _baselines(loaded, chosen) if baseline else None, resources)
     text = render(matrix, form, extras)
     if output is None:
         typer.echo(text, nl=False)
@@ -56,6 +78,8 @@ def evaluate(  # noqa: PLR0913 - options of a command
         output.write_text(text, encoding="utf-8")
     stored = store(matrix, run, f"{on}-through-{pivot}" if pivot else on)
     typer.echo(f"Stored in {stored}", err=True)
+    if figures:
+        _draw(matrix, figures, resources)
 
 
 def _split(names: str | None) -> list[str] | None:
@@ -90,6 +114,44 @@ def _chosen(
     return chosen
 
 
+def _check_translation(chosen: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """What is for translation needs some; and nobody should wait for scores to hear that they cannot be drawn."""
+    from polyloom.errors import ConfigError, PolyloomError  # noqa: PLC0415
+
+    given = [f"--{name}" for name, value in options.items() if value is not None]
+    if given and not any(name.startswith("mt/") for name in chosen):
+        raise ConfigError(", ".join(given), ["for translation, but none is scored here."])
+    if options["figures"] and find_spec("matplotlib") is None:
+        raise PolyloomError("--figures: the package matplotlib is not installed. pip install 'polyloom[plots]'")
+
+
+def _resources(run: "Run", levels: tuple[int, int]) -> "Resources":
+    """The pairs that the recipe names for every direction, counted as they stand in their files."""
+    from polyloom.data.catalog import resolve  # noqa: PLC0415
+    from polyloom.evaluate.directions import Resources  # noqa: PLC0415
+    from polyloom.tasks.translation import Translation  # noqa: PLC0415
+    from polyloom.types import Condition  # noqa: PLC0415
+
+    root = Path(run.recipe.data.root) if run.recipe.data.root else None
+    pairs = {}
+    for name, corpora in run.recipe.data.train.items():
+        if (condition := Condition.parse(name)).task == "mt":
+            records = (Translation.records(resolve(corpus, root=root), condition) for corpus in corpora)
+            pairs[condition] = sum(1 for some in records for _ in some)
+    return Resources(pairs, *levels)
+
+
+def _draw(matrix: "Matrix", folder: Path, resources: "Resources | None") -> None:
+    from polyloom.evaluate.direction_figures import draw_grid, draw_groups  # noqa: PLC0415
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for metric in dict.fromkeys(metric for task, metric in matrix.metrics() if task == "mt"):
+        groups, directions = (folder / f"{kind}-{metric}.png" for kind in ("groups", "directions"))
+        draw_groups(matrix, groups, metric=metric, resources=resources)
+        draw_grid(matrix, directions, metric=metric)
+        typer.echo(f"Drawn: {groups}, {directions}", err=True)
+
+
 def _baselines(run: "Run", chosen: Mapping[str, Sequence[str]]) -> "dict[Condition, float]":
     from polyloom.data.catalog import resolve  # noqa: PLC0415
     from polyloom.evaluate.baseline import majority  # noqa: PLC0415
@@ -119,4 +181,8 @@ def _progress() -> Iterator[Callable[[Mapping[str, Any]], None]]:
         yield line
         return
     with Console(stderr=True, markup=False).status("") as status:
-        yield lambda event: status.update(f"scoring {event['condition']}")
+        yield lambda event: status.update(
+            f"{event['done']:,} of {event['total']:,} translated"
+            if event["event"] == "translated"
+            else f"scoring {event['condition']}"
+        )

@@ -7,22 +7,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyloom.cli.tables import Format, aligned, markdown, tabs
-from polyloom.evaluate.directions import group_table
+from polyloom.evaluate.directions import Resources, grid_table, group_table
 from polyloom.evaluate.matrix import MARK, Matrix
 from polyloom.metrics.score import Score
 from polyloom.metrics.significance import Interval, bootstrap_interval
 from polyloom.types import Condition
 
+MANY = 12  # languages beyond which a table of source × target is wider than a terminal; a figure has room
 SEED = 0  # of the bootstrap: the same scores always have the same interval
 
 
 @dataclass(frozen=True)
 class Extras:
-    """What is shown beside the scores: intervals, signatures, scores of the most frequent label by condition."""
+    """What is shown beside the scores.
+
+    Attributes:
+        intervals: Of 95 %.
+        signatures: What was measured on what.
+        baselines: Scores of the most frequent label, by condition.
+        resources: Training pairs of directions, which are then also grouped by them.
+    """
 
     intervals: bool = False
     signatures: bool = False
     baselines: Mapping[Condition, float] | None = None
+    resources: Resources | None = None
 
 
 def render(matrix: Matrix, form: Format, extras: Extras) -> str:
@@ -38,9 +47,13 @@ def render(matrix: Matrix, form: Format, extras: Extras) -> str:
         return tabs(list(next(_entries(matrix, extras), {})), rows)
     write = markdown if form == "markdown" else aligned
     tables = [write(*_grid(matrix, extras))]
-    columns, groups = group_table(matrix)
+    columns, groups = group_table(matrix, extras.resources)
     if groups:
         tables.append(write(columns, groups))
+        metric = columns[2]
+        columns, directions = grid_table(matrix, metric)
+        if 2 < len(directions) <= MANY:
+            tables.append(write([f"{metric}: {columns[0]}", *columns[1:]], directions))
     return "\n".join([*tables, *_notes(matrix, extras)]).rstrip("\n") + "\n"
 
 
@@ -93,6 +106,9 @@ def _notes(matrix: Matrix, extras: Extras) -> Iterator[str]:
         yield "[low, high]: 95 % of 1000 resamplings of the sentences."
     if extras.baselines is not None:
         yield "majority: the most frequent label of these very data, everywhere; for ner that there are no entities."
+    if extras.resources is not None:
+        low, high = extras.resources.low, extras.resources.high
+        yield f"low, medium, high: fewer than {low:,} pairs to learn from, fewer than {high:,}, and more."
     for condition, reason in matrix.refused.items():
         yield f"– {condition} is not served: {reason}"
     if extras.signatures:

@@ -3,12 +3,13 @@
 import hashlib
 import json
 import re
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from polyloom.data.m2m100 import M2M100Backend
+from polyloom.data.python_tokenizers import PythonBackend
 from polyloom.errors import PolyloomError
 
 WORD_MARKS = ("▁", "Ġ")  # how SentencePiece and byte-level vocabularies write that a word begins
@@ -60,7 +61,7 @@ class Pieces:
         for role in ("pad", "unk"):
             if getattr(tokenizer, f"{role}_token_id") is None:
                 raise PolyloomError(f"{name}: the tokenizer has no {role}_token. Set it in its tokenizer_config.json.")
-        self._backend = M2M100Backend(tokenizer) if M2M100Backend.serves(tokenizer) else tokenizer.backend_tokenizer
+        self._backend = PythonBackend(tokenizer) if PythonBackend.serves(tokenizer) else tokenizer.backend_tokenizer
         # Files from sentence-transformers cut and pad by themselves; here nothing is lost before a task decides.
         self._backend.no_truncation()
         self._backend.no_padding()
@@ -85,6 +86,12 @@ class Pieces:
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [self._without_special(encoding.ids) for encoding in encodings]
 
+    def targets(self, texts: Sequence[str]) -> list[list[int]]:
+        """The pieces of each translation, which Marian's models cut in a way of their own; others as any text."""
+        if not isinstance(self._backend, PythonBackend):
+            return self.text(texts)
+        return [self._without_special(ids) for ids in self._backend.encode_targets(texts)]
+
     def words(self, sentences: Sequence[Sequence[str]]) -> list[Words]:
         """The pieces of each word of each sentence. A word of which nothing remains is one unknown piece."""
         spaced = [[*words[:1], *(self._gap + word for word in words[1:])] for words in sentences]
@@ -105,10 +112,26 @@ class Pieces:
         found = [piece for name, piece in self._languages.items() if name.startswith(f"{language}_")]
         return found[0] if len(found) == 1 else None
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages that there are tokens for."""
+        return tuple(self._languages)
+
+    @property
+    def ends_in_language(self) -> bool:
+        """Whether the token of its language is the last of a text (mBART-25), not the first."""
+        return self._single[1].ids[-1:] in [[piece] for piece in self._languages.values()]
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of pieces, without special tokens, unknown ones among them, and tokens of languages."""
         text: str = self._backend.decode([piece for piece in ids if piece not in self._silent])
         return text
+
+    def around(self, language: int) -> tuple[list[int], list[int]]:
+        """What stands before and after a text in a language: as the tokenizer has it, with this language's token."""
+        known = set(self._languages.values())
+        before, after = ([language if i in known else i for i in special.ids] for special in self._single)
+        return (before, after) if language in (*before, *after) else ([language, *before], after)
 
     def single(self, ids: Sequence[int]) -> list[int]:
         """One text with the special tokens around it."""
@@ -191,14 +214,22 @@ def load_pieces(name: str | Path) -> Pieces:
     from transformers import AutoTokenizer  # noqa: PLC0415 - seconds to import
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        with warnings.catch_warnings():
+            # Marian's tokenizer recommends a package that it would not use.
+            warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError, KeyError, ImportError) as error:
         first_line = (str(error).splitlines() or [repr(error)])[0]
         raise PolyloomError(
             f"backbone.name: the tokenizer of {str(name)!r} cannot be read ({first_line}). "
             "Without network, give a directory with tokenizer.json and tokenizer_config.json."
         ) from error
-    if not (getattr(tokenizer, "is_fast", False) or M2M100Backend.serves(tokenizer)):
+    if getattr(tokenizer, "separate_vocabs", False):
+        raise PolyloomError(
+            f"backbone.name: {str(name)!r} has a vocabulary for each side: one number means two pieces, which is not "
+            "supported. Choose one of the Marian models that share theirs (no target_vocab.json)."
+        )
+    if not (getattr(tokenizer, "is_fast", False) or PythonBackend.serves(tokenizer)):
         raise PolyloomError(
             f"backbone.name: {str(name)!r} has only a slow tokenizer ({type(tokenizer).__name__}), which does not say "
             "which pieces belong to which word. Choose a model with a tokenizer.json."

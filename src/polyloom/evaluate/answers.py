@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from polyloom.backbones.decoding import Decoding
+from polyloom.cache import WeightCache
 from polyloom.data.catalog import Corpus
 from polyloom.data.pieces import Pieces
 from polyloom.data.records import Record
@@ -21,6 +22,7 @@ from polyloom.types import Condition
 
 WINDOW = 512  # records that are sorted among themselves; also how far answers to a stream may lag behind
 TOKENS = 4096  # of a batch, padding included
+Tell = Callable[[int], None]
 
 
 class Answering:
@@ -31,12 +33,18 @@ class Answering:
         pieces: The tokenizer.
         max_length: Tokens of a row; what the backbone allows by default.
         decoding: How text is generated.
+
+    Attributes:
+        judge: Measures generated text beside the metrics of its task, given what was asked and what was answered.
     """
+
+    judge: Callable[[Sequence[Record], Sequence[str]], Mapping[Metric, Array]] | None = None
 
     def __init__(
         self, model: Model, *, pieces: Pieces, max_length: int | None = None, decoding: Decoding | None = None
     ) -> None:
         self.model, self.pieces, self.decoding = model, pieces, decoding or Decoding()
+        self.cache = WeightCache(model.method)
         self.max_length = min(max_length or model.backbone.max_length, model.backbone.max_length)
 
     def answers(self, records: Iterable[Record], condition: Condition, *, losses: bool = False) -> Iterator[Any]:
@@ -58,8 +66,31 @@ class Answering:
             else:
                 yield from self._window(examples, self.model.answers)
 
+    def texts(self, asked: Sequence[tuple[Condition, Record]], *, tell: Tell = lambda _: None) -> list[str]:
+        """What is generated for records of any conditions, in order.
+
+        All share batches of similar length: a step of the search takes hardly longer for many rows than for one.
+        `tell` hears how many more are done.
+        """
+        by_condition: dict[Condition, list[int]] = {}
+        for place, (condition, _) in enumerate(asked):
+            by_condition.setdefault(condition, []).append(place)
+        examples: dict[int, Example] = {}
+        for condition, places in by_condition.items():
+            self.model.method.check_served(condition)
+            rows = self.model.task(condition.task).encode([asked[place][1] for place in places], self.pieces)
+            examples |= {p: _asked(Example(condition, row, p)) for p, row in zip(places, rows, strict=True)}
+
+        def write(batch: Batch) -> list[Any]:
+            written = self._write(batch)
+            tell(len(written))
+            return written
+
+        return self._window([examples[place] for place in range(len(asked))], write)
+
     def _write(self, batch: Batch) -> list[Any]:
-        written = self.model.write(batch, eos_id=end_of(self.pieces), decoding=self.decoding)
+        weights = self.cache.rows(batch.conditions)
+        written = self.model.write(batch, eos_id=end_of(self.pieces), decoding=self.decoding, weights=weights)
         return [self.pieces.decode(ids) for ids in written]
 
     @torch.inference_mode()
@@ -100,7 +131,7 @@ def score_corpora(
     corpora: Sequence[Corpus],
     *,
     losses: bool = False,
-    answer: Callable[[Sequence[Record]], Iterable[Any]] | None = None,
+    answers: Sequence[Any] | None = None,
 ) -> list[Score]:
     """Score a condition on corpora, by all metrics of its task; the selecting one first.
 
@@ -109,15 +140,18 @@ def score_corpora(
         condition: The task, and the languages whose weights are used.
         corpora: What it is asked.
         losses: Text that would be generated is scored by its perplexity.
-        answer: Another way to answer than the model's own.
+        answers: What is answered, if that is known already.
     """
     task = answering.model.task(condition.task)
     records = [record for corpus in corpora for record in task.records(corpus, condition)]
-    answers = list(answer(records) if answer else answering.answers(records, condition, losses=losses))
+    if answers is None:
+        answers = list(answering.answers(records, condition, losses=losses))
     if task.generates and losses:
         measured: Mapping[Metric, Array] = {PERPLEXITY: np.array(answers, dtype=np.float64)}
     else:
         measured = task.measure(records, answers, condition.languages[-1])
+        if task.generates and answering.judge:
+            measured = {**measured, **answering.judge(records, answers)}
     name = "+".join(corpus.name for corpus in corpora)
     sha256 = corpora[0].sha256 if len(corpora) == 1 else _hash_of_all(corpora)
     return [

@@ -8,11 +8,12 @@ import numpy as np
 from polyloom.errors import PolyloomError
 from polyloom.evaluate.directions import KINDS, Resources, grid, groups, values
 from polyloom.evaluate.matrix import MARK, Matrix
+from polyloom.metrics.score import Array
 from polyloom.types import Condition
 
 _COLORS = dict(zip(KINDS, ("#0072b2", "#d55e00", "#009e73"), strict=True))  # that everyone can tell apart
 _NUMBERS = 25  # languages beyond which cells are too many to be read one by one
-_TITLES = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++"}
+_TITLES = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "comet": "COMET"}
 
 
 def draw_groups(matrix: Matrix, path: Path, *, metric: str = "bleu", resources: Resources | None = None) -> None:
@@ -40,7 +41,8 @@ def draw_groups(matrix: Matrix, path: Path, *, metric: str = "bleu", resources: 
         range(len(scores)), [f"{name} ({len(some)})" for name, some in zip(names, scores.values(), strict=True)]
     )
     ax.invert_yaxis()
-    ax.set_xlim(0, 1.03 * max(map(max, scores.values())))
+    lowest, highest = _range(np.concatenate([*scores.values()]))
+    ax.set_xlim(1.03 * lowest, 1.03 * highest)
     note = f"   {MARK} zero-shot" if any(MARK in name for name in scores) else ""
     ax.set_xlabel(f"{_title(metric)}: directions (their number) and their mean{note}")
     ax.spines[["top", "right"]].set_visible(False)
@@ -59,7 +61,8 @@ def draw_grid(matrix: Matrix, path: Path, *, metric: str = "bleu") -> None:
     numbers = len(languages) <= _NUMBERS
     size = (0.42 if numbers else 0.16) * len(languages)
     figure, ax = _axes(size + 2.0, size + 0.8)
-    image = ax.imshow(scores, cmap="cividis", vmin=0)
+    lowest, highest = _range(scores)
+    image = ax.imshow(scores, cmap="cividis", vmin=lowest, vmax=highest)
     ax.plot(*np.argwhere(np.isnan(scores)).T[::-1], ".", color="#cccccc", ms=2)
     zero_shot = {c for c, cell in matrix.cells.items() if cell.zero_shot}
     for (row, column), score in np.ndenumerate(scores):
@@ -68,7 +71,7 @@ def draw_grid(matrix: Matrix, path: Path, *, metric: str = "bleu") -> None:
         if Condition("mt", languages[row], languages[column]) in zero_shot:
             ax.add_patch(_frame(column, row))
         if numbers:
-            color = "white" if score < 0.55 * np.nanmax(scores) else "black"
+            color = "white" if score < lowest + 0.55 * (highest - lowest) else "black"
             ax.text(column, row, f"{score:.0f}", ha="center", va="center", color=color, fontsize=8)
     ax.set_xticks(range(len(languages)), languages, rotation=0 if max(map(len, languages)) < 4 and numbers else 90)
     ax.set_yticks(range(len(languages)), languages)
@@ -80,6 +83,11 @@ def draw_grid(matrix: Matrix, path: Path, *, metric: str = "bleu") -> None:
     note = ", framed: zero-shot" if zero_shot else ""
     figure.colorbar(image, ax=ax, shrink=0.8, label=f"{_title(metric)}{note}")
     figure.savefig(path, dpi=150)
+
+
+def _range(scores: Array) -> tuple[float, float]:
+    """From zero, or what lies below it (COMET can), to the highest score, or one where nothing was learnt."""
+    return min(0.0, float(np.nanmin(scores))), max(1.0, float(np.nanmax(scores)))
 
 
 def _title(metric: str) -> str:

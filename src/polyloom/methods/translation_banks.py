@@ -5,7 +5,7 @@ depend on languages alone; the task of a condition is not looked at.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -17,35 +17,40 @@ from polyloom.types import BackboneShape, Condition, ConditionIds, Stage, Weight
 
 @dataclass(frozen=True, kw_only=True)
 class LangAdaptersConfig(AdapterConfig):
-    """Settings of language adapters."""
+    """Settings of language adapters.
+
+    Attributes:
+        init: ``xavier``, or ``identity``: without effect at first, for a main network that is trained already.
+    """
 
     name: ClassVar[str] = "lang-adapters"
     adapter_size: int = 128
+    init: Literal["xavier", "identity"] = "xavier"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairAdaptersConfig(AdapterConfig):
-    """Settings of pair adapters."""
+class PairAdaptersConfig(LangAdaptersConfig):
+    """Settings of pair adapters, which are those of language adapters."""
 
     name: ClassVar[str] = "pair-adapters"
-    adapter_size: int = 128
 
 
 class LangAdapters(AdapterMethod):
     """One adapter per language: the source's in the encoder, the target's in the decoder."""
 
-    config_type: ClassVar[type[AdapterConfig]] = LangAdaptersConfig
+    config_type: ClassVar[type[LangAdaptersConfig]] = LangAdaptersConfig
     paper = "Bapna & Firat 2019; Baziotis et al. 2022 (baseline)"
     summary = "one adapter per language: the source's in the encoder, the target's in the decoder"
     preferred = ("layer",)
     norm = True
     keyed_by: ClassVar[str] = "language"
 
-    def __init__(self, config: AdapterConfig, *, shape: BackboneShape, world: World) -> None:
+    def __init__(self, config: LangAdaptersConfig, *, shape: BackboneShape, world: World) -> None:
         super().__init__(config, shape=shape, world=world)
         names = self.languages if self.keyed_by == "language" else self.directions
+        init = xavier_init(identity=config.init == "identity")
         self.adapters = Bank(
-            self.keyed_by, len(names), num_sites=len(shape.sites), shapes=self.block_shapes(), init=xavier_init()
+            self.keyed_by, len(names), num_sites=len(shape.sites), shapes=self.block_shapes(), init=init
         )
 
     def keys(self, ids: ConditionIds) -> Tensor:

@@ -54,6 +54,10 @@ def _f1(sums: Array) -> Array:
     return 100.0 * _ratio(2 * sums[..., 0], sums[..., 1] + sums[..., 2], empty=0.0)
 
 
+def _balance(sums: Array) -> Array:
+    return 100.0 * _ratio(sums[..., 0] - sums[..., 1], sums[..., -1], empty=0.0)
+
+
 def _perplexity(sums: Array) -> Array:
     return np.exp(_ratio(sums[..., 0], sums[..., 1], empty=np.nan))
 
@@ -72,7 +76,9 @@ CHRF_WORDS = Metric(
     translation.chrf,
     settings=partial(translation.chrf_signature, words=2),
 )
-METRICS = {metric.name: metric for metric in (ACCURACY, F1, UAS, LAS, PERPLEXITY, BLEU, CHRF, CHRF_WORDS)}
+# Scores of single sentences, which may be negative: what lies above and below zero is summed by itself.
+COMET = Metric("comet", ("above", "below", "sentences"), _balance)
+METRICS = {metric.name: metric for metric in (ACCURACY, F1, UAS, LAS, PERPLEXITY, BLEU, CHRF, CHRF_WORDS, COMET)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,8 @@
 """How certain a score is, and whether one system is better than another: the bootstrap over sentences.
 
 Koehn (2004), Statistical significance tests for machine translation evaluation; the p-value is that of a two-sided test
-with the resampled differences shifted to the null hypothesis (Efron & Tibshirani 1993, ch. 16), as in sacrebleu.
+with the resampled differences shifted to the null hypothesis (Efron & Tibshirani 1993, ch. 16). sacrebleu shifts too,
+but takes absolute differences first and counts their upper tail alone, so that its p is smaller than this one.
 """
 
 from typing import NamedTuple
@@ -80,7 +81,7 @@ def _percentiles(values: Array, level: float) -> Interval:
 def _same_data(a: Score, b: Score) -> None:
     ours, theirs = ({"sentences": str(s.count)} | read_signature(s.signature) for s in (a, b))
     ours["metric"], theirs["metric"] = a.metric.name, b.metric.name
-    for field in ("metric", "sha256", "sentences"):
+    for field in ("metric", "sha256", "sentences", "checkpoint"):  # the last is of learnt metrics
         one, other = ours.get(field), theirs.get(field)
         if one != other:
             raise PolyloomError(

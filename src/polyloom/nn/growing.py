@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from polyloom.types import Shapes
 
 Initializer = Callable[[str, Tensor], None]
+ZERO = ("bias", "_up")  # `query_up` and the like are LoRA's; a bottleneck's is plain `up`
 
 
 class Growing(nn.Module):
@@ -96,14 +97,17 @@ def normal_init(std: float) -> Initializer:
     return _initializer(lambda table: table.normal_(std=std))
 
 
-def xavier_init() -> Initializer:
-    """Matrices Xavier-uniform in their last two dimensions, biases zero, gains one, LoRA's up projections zero."""
+def xavier_init(*, identity: bool = False) -> Initializer:
+    """Matrices Xavier-uniform in their last two dimensions, biases zero, gains one, LoRA's up projections zero.
+
+    With `identity` a bottleneck's up projection is zero too, so that it has no effect yet.
+    """
 
     def fill(table: Tensor) -> None:
         bound = xavier_std(table.shape) * 3**0.5
         table.uniform_(-bound, bound)
 
-    return _initializer(fill)
+    return _initializer(fill, zero=("bias", "up") if identity else ZERO)
 
 
 def xavier_std(shape: tuple[int, ...]) -> float:
@@ -111,12 +115,12 @@ def xavier_std(shape: tuple[int, ...]) -> float:
     return float((2.0 / (shape[-1] + shape[-2])) ** 0.5)
 
 
-def _initializer(fill: Callable[[Tensor], object]) -> Initializer:
+def _initializer(fill: Callable[[Tensor], object], *, zero: tuple[str, ...] = ZERO) -> Initializer:
     @torch.no_grad()
     def init(name: str, table: Tensor) -> None:
         if name == "norm_weight":
             table.fill_(1.0)
-        elif name.endswith(("bias", "_up")):  # `query_up` and the like are LoRA's; a bottleneck's is plain `up`
+        elif name.endswith(zero):
             table.zero_()
         else:
             fill(table)

@@ -51,6 +51,14 @@ class Heads(nn.Module):
             assert isinstance(linear, nn.Linear)
             linear.weight.mul_(target_std(self.shapes[name]) / generated[name].std())
 
+    @torch.no_grad()
+    def silence(self) -> None:
+        """Let up projections be zero at first, whatever the condition, so that blocks have no effect yet."""
+        for name, linear in self.linears.items():
+            if name.endswith(("up", "up_bias")):
+                for parameter in linear.parameters():
+                    parameter.zero_()
+
 
 def target_std(shape: tuple[int, ...]) -> float:
     """Standard deviation that a generated tensor should have at initialisation."""
@@ -67,8 +75,9 @@ def init_xavier(linear: nn.Module) -> None:
 class ResidualTrunk(nn.Module):
     """Hyper-Adapters' body: ``relu(W_in x)``, then pre-norm residual blocks ``W2·relu(W1·LN(h)) + h``."""
 
-    def __init__(self, size_in: int, size: int, *, num_blocks: int, dropout: float) -> None:
+    def __init__(self, size_in: int, size: int, *, num_blocks: int, dropout: float, activation: nn.Module) -> None:
         super().__init__()
+        self.activation = activation
         self.input = nn.Linear(size_in, size)
         self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(num_blocks))
         self.inner = nn.ModuleList(nn.Linear(size, size) for _ in range(num_blocks))
@@ -79,7 +88,7 @@ class ResidualTrunk(nn.Module):
 
     def forward(self, inputs_KSE: Tensor) -> Tensor:
         """Map condition vectors to the heads' input."""
-        hidden_KSE: Tensor = self.dropout(torch.relu(self.input(inputs_KSE)))
+        hidden_KSE: Tensor = self.dropout(self.activation(self.input(inputs_KSE)))
         for norm, inner, outer in zip(self.norms, self.inner, self.outer, strict=True):
-            hidden_KSE = outer(self.dropout(torch.relu(inner(norm(hidden_KSE))))) + hidden_KSE
+            hidden_KSE = outer(self.dropout(self.activation(inner(norm(hidden_KSE))))) + hidden_KSE
         return hidden_KSE

@@ -10,14 +10,14 @@ from torch import Tensor
 from polyloom.data.catalog import Corpus
 from polyloom.data.pieces import Pieces
 from polyloom.data.records import Bitext, Kind, Record
-from polyloom.errors import ConditionError, PolyloomError
+from polyloom.errors import ConditionError, PolyloomError, suggest
 from polyloom.metrics.score import BLEU, CHRF, Array, Metric
 from polyloom.metrics.translation import bleu_parts, chrf_parts
 from polyloom.tasks.base import Columns, Example, Row, Rows, States, Task, Tokens
 from polyloom.types import Condition
 
 Marks = Literal["target", "both", "source", "none"]
-USUAL_MARKS: Mapping[str, Marks] = {"m2m_100": "both", "mbart": "both", "marian": "source"}  # of pretrained models
+_USUAL: Mapping[str, Marks] = {"m2m_100": "both", "mbart": "both", "marian": "source"}  # of pretrained models
 
 
 class Translation(Task):
@@ -25,9 +25,10 @@ class Translation(Task):
 
     Attributes:
         marks: Which language tokens there are. ``target``: the target's, before the source and as the decoder's first
-            (Hyper-Adapters; models from scratch). ``both``: each side has its own, the decoder's behind its start token
-            (M2M100, NLLB, mBART). ``source``: the target's before the source only (Marian). ``none`` (mT5).
-        start_id: The decoder's start token.
+            (Hyper-Adapters; models from scratch). ``both``: each side has its own, the source's where the tokenizer has
+            it, the decoder's behind its start token (M2M100, NLLB, mBART). ``source``: the target's before the source
+            only (Marian). ``none`` (mT5).
+        start_id: The decoder's start token. With ``both`` there may be none: the language begins (mBART-25).
     """
 
     name = "mt"
@@ -38,7 +39,7 @@ class Translation(Task):
     needs_labels = False
     generates = True
     marks: Marks = "target"
-    start_id: int = 2
+    start_id: int | None = 2
 
     @classmethod
     def records(cls, corpus: Corpus, condition: Condition) -> Iterator[Record]:
@@ -51,7 +52,7 @@ class Translation(Task):
     def encode(cls, records: Sequence[Record], pieces: Pieces, index: dict[str, int] | None = None) -> Iterator[Row]:  # noqa: ARG003
         """Both sides as pieces; as long as the longer one, with a language token and an end."""
         pairs = [record for record in records if isinstance(record, Bitext)]
-        sources, targets = pieces.text([p.source for p in pairs]), pieces.text([p.target for p in pairs])
+        sources, targets = pieces.text([p.source for p in pairs]), pieces.targets([p.target for p in pairs])
         for source, target in zip(sources, targets, strict=True):
             yield {"source": source, "target": target, "length": max(len(source), len(target)) + 2}
 
@@ -60,8 +61,8 @@ class Translation(Task):
         room, end_id = max_length - 2, end_of(pieces)
         sequences, decoder, ends = [], [], []
         for condition, row, _ in examples:
-            before, prefix = self.tokens(condition, pieces)
-            sequences.append(Tokens([*before, *row["source"][:room], end_id]))
+            before, after, prefix = self.tokens(condition, pieces)
+            sequences.append(Tokens([*before, *row["source"][:room], *after]))
             decoder.append(Tokens([*prefix, *row["target"][:room]]))
             ends.append([*row["target"][:room], end_id])
         labels_BL = torch.full((len(ends), max(map(len, ends))), -1)
@@ -69,16 +70,17 @@ class Translation(Task):
             labels_BL[i, : len(end)] = torch.tensor(end)
         return Rows(sequences, range(len(ends)), {"labels_BL": labels_BL}, sum(map(len, ends)), decoder)
 
-    def tokens(self, condition: Condition, pieces: Pieces) -> tuple[list[int], list[int]]:
-        """What stands before the source, and what the decoder begins with."""
+    def tokens(self, condition: Condition, pieces: Pieces) -> tuple[list[int], list[int], list[int]]:
+        """What stands before and after the source, and what the decoder begins with."""
+        after, start = [end_of(pieces)], [] if self.start_id is None else [self.start_id]
         if self.marks == "none":
-            return [], [self.start_id]
+            return [], after, start
         target = _token(condition.target, condition, pieces)
         if self.marks == "source":
-            return [target], [self.start_id]
+            return [target], after, start
         if self.marks == "both":
-            return [_token(condition.source, condition, pieces)], [self.start_id, target]
-        return [target], [target]
+            return *pieces.around(_token(condition.source, condition, pieces)), [*start, target]
+        return [target], after, [target]
 
     def loss(self, states: States, rows: Rows) -> Tensor:
         """Cross entropy over pieces of the target, its end included."""
@@ -108,6 +110,27 @@ class Translation(Task):
         return {BLEU: bleu_parts(references, answers, language=language), CHRF: chrf_parts(references, answers)}
 
 
+def usual_marks(family: str, pieces: Pieces) -> Marks:
+    """The language tokens that a pretrained model is used to; Marian's models for one pair have none."""
+    usual = _USUAL.get(family, "none")
+    return "none" if usual == "source" and not pieces.languages else usual
+
+
+def usual_start(family: str, pieces: Pieces, *, marks: Marks, start_id: int | None) -> int | None:
+    """The token that a pretrained decoder starts with; none where that is the language.
+
+    mBART's starts with what ends a text, whatever its configuration says: mBART-25's with the language, mBART-50's with
+    ``</s>``.
+    """
+    if family == "mbart":
+        return None if marks == "both" and pieces.ends_in_language else end_of(pieces)
+    if start_id is None and marks != "target":
+        raise PolyloomError(
+            "backbone: its config.json has no decoder_start_token_id, with which a translation starts. Set it there."
+        )
+    return start_id
+
+
 def end_of(pieces: Pieces) -> int:
     """The piece that ends a text."""
     if pieces.eos_id is None:
@@ -122,6 +145,7 @@ def _token(language: str | None, condition: Condition, pieces: Pieces) -> int:
     if found is None:
         raise ConditionError(
             f"condition {condition}: the tokenizer has no token for the language {language!r}. "
-            "Train a vocabulary for these languages (polyloom data vocab), or set tasks.mt.marks: none."
+            f"{suggest(str(language), pieces.languages)} Call languages as a pretrained model does, train a vocabulary "
+            "for these (polyloom data vocab), or do without tokens (tasks.mt.marks: none)."
         )
     return found

@@ -1,13 +1,16 @@
-"""M2M100's tokenizer, which Transformers has in Python only, behind the interface of the fast ones.
+"""The tokenizers of M2M100 and Marian, which Transformers has in Python only, behind the interface of the fast ones.
 
-It is asked itself rather than made into a fast one: its ids and its SentencePiece model are two files that need not
-hold the same pieces, which a fast one cannot express.
+They are asked themselves rather than made into fast ones: their ids and their SentencePiece models are files that need
+not hold the same pieces, which a fast one cannot express; and Marian's cuts source and target by a model each.
 """
 
 import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+# Their SentencePiece models.
+_MODELS = {"M2M100Tokenizer": ("sp_model",), "MarianTokenizer": ("spm_source", "spm_target")}
 
 
 class Encoding(NamedTuple):
@@ -19,7 +22,7 @@ class Encoding(NamedTuple):
     type_ids: list[int]
 
 
-class M2M100Backend:
+class PythonBackend:
     """Cuts texts as the tokenizer itself does, a word of a list as if it stood alone."""
 
     def __init__(self, tokenizer: Any) -> None:
@@ -27,8 +30,8 @@ class M2M100Backend:
 
     @staticmethod
     def serves(tokenizer: Any) -> bool:
-        """Whether it is a tokenizer of this kind."""
-        return hasattr(tokenizer, "lang_token_to_id") and hasattr(tokenizer, "sp_model")
+        """Whether it is a tokenizer of these kinds."""
+        return type(tokenizer).__name__ in _MODELS
 
     def no_truncation(self) -> None:
         """Nothing is cut here anyway."""
@@ -55,7 +58,8 @@ class M2M100Backend:
                 words += [word] * len(found)
                 owners += [owner] * len(found)
         if add_special_tokens:
-            before, after = self._tokenizer.prefix_tokens, self._tokenizer.suffix_tokens
+            before = getattr(self._tokenizer, "prefix_tokens", [])
+            after = getattr(self._tokenizer, "suffix_tokens", [self._tokenizer.eos_token_id])
             ids = [*before, *ids, *after]
             words, owners = ([*[None] * len(before), *own, *[None] * len(after)] for own in (words, owners))
         return Encoding(ids, words, owners, [0] * len(ids))
@@ -66,12 +70,22 @@ class M2M100Backend:
 
     encode_batch_fast = encode_batch
 
+    def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
+        """The pieces of translations, by the second model where there is one."""
+        side = "text_target" if len(_models(self._tokenizer)) == 2 else "text"
+        return [self._tokenizer(**{side: text}, add_special_tokens=False)["input_ids"] for text in texts]
+
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of pieces."""
-        text: str = self._tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
+        """The text of pieces; of a translation's, where that makes a difference."""
+        text: str = self._tokenizer.decode(list(ids), clean_up_tokenization_spaces=False, use_source_tokenizer=False)
         return text
 
     def to_str(self) -> str:
         """All that decides how text is cut, as JSON."""
-        model = hashlib.sha256(self._tokenizer.sp_model.serialized_model_proto()).hexdigest()
-        return json.dumps({"model": model, "vocab": self._tokenizer.get_vocab(), **self._tokenizer.lang_token_to_id})
+        models = [hashlib.sha256(model.serialized_model_proto()).hexdigest() for model in _models(self._tokenizer)]
+        languages = getattr(self._tokenizer, "lang_token_to_id", {})
+        return json.dumps({"models": models, "vocab": self._tokenizer.get_vocab(), "languages": languages})
+
+
+def _models(tokenizer: Any) -> list[Any]:
+    return [getattr(tokenizer, name) for name in _MODELS.get(type(tokenizer).__name__, ())]

@@ -1,7 +1,8 @@
-"""What a recipe costs before anything is spent: the chosen method against every alternative, on the meta device."""
+"""Parameters, bytes and operations of the chosen method against every alternative, on the meta device."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 
 from polyloom.backbones import Backbone
 from polyloom.config import Recipe, TaskConfig, build_backbone
+from polyloom.data.pieces import load_pieces
 from polyloom.errors import ConditionError, ConfigError, PolyloomError
 from polyloom.methods import METHODS, Method, MethodConfig, build_method
 from polyloom.model import parameter_groups
@@ -109,7 +111,7 @@ def plan(recipe: Recipe) -> Plan:
     Alternatives have their papers' settings, with the block and the adapter size of the recipe. No weights are made or
     loaded.
     """
-    backbone = build_backbone(recipe, device="meta")
+    backbone = empty_backbone(recipe)
     sizes = {key: value for key, value in asdict(recipe.method).items() if key in ("adapter_size", "block")}
     configs = {recipe.method.name: recipe.method}
     for name, method in METHODS.items():
@@ -135,6 +137,14 @@ def plan(recipe: Recipe) -> Plan:
         directions=len(world.directions),
         methods=methods,
     )
+
+
+def empty_backbone(recipe: Recipe) -> Backbone:
+    """The backbone without weights; one from a preset with as many pieces as its tokenizer has, if that is there."""
+    name, known = recipe.backbone.tokenizer, {}
+    if recipe.backbone.preset and name and Path(name).is_dir():
+        known = {"vocab_size": load_pieces(name).vocab_size}
+    return build_backbone(recipe, device="meta", vocabulary=known)
 
 
 def _cost_or_reason(config: MethodConfig, backbone: Backbone, recipe: Recipe) -> Cost | str:

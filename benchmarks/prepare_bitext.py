@@ -1,0 +1,153 @@
+"""Preparing five million pairs of bitext: memory, throughput of a core, bytes on disk.
+
+    python benchmarks/prepare_bitext.py --json benchmarks/results/prepare_bitext.json
+
+Pairs are made up from a seed and written as two aligned files in a temporary folder (about 600 MB). Of a hundred, five
+are repeated, two have sides of very different length. A fresh process encodes, filters and deduplicates them as
+`polyloom train` does, with one thread, once per size; what it took is the peak of its own memory (pages of the cell
+that it looks through at the end are not its own: the kernel may take them back), CPU seconds, and the cell's bytes.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polyloom.data.catalog import resolve
+from polyloom.data.files import read_lines
+from polyloom.data.pieces import load_pieces
+from polyloom.data.vocabulary import VocabularyConfig, train_vocabulary
+from polyloom.train.prepare import prepare_cell
+from polyloom.types import Condition
+
+CONDITION = Condition("mt", "aa", "bb")
+NUM_WORDS, MEAN_WORDS, CHUNK = 20_000, 10, 10_000
+REPEATED, UNEVEN = 0.05, 0.02
+
+
+def write_corpus(folder: Path, pairs: int, *, seed: int = 0, mean_words: int = MEAN_WORDS) -> None:
+    """Write made-up sentences and their translations, word by word: ``text.aa`` and ``text.bb``."""
+    lot, draw = np.random.default_rng(seed), random.Random(seed)  # noqa: S311 - nothing is secret here
+    syllables = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
+    words = {
+        language: np.array(["".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(NUM_WORDS)], object)
+        for language in ("aa", "bb")
+    }
+    # Few words are frequent: the r-th comes with a probability of about 1 / r.
+    frequencies = np.cumsum(1 / np.arange(5, NUM_WORDS + 5))
+    with (folder / "text.aa").open("w") as source, (folder / "text.bb").open("w") as target:
+        for start in range(0, pairs, CHUNK):
+            size = min(CHUNK, pairs - start)
+            lengths = 1 + lot.gamma(3, (mean_words - 1) / 3, size).astype(int)
+            ends = np.cumsum(lengths)
+            ranks = np.searchsorted(frequencies, lot.random(int(ends[-1])) * frequencies[-1])
+            sides = [np.split(words[language][ranks], ends[:-1]) for language in ("aa", "bb")]
+            lines = [[" ".join(one), " ".join(other)] for one, other in zip(*sides, strict=True)]
+            for i in np.flatnonzero(lot.random(size) < UNEVEN).tolist():
+                lines[i][1] = " ".join([lines[i][1]] * 4)
+            for i in np.flatnonzero(lot.random(size) < REPEATED).tolist():
+                lines[i] = lines[i // 2]
+            source.writelines(f"{one}\n" for one, _ in lines)
+            target.writelines(f"{other}\n" for _, other in lines)
+
+
+def write_vocabulary(folder: Path, *, size: int = 8000, lines: int = 20_000) -> None:
+    """Learn pieces from the first lines."""
+    texts = {x: [text for _, text in islice(read_lines(folder / f"text.{x}"), lines)] for x in ("aa", "bb")}
+    train_vocabulary(texts, folder / "vocabulary", config=VocabularyConfig(size=size))
+
+
+def prepare(folder: Path) -> dict[str, Any]:
+    """Prepare the corpus of a folder in this process, which must be a fresh one, and say what it took."""
+    pieces = load_pieces(str(folder / "vocabulary"))
+    corpus = resolve(f"{folder}/text.{{aa,bb}}")
+    pieces.text(["warm up"])
+    before, cpu, wall = memory("RssAnon"), time.process_time(), time.perf_counter()
+    with Watch() as watch:
+        cell = prepare_cell(CONDITION, [corpus], pieces=pieces, folder=folder / "cells")
+    took = {"cpu_seconds": time.process_time() - cpu, "seconds": time.perf_counter() - wall}
+    size = cell.path.stat().st_size
+    pairs = len(cell) + sum(cell.meta["dropped"].values())
+    cell.path.unlink()
+    return took | {
+        "pairs": pairs,
+        "kept": len(cell),
+        "dropped": cell.meta["dropped"],
+        "memory_before_mb": before / 1e6,
+        "memory_peak_mb": watch.peak / 1e6,
+        "with_mapped_files_mb": memory("VmHWM") / 1e6,
+        "pairs_per_cpu_second": pairs / took["cpu_seconds"],
+        "bytes_per_pair": size / len(cell),
+        "mean_length": float(cell.lengths.mean()),
+    }
+
+
+class Watch(threading.Thread):
+    """Looks at the memory of this process a hundred times a second; the kernel keeps no peak of what is its own."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak = 0
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Look until it is over."""
+        while not self._over.wait(0.01):
+            self.peak = max(self.peak, memory("RssAnon"))
+
+    def __enter__(self) -> "Watch":
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self.join()
+
+
+def memory(kind: str) -> int:
+    """What the kernel says of this process's memory, in bytes."""
+    return 1024 * int(Path("/proc/self/status").read_text().split(f"{kind}:")[1].split()[0])
+
+
+def in_fresh_process(folder: Path) -> dict[str, Any]:
+    """Prepare the corpus of a folder in a process of its own, with one thread."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    command = [sys.executable, str(Path(__file__).resolve()), "--prepare", str(folder)]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, nargs="+", default=[1_000_000, 5_000_000])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--prepare", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.prepare:
+        print(json.dumps(prepare(arguments.prepare)))
+        return
+    results = []
+    for pairs in arguments.pairs:
+        with tempfile.TemporaryDirectory() as name:
+            write_corpus(Path(name), pairs)
+            write_vocabulary(Path(name))
+            results.append(in_fresh_process(Path(name)))
+        print(json.dumps(results[-1], indent=2))
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"one_thread": True, "sizes": results}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""Tables of the experiments on translation, for docs/translation-results.md."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from read import Cells, Row, difference, mean, results, scores_of, second, spread
+from translations import ENGLISH, HALVES, OTHERS, SHARED
+
+from polyloom.cli.tables import markdown
+from polyloom.metrics.score import Array
+
+METHODS = ("dense", "lang-adapters", "pair-adapters", "hyper-17", "hyper-33", "hyper-100")
+LEVELS = SHARED["resources"]
+PERMUTATIONS = 10_000
+
+
+def out_of(row: Row, languages: Sequence[str] = OTHERS) -> Cells:
+    """English into languages."""
+    return [(row, f"mt/{ENGLISH}/{language}") for language in languages]
+
+
+def into(row: Row, languages: Sequence[str] = OTHERS) -> Cells:
+    """Languages into English."""
+    return [(row, f"mt/{language}/{ENGLISH}") for language in languages]
+
+
+def both(row: Row, languages: Sequence[str] = OTHERS) -> Cells:
+    """Both ways."""
+    return [*out_of(row, languages), *into(row, languages)]
+
+
+def untrained(row: Row) -> Cells:
+    """Pairs that nobody trained."""
+    return [(row, condition) for condition in row.scores[0] if ENGLISH not in condition.split("/")]
+
+
+def through(row: Row) -> Row:
+    """The same pairs, through English."""
+    return Row(row.runs, [scores_of(run["pivot"]) for run in row.runs])
+
+
+def losses(row: Row) -> Array:
+    """Mean validation loss in nats over directions, of every seed ``[seed, validation]``."""
+    return np.array([[np.mean(np.log(list(v.values()))) for v in run["training"]["validation"]] for run in row.runs])
+
+
+def added(row: Row) -> int:
+    """Parameters beside the main network's."""
+    return sum(size for name, size in row.runs[0]["training"]["parameters"].items() if name != "backbone")
+
+
+def steps_to(row: Row, loss: float) -> str:
+    """Steps until the mean validation loss of all seeds is as low, if it ever is."""
+    curve = losses(row).mean(0)
+    every = row.runs[0]["recipe"]["train"]["evaluate_every"]
+    reached = np.flatnonzero(curve <= loss)
+    return str(every * (int(reached[0]) + 1)) if len(reached) else "–"
+
+
+def table() -> str:
+    """Methods, with what they cost."""
+    rows = {name: results("mt-table")[name] for name in METHODS}
+    best = float(losses(rows["lang-adapters"]).mean(0).min())
+    lines = []
+    for name, row in rows.items():
+        share = f"{100 * added(row) / added(rows['lang-adapters']):.0f} %"
+        scores = [spread(ways(row, some)) for ways in (out_of, into) for some in (OTHERS, *LEVELS.values())]
+        letters = [f"{mean(ways(second(row, 'chrf'))):.1f}" for ways in (out_of, into)]
+        loss = f"{losses(row).min(1).mean():.3f}"
+        cost = [loss, steps_to(row, best), f"{row.mean('seconds') / 60:.1f}"]
+        lines.append([name, f"{added(row):,}", share, *scores, *letters, *cost])
+    groups = [f"BLEU {way} {level}" for way in ("En→X", "X→En") for level in ("all", *LEVELS)]
+    tail = ["chrF En→X", "chrF X→En", "loss", "steps to lang-adapters' best", "minutes"]
+    return markdown(["method", "added", "of lang-adapters'", *groups, *tail], lines)
+
+
+def differences() -> str:
+    """What can be told apart, by resampling sentences."""
+    lines = []
+    for one, other in (
+        *((name, "dense") for name in METHODS[1:]),
+        *((name, "lang-adapters") for name in METHODS[3:]),
+        ("pair-adapters", "lang-adapters"),
+    ):
+        rows = [results("mt-table")[name] for name in (one, other)]
+        found = [difference(*(ways(row) for row in rows)) for ways in (out_of, into)]
+        low = difference(*(both(row, LEVELS["low"]) for row in rows))
+        lines.append([f"{one} − {other}", *found, low])
+    return markdown(["BLEU [95 %]", "En→X", "X→En", "low, both ways"], lines)
+
+
+def rescaling() -> str:
+    """Widths with and without rescaling, heads initialised as any layer."""
+    lines = []
+    for size in (75, 400):
+        for name, label in ((f"plain-{size}", "off"), (f"rescaled-{size}", "on")):
+            row = results("mt-analysis")[name]
+            curve = losses(row)[0]
+            shown = [f"{curve[0]:.3f}", f"{curve.min():.3f}", *(f"{mean(ways(row)):.1f}" for ways in (out_of, into))]
+            lines.append([str(size), label, *shown])
+    return markdown(["d_h", "rescaling", "loss after 250 steps", "best loss", "BLEU En→X", "BLEU X→En"], lines)
+
+
+def bodies() -> str:
+    """Linear, non-linear, with residual blocks."""
+    rows = {
+        "linear": results("mt-analysis")["linear"],
+        "non-linear": results("mt-analysis")["nonlinear"],
+        "+ residual blocks": results("mt-table")["hyper-33"].first(),
+    }
+    lines = [
+        [name, f"{added(row):,}", f"{losses(row).min():.3f}", *(f"{mean(ways(row)):.1f}" for ways in (out_of, into))]
+        for name, row in rows.items()
+    ]
+    return markdown(["hypernetwork", "added", "best loss", "BLEU En→X", "BLEU X→En"], lines)
+
+
+def masks() -> str:
+    """What the encoder's and decoder's adapters know, and pairs that nobody trained."""
+    analysis, first = results("mt-analysis"), results("mt-table")
+    rows = {
+        ("hyper-33", "source, target", "target", ""): first["hyper-33"].first(),
+        ("hyper-33", "source, target", "target", "0.1"): analysis["dropout"],
+        ("hyper-33", "source, target", "source, target", ""): analysis["both-both"],
+        ("hyper-33", "source", "target", ""): analysis["source-target"],
+        ("lang-adapters", "source", "target", ""): first["lang-adapters"].first(),
+        ("dense", "–", "–", ""): first["dense"].first(),
+    }
+    lines = []
+    for name, row in rows.items():
+        direct, pivot = untrained(row), [(through(row), c) for _, c in untrained(row)]
+        letters = [
+            mean([(second(one, "chrf", key), c) for one, c in some])
+            for some, key in ((direct, "cells"), (pivot, "pivot"))
+        ]
+        scores = [mean(some) for some in (out_of(row), into(row), direct, pivot)]
+        lines.append([*name, *(f"{score:.1f}" for score in (*scores, *letters))])
+    columns = ["BLEU En→X", "BLEU X→En", "BLEU direct", "BLEU through English", "chrF direct", "chrF through English"]
+    return markdown(["method", "encoder knows", "decoder knows", "dropout", *columns], lines)
+
+
+def swaps() -> str:
+    """Weights of relatives and strangers in the place of a language's own."""
+    lines = []
+    for name in ("lang-adapters", "hyper-33", "hyper-100"):
+        row = results("mt-table")[name].first()
+        for way, ways in (("En→X", out_of), ("X→En", into)):
+            own = ways(row, list(SHARED["related"]))
+            shown = [f"{mean(own):.1f}"]
+            for kind in ("related", "distant"):
+                chosen = {c: SHARED[kind][_other(c)] for _, c in own}
+                swapped = {c: row.runs[0]["swaps"][c][donor] for c, donor in chosen.items()}
+                shown.append(difference([(Row(row.runs, [scores_of(swapped)]), c) for _, c in own], own))
+            lines.append([name, way, *shown])
+    return markdown(
+        ["method", "", "BLEU, own weights", "a relative's − own [95 %]", "a stranger's − own [95 %]"], lines
+    )
+
+
+def split() -> str:
+    """Languages made two, of half the pairs each."""
+    lines = []
+    for name in ("lang-adapters", "hyper-33"):
+        whole, halves = results("mt-table")[name].first(), results("mt-analysis")[f"split-{name}"]
+        for way, ways in (("En→X", out_of), ("X→En", into)):
+            names = [half for language in HALVES for half in HALVES[language]]
+            before, after = mean(ways(whole, list(HALVES))), mean(ways(halves, names))
+            lines.append([name, way, f"{before:.1f}", f"{after:.1f}", f"{after - before:+.1f}"])
+    return markdown(["method", "", "BLEU whole", "BLEU split", "difference"], lines)
+
+
+def embeddings() -> str:
+    """Whether the nearest neighbour of a language is of its group."""
+    lines = []
+    for name in METHODS[3:]:
+        for run in results("mt-table")[name].runs:
+            found, chance, p = purity(run["embeddings"])
+            lines.append([name, str(run["seed"]), f"{found:.0%}", f"{chance:.0%}", f"{p:.4f}"])
+    return markdown(["method", "seed", "nearest neighbour of the same group", "by chance", "p"], lines)
+
+
+def purity(vectors: dict[str, list[float]]) -> tuple[float, float, float]:
+    """Share of languages whose nearest neighbour is of their group; that of shuffled groups; how often as good."""
+    group = {language: name for name, some in SHARED["groups"].items() for language in some}
+    table = np.array(list(vectors.values()))
+    table /= np.linalg.norm(table, axis=1, keepdims=True)
+    nearest = (table @ table.T - 2 * np.eye(len(table))).argmax(1)
+    labels = np.unique([group[language] for language in vectors], return_inverse=True)[1]
+    shuffled = np.random.default_rng(0).permuted(np.tile(labels, (PERMUTATIONS, 1)), axis=1)
+    chance = (shuffled == shuffled[:, nearest]).mean(1)
+    found = float((labels == labels[nearest]).mean())
+    return found, float(chance.mean()), float((1 + (chance >= found).sum()) / (1 + PERMUTATIONS))
+
+
+def _other(condition: str) -> str:
+    (found,) = set(condition.split("/")[1:]) - {ENGLISH}
+    return found
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "mt-table": table, "mt-differences": differences, "mt-rescaling": rescaling, "mt-bodies": bodies,
+    "mt-masks": masks, "mt-swaps": swaps, "mt-split": split, "mt-embeddings": embeddings,
+}  # fmt: skip

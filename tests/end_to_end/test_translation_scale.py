@@ -1,0 +1,184 @@
+"""Translation at scale, in small: bounded memory, a plan that the run confirms, kill -9 in mid-corpus, two as one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from benchmarks.prepare_bitext import in_fresh_process, write_corpus, write_vocabulary
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polyloom.checkpoint import read_tensors
+from polyloom.config import load_recipe
+from polyloom.data.bitext import _Hashes
+from polyloom.data.catalog import resolve
+from polyloom.data.mixture import Mixture
+from polyloom.data.pieces import load_pieces
+from polyloom.errors import ConfigError
+from polyloom.planning import Size, plan, plan_run, tokens_per_second
+from polyloom.planning.schedule import BYTES_PER_HASH
+from polyloom.runs import Setup, train_recipe
+from polyloom.train.folder import RunFolder
+from polyloom.train.prepare import prepare_cell
+from polyloom.types import Condition
+from tests.reliability.forks import read_log
+from tests.reliability.tiny import CALM, changed, distance
+from tests.shared import DATA, needs_data
+
+PAIRS = 3000
+SHAPE = {"d_model": 32} | {
+    f"{stack}_{key}": value
+    for stack in ("encoder", "decoder")
+    for key, value in {"layers": 1, "ffn_dim": 64, "attention_heads": 2}.items()
+}
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    """Two directions of made-up sentences, and a model that takes a step in milliseconds."""
+    folder = tmp_path_factory.mktemp("bitext")
+    write_corpus(folder, PAIRS, mean_words=5)
+    write_vocabulary(folder, size=400, lines=PAIRS)
+    settings = {
+        "backbone": {"preset": "transformer-mini", "config": SHAPE, "tokenizer": str(folder / "vocabulary")},
+        "method": {"name": "hyper-adapters", "hidden_size": 16, "adapter_size": 8},
+        "languages": ["aa", "bb"],
+        "tasks": {"mt": {}},
+        "directions": ["aa/bb", "bb/aa"],
+        "data": {"train": {f"mt/{x}": f"{folder}/text.{{aa,bb}}" for x in ("aa/bb", "bb/aa")}},
+        "mixture": {"temperature": 2.0, "cells_per_batch": 2},
+        "optim": {"lr": 3e-3, "warmup_steps": 5},
+        "train": {"steps": 60, "tokens_per_batch": 600, "max_length": 64, "label_smoothing": 0.1, "save_every": 8},
+    }
+    path = folder / "recipe.yaml"
+    path.write_text(json.dumps(settings))
+    return path
+
+
+def start(*arguments, launcher=()):
+    """Start a command in processes of its own, with one thread each."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *launcher, "-m", "polyloom", *map(str, arguments)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process):
+    _, talk = process.communicate()
+    assert process.returncode == 0, talk
+
+
+def steps_of(run):
+    """What the log says of every step, but for the time it took; of a step taken twice, the last."""
+    keep = ("loss", "tokens", "cells", "gradient_norm")
+    return {e["total"]: {key: e[key] for key in keep} for e in read_log(run) if e["event"] == "step"}
+
+
+def test_memory_to_prepare_grows_by_the_hashes_alone(tmp_path):
+    found = []
+    for pairs in (50_000, 150_000):
+        folder = tmp_path / str(pairs)
+        folder.mkdir()
+        write_corpus(folder, pairs, mean_words=3)
+        write_vocabulary(folder, size=500, lines=2000)
+        found.append(in_fresh_process(folder))
+    small, large = found
+    assert small["pairs"] == 50_000
+    assert large["pairs"] == 150_000
+    assert {"duplicate", "ratio"} <= large["dropped"].keys()
+    kept = large["kept"] - small["kept"]
+    grown = 1e6 * (large["memory_peak_mb"] - small["memory_peak_mb"])
+    print(f"{grown / kept:.1f} bytes of memory and {large['bytes_per_pair']:.1f} on disk per pair")
+    lengths, chance = 4, 2e6
+    assert grown <= kept * (BYTES_PER_HASH + lengths) + chance  # Python's own set would take 100 bytes for each
+
+
+@given(st.lists(st.integers(1, 2**64 - 1) | st.integers(1, 40).map(lambda n: n << 40 | 63), max_size=300))
+def test_hashes_are_a_set_however_they_collide(numbers):
+    hashes, seen = _Hashes(), set()
+    for number in numbers:
+        assert hashes.add(number) == (number not in seen)
+        seen.add(number)
+    assert len(hashes._slots) >= 1.5 * len(seen)
+
+
+def test_a_killed_run_goes_on_in_mid_corpus_as_if_nothing_had_happened(recipe, tmp_path):
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    settings = load_recipe(recipe)
+    train_recipe(settings, whole)
+    process = start("train", recipe, "-o", run)
+    log = run / "log.jsonl"
+    while process.poll() is None and not (log.exists() and log.read_text().count('"event": "step"') >= 20):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL, "it was faster than this test"
+    finish(start("train", recipe, "-o", run))
+    (resumed,) = (event["total"] for event in read_log(run) if event["event"] == "resumed")
+    assert 16 <= resumed < 60
+    passes = Setup.of(settings).plans()[0].make_mixture().passes(resumed)
+    assert all(value % 1 for value in passes.values()), "in the middle of a pass"
+    assert steps_of(run) == steps_of(whole), "the same examples, and the same losses to the last bit"
+    one, other = (read_tensors(RunFolder(path).checkpoint(60)) for path in (whole, run))
+    assert not changed(one, other)
+
+
+def test_two_processes_are_one(recipe, tmp_path):
+    changes = ["train.dropout=false", "train.steps=30", *(f"optim.{key}={value}" for key, value in CALM.items())]
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    together = start("train", recipe, *changes, "-o", tmp_path / "two", launcher=launcher)
+    train_recipe(load_recipe(recipe, changes), tmp_path / "one")
+    finish(together)
+    one, two = (read_tensors(RunFolder(tmp_path / name).checkpoint(30)) for name in ("one", "two"))
+    start_of = read_tensors(RunFolder(tmp_path / "one").checkpoint(24))
+    assert distance(one, two) <= 1e-5 < distance(one, start_of)
+    ours, theirs = steps_of(tmp_path / "one"), steps_of(tmp_path / "two")
+    assert [step["cells"] for step in ours.values()] == [step["cells"] for step in theirs.values()]
+    assert [step["tokens"] for step in ours.values()] == [step["tokens"] for step in theirs.values()]
+
+
+def test_a_run_takes_what_was_planned(recipe, tmp_path):
+    settings = load_recipe(recipe, ["train.steps=100"])
+    setup = Setup.of(settings)
+    cells = {str(condition): cell for condition, cell in setup.cells.items()}
+    cell = cells["mt/aa/bb"]
+    made = plan(settings)
+    assert made.backbone.parameters == sum(p.numel() for p in setup.model.backbone.parameters()), "its own vocabulary"
+    size = {frozenset(("aa", "bb")): Size(len(cell), float(cell.lengths.mean()))}
+    planned = plan_run(settings, made, sizes=size, flops_per_second=1e9)
+    train_recipe(settings, tmp_path / "run")
+    log = read_log(tmp_path / "run")
+    (mixture,) = (event["cells"] for event in log if event["event"] == "mixture")
+    passes = {name: passed for name, _, _, passed in mixture}
+    for direction in planned.directions:
+        assert direction.passes == pytest.approx(passes[f"mt/{direction.direction}"], rel=0.1)
+    steps = [event for event in log if event["event"] == "step"]
+    tokens = sum(step["tokens"] for step in steps)
+    assert 0.8 * planned.tokens < tokens < 1.05 * planned.tokens
+    examples = sum(sum(step["cells"].values()) for step in steps)
+    assert examples == pytest.approx(sum(d.passes * d.pairs for d in planned.directions), rel=0.1)
+    on_disk = sum(one.path.stat().st_size for one in cells.values())
+    assert 0.85 * planned.cell_bytes < on_disk < 1.1 * planned.cell_bytes
+    assert planned.order_bytes == 12 * 2 * len(cell)
+    speed = tokens_per_second(tmp_path / "run", settings)
+    timed = plan_run(settings, made, sizes=size, tokens_per_second=speed)
+    spent = sum(sum(step["seconds"].values()) for step in steps)
+    assert timed.hours == pytest.approx(spent * planned.tokens / tokens / 3600)
+    with pytest.raises(ConfigError, match="its speed says nothing here"):
+        tokens_per_second(tmp_path / "run", load_recipe(recipe, ["method.hidden_size=8"]))
+
+
+@needs_data
+@pytest.mark.parametrize("name", ["tatoeba-mt:eng-deu/train[:6000]", "bible:eng-deu/train[:6000]"])
+def test_real_lengths_make_about_as_many_batches_as_planned(name, recipe, tmp_path):
+    pieces = load_pieces(recipe.parent / "vocabulary")
+    cell = prepare_cell(Condition("mt", "eng", "deu"), [resolve(name, root=DATA)], pieces=pieces, folder=tmp_path)
+    renamed = {"languages": "[eng, deu]", "directions": "[eng/deu]", "data": "{}", "train.tokens_per_batch": "4000"}
+    settings = load_recipe(recipe, [f"{key}={value}" for key, value in renamed.items()])
+    size = Size(len(cell), float(cell.lengths.mean()))
+    planned = plan_run(settings, plan(settings), sizes={frozenset(("eng", "deu")): size})
+    mixture = Mixture({"one": cell.lengths}, settings.mixture, seed=0, tokens_per_batch=4000)
+    assert mixture.passes(60)["one"] == pytest.approx(planned.directions[0].passes, rel=0.15)
