@@ -98,7 +98,7 @@ def rescaling() -> str:
             curve = losses(row)[0]
             shown = [f"{curve[0]:.3f}", f"{curve.min():.3f}", *(f"{mean(ways(row)):.1f}" for ways in (out_of, into))]
             lines.append([str(size), label, *shown])
-    return markdown(["d_h", "rescaling", "loss after 250 steps", "best loss", "BLEU En→X", "BLEU X→En"], lines)
+    return markdown(["d_h", "rescaling", "loss after 200 steps", "best loss", "BLEU En→X", "BLEU X→En"], lines)
 
 
 def bodies() -> str:
