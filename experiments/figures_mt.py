@@ -45,7 +45,7 @@ def convergence() -> Any:
 def rescaling() -> Any:
     """Loss over steps at two widths, with and without rescaling."""
     figure, axes = plt.subplots(1, 2, figsize=(7, 3), layout="constrained", sharey=True)
-    for ax, size in zip(axes, (75, 400), strict=True):
+    for ax, size in zip(axes, (78, 400), strict=True):
         for name, color, label in ((f"plain-{size}", "#d55e00", "off"), (f"rescaled-{size}", "#0072b2", "on")):
             row = results("mt-analysis")[name]
             curve = losses(row)[0]

@@ -92,13 +92,13 @@ def differences() -> str:
 def rescaling() -> str:
     """Widths with and without rescaling, heads initialised as any layer."""
     lines = []
-    for size in (75, 400):
+    for size in (78, 400):
         for name, label in ((f"plain-{size}", "off"), (f"rescaled-{size}", "on")):
             row = results("mt-analysis")[name]
             curve = losses(row)[0]
             shown = [f"{curve[0]:.3f}", f"{curve.min():.3f}", *(f"{mean(ways(row)):.1f}" for ways in (out_of, into))]
             lines.append([str(size), label, *shown])
-    return markdown(["d_h", "rescaling", "loss after 200 steps", "best loss", "BLEU En→X", "BLEU X→En"], lines)
+    return markdown(["d_h", "rescaling", "loss after 150 steps", "best loss", "BLEU En→X", "BLEU X→En"], lines)
 
 
 def bodies() -> str:

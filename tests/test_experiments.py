@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from polyloom.config import parse_recipe
 from polyloom.data.catalog import resolve
-from polyloom.data.records import Text
+from polyloom.data.records import Bitext, Text
 from polyloom.settings import read_settings
 from tests.shared import DATA, needs_data
 
@@ -63,7 +64,7 @@ def test_zero_shot_sentences_were_not_read_before():
     """Neither as raw text nor with labels of the other task; a handful of short ones occurs everywhere."""
     read = cache(lambda name: [r.text for r in resolve(name, root=DATA).records("text") if isinstance(r, Text)])
     cells: dict[Any, set[str]] = {}
-    for recipe in (parse_recipe(job.recipe) for job in JOBS.values()):
+    for recipe in (parse_recipe(job.recipe) for job in JOBS.values() if "mt" not in job.recipe["tasks"]):
         for condition, corpora in recipe.data.test.items():
             language = condition.rpartition("/")[2]
             learnt = [c for cell, c in recipe.data.train.items() if cell.endswith(f"/{language}")]
@@ -73,6 +74,54 @@ def test_zero_shot_sentences_were_not_read_before():
         known = {text for name in names for text in read(name)}
         scored = [text for name in corpora for text in read(name)]
         assert sum(text in known for text in scored) <= 0.03 * len(scored), condition
+
+
+@needs_data
+def test_no_translated_sentence_is_learnt_from_in_any_pair():
+    """No English one of any language; of pairs that nobody trains, none of either side."""
+    recipe = parse_recipe(JOBS["mt-table/dense-0"].recipe)
+    assert {len(corpora) for split in (recipe.data.train, recipe.data.test) for corpora in split.values()} == {1}
+
+    def sides(condition: str, name: str) -> Iterator[tuple[str, str]]:
+        source, target = condition.split("/")[1:]
+        for record in resolve(name, root=DATA).records("bitext", direction=(source, target)):
+            assert isinstance(record, Bitext)
+            yield from ((source, record.source), (target, record.target))
+
+    known = {side for condition, (name,) in recipe.data.train.items() for side in sides(condition, name)}
+    english = {text for language, text in known if language == "eng"}
+    assert len(english) > 10_000
+    for condition, (name,) in recipe.data.test.items():
+        trained = condition in recipe.data.train
+        scored = [side for side in sides(condition, name) if not trained or side[0] == "eng"]
+        assert scored
+        assert not any(text in english if trained else (language, text) in known for language, text in scored)
+
+
+def test_every_translation_method_has_the_same_budget_and_the_same_text():
+    recipes = {name: JOBS[name].recipe for name in JOBS if name.startswith(("mt-table", "mt-analysis"))}
+    for key in ("backbone", "tasks", "mixture", "optim"):
+        assert all(recipe[key] == recipes["mt-table/dense-0"][key] for recipe in recipes.values()), key
+    for name, recipe in recipes.items():
+        assert recipe["train"] | {"seed": 0} == recipes["mt-table/dense-0"]["train"], name
+        if "split" not in name:
+            assert recipe["data"]["train"] == recipes["mt-table/dense-0"]["data"]["train"], name
+    whole, halves = (recipes[name]["data"]["train"] for name in ("mt-table/dense-0", "mt-analysis/split-hyper-33-0"))
+    assert halves["mt/eng/spa-a"] == "tatoeba-mt:eng-spa/train#eng,spa-a[0:5000]"
+    assert halves["mt/spa-b/eng"] == "tatoeba-mt:eng-spa/train#eng,spa-b[5000:10000]"
+    assert {name for name in whole if name not in halves} == {
+        f"mt/{pair}" for language in ("spa", "deu", "rus", "tur") for pair in (f"eng/{language}", f"{language}/eng")
+    }
+
+
+def test_relatives_are_of_the_same_group_and_strangers_of_another_with_as_much_to_learn_from():
+    shared = read_settings(EXPERIMENTS / "directions.yaml")
+    group = {language: name for name, some in shared["groups"].items() for language in some}
+    assert sorted(group) == sorted(shared["languages"])
+    for language in shared["related"]:
+        relative, stranger = shared["related"][language], shared["distant"][language]
+        assert group[language] == group[relative] != group[stranger]
+        assert {relative, stranger} <= set(shared["resources"]["high"])
 
 
 def steps_by_task(recipe):

@@ -35,11 +35,15 @@ class Limit(LogitsProcessor):  # type: ignore[misc]
 
     def __init__(self, limits_B: Tensor, *, prefix: int, eos_id: int) -> None:
         self.limits_B, self.prefix, self.eos_id = limits_B, prefix, eos_id
+        self.first = int(limits_B.min())
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Leave only the end to rows that have reached their limit."""
+        written = input_ids.shape[1] - self.prefix
+        if written < self.first - 1:  # most steps: no need to touch the whole vocabulary
+            return scores
         beams = len(input_ids) // len(self.limits_B)
-        over = (input_ids.shape[1] - self.prefix) >= self.limits_B.repeat_interleave(beams) - 1
+        over = written >= self.limits_B.repeat_interleave(beams) - 1
         ended = torch.full_like(scores, -torch.inf)
         ended[:, self.eos_id] = 0.0
         return torch.where(over[:, None], ended, scores)
