@@ -183,7 +183,7 @@ def test_without_sacrebleu_stored_scores_are_read_and_compared(monkeypatch):
     assert paired_bootstrap(*again, seed=0) == before
     assert bootstrap_interval(again[0], 0).low <= a.value
     for count in (lambda: bleu_parts(["a"], ["a"], language="en"), lambda: chrf_parts(["a"], ["a"])):
-        with pytest.raises(PolyloomError, match=r"sacrebleu is not installed. pip install 'polyloom\[eval\]'"):
+        with pytest.raises(PolyloomError, match=r"sacrebleu is not installed. pip install 'polyloom\[train\]'"):
             count()
 
 
