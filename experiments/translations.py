@@ -85,13 +85,13 @@ def score_translations(run: "Run", job: Job, test: Mapping[str, Sequence[str]]) 
     direct = run.evaluate(test).to_dict()
     untrained = {name: corpora for name, corpora in test.items() if ENGLISH not in name.split("/")}
     through = run.evaluate(untrained, pivot=ENGLISH).to_dict()
-    swaps: dict[str, Settings] = {}
-    for condition, donors in job.swaps.items():
-        for donor in donors:
-            (own,) = set(condition.split("/")[1:]) - {ENGLISH}
-            with weights_of(run, {own: donor}):
-                found = run.evaluate({condition: test[condition]}).to_dict()["cells"][condition]
-            swaps.setdefault(condition, {})[donor] = compact(found)
+    swaps: dict[str, Settings] = {condition: {} for condition in job.swaps}
+    for donors in zip(*job.swaps.values(), strict=True):  # of all conditions together: first relatives, then strangers
+        chosen = dict(zip(job.swaps, donors, strict=True))
+        with weights_of(run, {name: d for c, d in chosen.items() for name in c.split("/")[1:] if name != ENGLISH}):
+            found = run.evaluate({condition: test[condition] for condition in chosen}).to_dict()["cells"]
+        for condition, donor in chosen.items():
+            swaps[condition][donor] = compact(found[condition])
     return {
         "cells": {name: compact(cell) for name, cell in direct["cells"].items()},
         "pivot": {name: compact(cell) for name, cell in through["cells"].items()},

@@ -14,7 +14,7 @@ LAYERS = {
     "nn": 2, "metrics": 2,
     "backbones": 3, "methods": 3, "data": 3,
     "tasks": 4,
-    "model": 5, "cache": 5, "checkpoint": 5.5,
+    "model": 5, "cache": 5.5, "checkpoint": 5.5,
     "evaluate": 6, "probe": 6, "export": 6, "train": 6.5,
     "config": 7, "planning": 7.5, "runs": 7.5, "serve": 8,
     "cli": 9, "__init__": 10, "__main__": 10,

@@ -5,23 +5,23 @@ from collections.abc import Sequence
 
 import torch
 
-from polyloom.methods import Method
+from polyloom.model import Model
 from polyloom.types import Condition, Weights
 
 
 class WeightCache:
-    """A method's weights by condition.
+    """A model's weights by condition.
 
-    Whatever changes the method's parameters makes it forget everything. In training nothing is kept: there weights may
-    be random, and carry gradients.
+    Whatever changes the parameters of its method makes it forget everything. In training nothing is kept: there weights
+    may be random, and carry gradients.
 
     Args:
-        method: What makes the weights.
+        model: Whose method makes the weights.
         max_bytes: How much is kept; what was used longest ago goes first.
     """
 
-    def __init__(self, method: Method, *, max_bytes: int = 256 << 20) -> None:
-        self.method, self.max_bytes = method, max_bytes
+    def __init__(self, model: Model, *, max_bytes: int = 256 << 20) -> None:
+        self.model, self.method, self.max_bytes = model, model.method, max_bytes
         self._kept: OrderedDict[Condition, Weights] = OrderedDict()
         self._version: tuple[int, ...] = ()
 
@@ -36,9 +36,7 @@ class WeightCache:
     def rows(self, conditions: Sequence[Condition]) -> Weights:
         """The weights of a batch, laid out for its rows; those not kept are made in one go."""
         if self.method.training:
-            ids = self.method.encode(conditions)
-            made: Weights = self.method(ids)
-            return made.for_rows(ids.rows_B)
+            return self.model.weights(conditions)
         self._forget_if_changed()
         distinct = {condition: number for number, condition in enumerate(dict.fromkeys(conditions))}
         found = {c: self._kept.pop(c) for c in distinct if c in self._kept}
@@ -47,8 +45,9 @@ class WeightCache:
                 made = self.method.weights(missing)
             found |= {c: made.alone(number) for number, c in enumerate(missing)}
         self._kept |= found  # behind all others
-        while self._kept and self.num_bytes > self.max_bytes:
-            self._kept.popitem(last=False)
+        excess = self.num_bytes - self.max_bytes
+        while self._kept and excess > 0:
+            excess -= self._kept.popitem(last=False)[1].num_bytes()
         together = Weights.together([found[condition] for condition in distinct])
         return together.for_rows(torch.tensor([distinct[c] for c in conditions], device=self._device()))
 

@@ -130,7 +130,7 @@ def test_weights_cached_and_evicted_in_between_change_nothing(pieces, method):
     chosen = [asked(example) for example in examples(pieces, DIRECTIONS + DIRECTIONS[::-1])]
     together = model.write(batch_of(model, pieces, chosen), eos_id=pieces.eos_id, decoding=decoding)
     room = model.method.weights(DIRECTIONS[:2]).num_bytes()
-    cache, texts = WeightCache(model.method, max_bytes=room), []
+    cache, texts = WeightCache(model, max_bytes=room), []
     for start in range(0, len(chosen), 7):
         batch = batch_of(model, pieces, chosen[start : start + 7])
         weights = cache.rows(batch.conditions)
@@ -141,7 +141,7 @@ def test_weights_cached_and_evicted_in_between_change_nothing(pieces, method):
 
 def test_the_cache_makes_every_condition_once_and_forgets_when_weights_have_learnt(pieces):
     model = model_for(pieces)
-    cache, made = WeightCache(model.method), []
+    cache, made = WeightCache(model), []
     model.method.register_forward_hook(lambda _, ids, __: made.append(len(ids[0].task_K)))
     one, other, third = (Condition.parse(direction) for direction in DIRECTIONS[:3])
     first = cache.rows([one, other, one])

@@ -44,7 +44,7 @@ class Answering:
         self, model: Model, *, pieces: Pieces, max_length: int | None = None, decoding: Decoding | None = None
     ) -> None:
         self.model, self.pieces, self.decoding = model, pieces, decoding or Decoding()
-        self.cache = WeightCache(model.method)
+        self.cache = WeightCache(model)
         self.max_length = min(max_length or model.backbone.max_length, model.backbone.max_length)
 
     def answers(self, records: Iterable[Record], condition: Condition, *, losses: bool = False) -> Iterator[Any]:
