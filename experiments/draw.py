@@ -1,8 +1,8 @@
 """Draw tables and figures from the raw results into the documents: ``python experiments/draw.py``.
 
-Tables replace what stands between ``<!-- name -->`` and ``<!-- end -->`` in docs/results.md and
-docs/translation-results.md; figures go to docs/figures. With ``--check`` nothing is written, and it fails where a table
-is not what the results say.
+Tables replace what stands between ``<!-- name -->`` and ``<!-- end -->`` in docs/results.md, translation-results.md and
+growing-results.md; figures go to docs/figures. With ``--check`` nothing is written, and it fails where a table is not
+what the results say.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import tables_growth
 import tables_mt
 from job import HERE
 from read import (
@@ -330,9 +331,10 @@ def main() -> None:
     parser.add_argument("--show", metavar="TABLE", help="print one table")
     options = parser.parse_args()
     if options.show:
-        sys.stdout.write((TABLES | tables_mt.TABLES)[options.show]())
+        sys.stdout.write((TABLES | tables_mt.TABLES | tables_growth.TABLES)[options.show]())
         return
-    for page, tables in ((DOCS / "results.md", TABLES), (DOCS / "translation-results.md", tables_mt.TABLES)):
+    pages = {"results": TABLES, "translation-results": tables_mt.TABLES, "growing-results": tables_growth.TABLES}
+    for page, tables in ((DOCS / f"{name}.md", tables) for name, tables in pages.items()):
         text = page.read_text(encoding="utf-8")
         drawn = fill(text, {name: tried(table) for name, table in tables.items()})
         if not options.check:

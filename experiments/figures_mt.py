@@ -5,7 +5,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from read import mean, results
-from tables_mt import METHODS, added, into, losses, out_of
+from tables_mt import METHODS, RESCALED, added, into, losses, out_of
 from translations import SHARED
 
 mpl.use("agg")
@@ -43,14 +43,14 @@ def convergence() -> Any:
 
 
 def rescaling() -> Any:
-    """Loss over steps at two widths, with and without rescaling."""
-    figure, axes = plt.subplots(1, 2, figsize=(7, 3), layout="constrained", sharey=True)
-    for ax, size in zip(axes, (78, 400), strict=True):
-        for name, color, label in ((f"plain-{size}", "#d55e00", "off"), (f"rescaled-{size}", "#0072b2", "on")):
-            row = results("mt-analysis")[name]
-            curve = losses(row)[0]
-            every = row.runs[0]["recipe"]["train"]["evaluate_every"]
-            ax.plot(every * np.arange(1, len(curve) + 1), curve, color=color, marker="o", ms=3, lw=1, label=label)
+    """Loss over steps by width, with and without rescaling."""
+    widths = list(dict.fromkeys(size for size, _ in RESCALED.values()))
+    figure, axes = plt.subplots(1, len(widths), figsize=(7, 3), layout="constrained", sharey=True)
+    for name, (size, label) in RESCALED.items():
+        row, ax = results("mt-analysis")[name], axes[widths.index(size)]
+        curve, every = losses(row)[0], row.runs[0]["recipe"]["train"]["evaluate_every"]
+        color = {"off": "#d55e00", "on": "#0072b2"}[label]
+        ax.plot(every * np.arange(1, len(curve) + 1), curve, color=color, marker="o", ms=3, lw=1, label=label)
         ax.set(title=f"d_h = {size}", xlabel="steps")
     axes[0].set_ylabel("validation loss, nats per piece")
     axes[0].legend(frameon=False, title="rescaling")

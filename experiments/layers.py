@@ -4,17 +4,16 @@ Tags of finished runs are scored with a language's own weights in some layers an
 stranger's in the lower ones. Results are JSON in docs/results/layers, one file a run; what has one is not scored again.
 """
 
-import argparse
-import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from typing import Any
 
 import torch
-from job import HERE, RESULTS
+from finished import look_into_runs
+from job import HERE
 from torch import Tensor
 
 from polyloom.methods import Method
-from polyloom.runs import load_run
+from polyloom.runs import Run
 from polyloom.settings import read_settings
 from polyloom.types import ConditionIds, Site
 
@@ -39,35 +38,21 @@ def own_weights_in(method: Method, chosen: Callable[[int, int], bool]) -> None:
     method.stack_languages = stack_languages  # type: ignore[method-assign]
 
 
-def main() -> None:
-    """Score every run that is named."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for results")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    folder = options.results / "layers"
-    for path in options.runs:
-        if (folder / f"{path.name}.json").exists():
-            continue
-        run = load_run(path)
-        tags = {name: corpora for name, corpora in run.recipe.data.test.items() if name.startswith("pos/")}
-        cells = {}
-        for name, chosen in SETS.items():
-            own_weights_in(run.model.method, chosen)
-            cells[name] = run.evaluate(tags).to_dict()["cells"]
-        own_weights_in(run.model.method, SETS["lower"])
-        cells["peer"] = {
-            name: run.evaluate({(donor := f"pos/{PEERS[name[4:]]}"): corpora}).to_dict()["cells"][donor]
-            for name, corpora in tags.items()
-            if name[4:] in PEERS
-        }
-        folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"run": path.name, "cells": cells}, ensure_ascii=False, separators=(",", ":"))
-        (folder / f"{path.name}.json").write_text(text + "\n", encoding="utf-8")
-        means = {name: sum(c["scores"][0]["value"] for c in some.values()) / len(some) for name, some in cells.items()}
-        print(path.name, {name: round(mean, 1) for name, mean in means.items()})
+def measure(run: Run) -> dict[str, Any]:
+    """Tags with the language's own weights in each set of layers."""
+    tags = {name: corpora for name, corpora in run.recipe.data.test.items() if name.startswith("pos/")}
+    cells = {}
+    for name, chosen in SETS.items():
+        own_weights_in(run.model.method, chosen)
+        cells[name] = run.evaluate(tags).to_dict()["cells"]
+    own_weights_in(run.model.method, SETS["lower"])
+    cells["peer"] = {
+        name: run.evaluate({(donor := f"pos/{PEERS[name[4:]]}"): corpora}).to_dict()["cells"][donor]
+        for name, corpora in tags.items()
+        if name[4:] in PEERS
+    }
+    return {"cells": cells}
 
 
 if __name__ == "__main__":
-    main()
+    look_into_runs(measure, "layers", __doc__)

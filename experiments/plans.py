@@ -12,7 +12,7 @@ from polyloom.errors import PolyloomError, suggest
 from polyloom.settings import read_settings
 
 TASKS = ("mlm", "pos", "ner", "dep")
-SHARED = ("corpora", "methods", "directions")  # what experiments have in common
+SHARED = ("corpora", "methods", "directions", "growth")  # read by others
 
 
 def experiments() -> list[str]:

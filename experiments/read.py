@@ -83,11 +83,26 @@ def results(experiment: str) -> dict[str, Row]:
     return {row: Row(some, [scores_of(run["cells"]) for run in some]) for row, some in runs.items()}
 
 
+def stored(kind: str, name: str) -> dict[str, Any]:
+    """What was found out about a finished run, if it was."""
+    path = RESULTS / kind / f"{name}.json"
+    if not path.exists():
+        raise KeyError(name)
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
 def layer_rows(run: str) -> dict[str, Row]:
     """What a run scored with its own weights in some layers only (layers.py), by those layers."""
     path = RESULTS / "layers" / f"{run}.json"
-    stored = json.loads(path.read_text(encoding="utf-8"))["cells"] if path.exists() else {}
-    return {layers: Row([{}], [scores_of(some)]) for layers, some in stored.items()}
+    cells = stored("layers", run)["cells"] if path.exists() else {}
+    return {layers: Row([{}], [scores_of(some)]) for layers, some in cells.items()}
+
+
+def source_losses(run: str) -> dict[str, dict[str, float]]:
+    """Of a translation run, the losses of every direction with ``own`` sources and with those of ``other`` pairs."""
+    found: dict[str, dict[str, float]] = stored("sources", run)["cells"]
+    return found
 
 
 def few_shot_scores(start: str, language: str) -> list[float]:

@@ -3,15 +3,18 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from read import Cells, Row, difference, mean, results, scores_of, second, spread
+from read import Cells, Row, difference, mean, results, scores_of, second, source_losses, spread, stored
 from translations import ENGLISH, HALVES, OTHERS, SHARED
 
 from polyloom.cli.tables import markdown
 from polyloom.metrics.score import Array
+from polyloom.probe.languages import purity
 
 METHODS = ("dense", "lang-adapters", "pair-adapters", "hyper-17", "hyper-33", "hyper-100")
 LEVELS = SHARED["resources"]
-PERMUTATIONS = 10_000
+RESCALED = {  # rows with their width, and whether they rescale
+    "plain-78": (78, "off"), "rescaled-78": (78, "on"), "plain-400": (400, "off"), "rescaled-400": (400, "on"),
+}  # fmt: skip
 
 
 def out_of(row: Row, languages: Sequence[str] = OTHERS) -> Cells:
@@ -34,9 +37,9 @@ def untrained(row: Row) -> Cells:
     return [(row, condition) for condition in row.scores[0] if ENGLISH not in condition.split("/")]
 
 
-def through(row: Row) -> Row:
+def through(row: Row) -> Cells:
     """The same pairs, through English."""
-    return Row(row.runs, [scores_of(run["pivot"]) for run in row.runs])
+    return untrained(Row(row.runs, [scores_of(run["pivot"]) for run in row.runs]))
 
 
 def losses(row: Row) -> Array:
@@ -46,7 +49,8 @@ def losses(row: Row) -> Array:
 
 def added(row: Row) -> int:
     """Parameters beside the main network's."""
-    return sum(size for name, size in row.runs[0]["training"]["parameters"].items() if name != "backbone")
+    sizes = row.runs[0]["training"]["parameters"].items()
+    return sum(size for name, size in sizes if name.partition(".")[0] != "backbone")
 
 
 def steps_to(row: Row, loss: float) -> str:
@@ -67,10 +71,9 @@ def table() -> str:
         scores = [spread(ways(row, some)) for ways in (out_of, into) for some in (OTHERS, *LEVELS.values())]
         letters = [f"{mean(ways(second(row, 'chrf'))):.1f}" for ways in (out_of, into)]
         loss = f"{losses(row).min(1).mean():.3f}"
-        cost = [loss, steps_to(row, best), f"{row.mean('seconds') / 60:.1f}"]
-        lines.append([name, f"{added(row):,}", share, *scores, *letters, *cost])
+        lines.append([name, f"{added(row):,}", share, *scores, *letters, loss, steps_to(row, best)])
     groups = [f"BLEU {way} {level}" for way in ("En→X", "X→En") for level in ("all", *LEVELS)]
-    tail = ["chrF En→X", "chrF X→En", "loss", "steps to lang-adapters' best", "minutes"]
+    tail = ["chrF En→X", "chrF X→En", "loss", "steps to lang-adapters' best"]
     return markdown(["method", "added", "of lang-adapters'", *groups, *tail], lines)
 
 
@@ -89,16 +92,30 @@ def differences() -> str:
     return markdown(["BLEU [95 %]", "En→X", "X→En", "low, both ways"], lines)
 
 
+def sources() -> str:
+    """Losses with the right and with a wrong source."""
+    lines = []
+    for name in METHODS:
+        row, shown = results("mt-table")[name], []
+        for ways in (out_of, into):
+            found = [source_losses(f"{name}-{run['seed']}")[c] for run in row.runs for _, c in ways(row)]
+            own, other = (np.mean([one[key] for one in found]) for key in ("own", "other"))
+            shown += [f"{own:.2f}", f"{other:.2f}", f"{other - own:.2f}"]
+        lines.append([name, *shown])
+    columns = [f"{way} {what}" for way in ("En→X", "X→En") for what in ("loss", "wrong source", "difference")]
+    return markdown(["method", *columns], lines)
+
+
 def rescaling() -> str:
     """Widths with and without rescaling, heads initialised as any layer."""
     lines = []
-    for size in (78, 400):
-        for name, label in ((f"plain-{size}", "off"), (f"rescaled-{size}", "on")):
-            row = results("mt-analysis")[name]
-            curve = losses(row)[0]
-            shown = [f"{curve[0]:.3f}", f"{curve.min():.3f}", *(f"{mean(ways(row)):.1f}" for ways in (out_of, into))]
-            lines.append([str(size), label, *shown])
-    return markdown(["d_h", "rescaling", "loss after 150 steps", "best loss", "BLEU En→X", "BLEU X→En"], lines)
+    for name, (size, label) in RESCALED.items():
+        row = results("mt-analysis")[name]
+        sizes = [f"{stored('magnitudes', f'{name}-0')[when]:,.2f}" for when in ("fresh", "trained")]
+        shown = [f"{losses(row).min():.3f}", *(f"{mean(ways(row)):.1f}" for ways in (out_of, into))]
+        lines.append([str(size), label, *sizes, *shown])
+    measured = ["weights before", "weights after", "best loss", "BLEU En→X", "BLEU X→En"]
+    return markdown(["d_h", "rescaling", *measured], lines)
 
 
 def bodies() -> str:
@@ -126,15 +143,14 @@ def masks() -> str:
         ("lang-adapters", "source", "target", ""): first["lang-adapters"].first(),
         ("dense", "–", "–", ""): first["dense"].first(),
     }
-    lines = []
+    base, lines = rows[("hyper-33", "source, target", "target", "")], []
     for name, row in rows.items():
-        direct, pivot = untrained(row), [(through(row), c) for _, c in untrained(row)]
-        letters = [
-            mean([(second(one, "chrf", key), c) for one, c in some])
-            for some, key in ((direct, "cells"), (pivot, "pivot"))
-        ]
-        scores = [mean(some) for some in (out_of(row), into(row), direct, pivot)]
-        lines.append([*name, *(f"{score:.1f}" for score in (*scores, *letters))])
+        line = list(name)
+        for ways in (out_of, into, untrained, through):
+            than_base = f" ({difference(ways(row), ways(base))})" if row is not base else ""
+            line.append(f"{mean(ways(row)):.1f}{than_base}")
+        line += [f"{mean(untrained(second(row, 'chrf', key))):.1f}" for key in ("cells", "pivot")]
+        lines.append(line)
     columns = ["BLEU En→X", "BLEU X→En", "BLEU direct", "BLEU through English", "chrF direct", "chrF through English"]
     return markdown(["method", "encoder knows", "decoder knows", "dropout", *columns], lines)
 
@@ -171,25 +187,14 @@ def split() -> str:
 
 def embeddings() -> str:
     """Whether the nearest neighbour of a language is of its group."""
-    lines = []
+    group, lines = {language: name for name, some in SHARED["groups"].items() for language in some}, []
     for name in METHODS[3:]:
         for run in results("mt-table")[name].runs:
-            found, chance, p = purity(run["embeddings"])
+            vectors = np.array(list(run["embeddings"].values()))
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+            found, chance, p = purity(vectors @ vectors.T, [group[language] for language in run["embeddings"]])
             lines.append([name, str(run["seed"]), f"{found:.0%}", f"{chance:.0%}", f"{p:.4f}"])
     return markdown(["method", "seed", "nearest neighbour of the same group", "by chance", "p"], lines)
-
-
-def purity(vectors: dict[str, list[float]]) -> tuple[float, float, float]:
-    """Share of languages whose nearest neighbour is of their group; that of shuffled groups; how often as good."""
-    group = {language: name for name, some in SHARED["groups"].items() for language in some}
-    table = np.array(list(vectors.values()))
-    table /= np.linalg.norm(table, axis=1, keepdims=True)
-    nearest = (table @ table.T - 2 * np.eye(len(table))).argmax(1)
-    labels = np.unique([group[language] for language in vectors], return_inverse=True)[1]
-    shuffled = np.random.default_rng(0).permuted(np.tile(labels, (PERMUTATIONS, 1)), axis=1)
-    chance = (shuffled == shuffled[:, nearest]).mean(1)
-    found = float((labels == labels[nearest]).mean())
-    return found, float(chance.mean()), float((1 + (chance >= found).sum()) / (1 + PERMUTATIONS))
 
 
 def _other(condition: str) -> str:
@@ -198,6 +203,6 @@ def _other(condition: str) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "mt-table": table, "mt-differences": differences, "mt-rescaling": rescaling, "mt-bodies": bodies,
-    "mt-masks": masks, "mt-swaps": swaps, "mt-split": split, "mt-embeddings": embeddings,
+    "mt-table": table, "mt-differences": differences, "mt-sources": sources, "mt-rescaling": rescaling,
+    "mt-bodies": bodies, "mt-masks": masks, "mt-swaps": swaps, "mt-split": split, "mt-embeddings": embeddings,
 }  # fmt: skip

@@ -4,7 +4,6 @@ Also what is particular about scoring them: through English, and with the weight
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +26,13 @@ def translation_jobs(name: str, experiment: Settings, *, runs: Path) -> Iterator
     for seed in experiment["seeds"]:
         for row, own in experiment["rows"].items():
             halves = HALVES if own.get("split") else {}
-            recipe = merged(SHARED["set"], make_data(halves, own.get("zero-shot", SHARED["zero-shot"])))
+            without = own.get("without", "")
+            data = make_data(halves, own.get("zero-shot", SHARED["zero-shot"]), without=without)
+            recipe = merged(SHARED["set"], data)
+            recipe = merged(recipe, own.get("set") or SHARED["methods"].get(own["method"]["name"], {}))
             recipe |= {"method": own["method"], "train": recipe["train"] | {"seed": seed}}
-            backbone = recipe["backbone"] | {"tokenizer": str(runs / "vocabulary")}
+            vocabulary = f"vocabulary-without-{without}" if without else "vocabulary"
+            backbone = recipe["backbone"] | {"tokenizer": str(runs / vocabulary)}
             swaps = _swaps() if seed in own.get("swap", ()) else {}
             yield Job(name, row, seed, recipe | {"backbone": backbone}, swaps)
 
@@ -44,11 +47,14 @@ def _swaps() -> dict[str, tuple[str, ...]]:
     }
 
 
-def make_data(halves: dict[str, tuple[str, str]], zero_shot: Sequence[str]) -> Settings:
-    """Languages and corpora; some languages are made two, of half the pairs each; pairs that are scored only."""
+def make_data(halves: dict[str, tuple[str, str]], zero_shot: Sequence[str], *, without: str = "") -> Settings:
+    """Languages and corpora; some languages are made two, of half the pairs each; pairs that are scored only.
+
+    A language may be left out, to be added later.
+    """
     data: dict[str, Settings] = {"train": {}, "validation": {}, "test": {}}
     languages = [ENGLISH]
-    for other in OTHERS:
+    for other in (language for language in OTHERS if language != without):
         corpus = f"{SHARED['pairs']}:{ENGLISH}-{other}"
         some = "" if other in SHARED["whole"] else f"[:{SHARED['test']}]"
         for number, half in enumerate(halves.get(other, (other,))):
@@ -67,29 +73,37 @@ def make_data(halves: dict[str, tuple[str, str]], zero_shot: Sequence[str]) -> S
 
 
 def make_vocabulary(into: Path) -> None:
-    """The vocabulary of all experiments, with tokens for halves of languages too."""
+    """The vocabulary of all experiments, with tokens for halves of languages too; or without a language."""
     from polyloom.data.catalog import resolve  # noqa: PLC0415
     from polyloom.data.vocabulary import VocabularyConfig, train_vocabulary  # noqa: PLC0415
 
     texts: dict[str, list[str]] = {ENGLISH: []}
-    for other in OTHERS:
+    without = into.name.removeprefix("vocabulary-without-")
+    for other in (language for language in OTHERS if language != without):
         pairs: list[Any] = list(resolve(f"{SHARED['pairs']}:{ENGLISH}-{other}/train").records("bitext"))
         texts[ENGLISH] += [pair.source for pair in pairs]
         texts[other] = [pair.target for pair in pairs]
-    tokens = [*SHARED["languages"], *(half for both in HALVES.values() for half in both)]
+    tokens = [*texts, *(half for both in HALVES.values() for half in both)]
     train_vocabulary(texts, into, config=VocabularyConfig(size=SHARED["vocabulary"]), languages=tokens)
 
 
 def score_translations(run: "Run", job: Job, test: Mapping[str, Sequence[str]]) -> Settings:
     """Scores of all directions; of those nobody trained also through English; also with weights of other languages."""
+    from polyloom.probe.swap import DonatedCache, with_donor  # noqa: PLC0415
+    from polyloom.types import Condition  # noqa: PLC0415
+
     direct = run.evaluate(test).to_dict()
     untrained = {name: corpora for name, corpora in test.items() if ENGLISH not in name.split("/")}
     through = run.evaluate(untrained, pivot=ENGLISH).to_dict()
     swaps: dict[str, Settings] = {condition: {} for condition in job.swaps}
+    run.answering.cache = cache = DonatedCache(run.model)
     for donors in zip(*job.swaps.values(), strict=True):  # of all conditions together: first relatives, then strangers
         chosen = dict(zip(job.swaps, donors, strict=True))
-        with weights_of(run, {name: d for c, d in chosen.items() for name in c.split("/")[1:] if name != ENGLISH}):
-            found = run.evaluate({condition: test[condition] for condition in chosen}).to_dict()["cells"]
+        cache.donated = {
+            condition: with_donor(condition, donor, ENGLISH) or condition
+            for condition, donor in ((Condition.parse(name), donor) for name, donor in chosen.items())
+        }
+        found = run.evaluate({condition: test[condition] for condition in chosen}).to_dict()["cells"]
         for condition, donor in chosen.items():
             swaps[condition][donor] = compact(found[condition])
     return {
@@ -101,24 +115,6 @@ def score_translations(run: "Run", job: Job, test: Mapping[str, Sequence[str]]) 
         "embeddings": embeddings(run.model),
         "versions": direct["run"]["versions"],
     }
-
-
-@contextmanager
-def weights_of(run: "Run", donors: Mapping[str, str]) -> Iterator[None]:
-    """Let some languages have the weights of others; language tokens stay their own."""
-    from polyloom.types import Condition  # noqa: PLC0415
-
-    cache = run.answering.cache
-    rows = cache.rows
-
-    def swapped(conditions: Sequence[Condition]) -> Any:
-        return rows([Condition(c.task, *(donors.get(name, name) for name in c.languages)) for c in conditions])
-
-    cache.rows = swapped  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        cache.rows = rows  # type: ignore[method-assign]
 
 
 def embeddings(model: "Model") -> dict[str, list[float]]:

@@ -16,7 +16,7 @@ LAYERS = {
     "tasks": 4,
     "model": 5, "cache": 5.5, "checkpoint": 5.5,
     "evaluate": 6, "probe": 6, "export": 6, "train": 6.5,
-    "config": 7, "planning": 7.5, "runs": 7.5, "serve": 8,
+    "config": 7, "planning": 7.5, "runs": 7.5, "extend": 7.6, "exchange": 7.75, "grow": 7.75, "report": 8, "serve": 8,
     "cli": 9, "__init__": 10, "__main__": 10,
 }  # fmt: skip
 THIRD_PARTY = {
@@ -25,12 +25,13 @@ THIRD_PARTY = {
     "typer": {"cli"},
     "rich": {"cli"},
     "transformers": {"backbones", "data"},
+    "huggingface_hub": {"export"},
     "pyarrow": {"data"},
     "datasets": {"data"},
     "tokenizers": {"data"},
     "sentencepiece": {"data"},
     "sacrebleu": {"metrics"},
-    "safetensors": {"checkpoint"},
+    "safetensors": {"checkpoint", "export"},
     "torch": {
         "types",
         "nn",
@@ -42,9 +43,12 @@ THIRD_PARTY = {
         "checkpoint",
         "train",
         "evaluate",
+        "export",
+        "probe",
         "config",
         "planning",
         "runs",
+        "grow",
     },
 }
 

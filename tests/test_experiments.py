@@ -14,18 +14,20 @@ import pytest
 
 from polyloom.config import parse_recipe
 from polyloom.data.catalog import resolve
-from polyloom.data.records import Bitext, Text
+from polyloom.data.records import Bitext
 from polyloom.settings import read_settings
-from tests.shared import DATA, needs_data
+from tests.shared import DATA, lines_of, needs_data
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ROOT / "experiments"
 sys.path.insert(0, str(EXPERIMENTS))  # scripts, which import one another
 
+from growth import PLAN, fits  # noqa: E402
 from job import RESULTS  # noqa: E402
 from plans import experiments, jobs  # noqa: E402
-from read import CORPORA, GROUPS, cells, resampled, results, swapped  # noqa: E402
+from read import CORPORA, GROUPS, cells, resampled, results, source_losses, swapped  # noqa: E402
 from run import portable  # noqa: E402
+from tables_growth import CLOSE, judged  # noqa: E402
 
 NAMES = [
     *("tuning", "transfer", "conditioning", "short", "language-stage", "bilingual", "ablations", "few-shot"),
@@ -62,7 +64,7 @@ def test_recipes_are_valid(name):
 @needs_data
 def test_zero_shot_sentences_were_not_read_before():
     """Neither as raw text nor with labels of the other task; a handful of short ones occurs everywhere."""
-    read = cache(lambda name: [r.text for r in resolve(name, root=DATA).records("text") if isinstance(r, Text)])
+    read = cache(lambda name: lines_of(name, DATA))
     cells: dict[Any, set[str]] = {}
     for recipe in (parse_recipe(job.recipe) for job in JOBS.values() if "mt" not in job.recipe["tasks"]):
         for condition, corpora in recipe.data.test.items():
@@ -100,9 +102,19 @@ def test_no_translated_sentence_is_learnt_from_in_any_pair():
 
 def test_every_translation_method_has_the_same_budget_and_the_same_text():
     recipes = {name: JOBS[name].recipe for name in JOBS if name.startswith(("mt-table", "mt-analysis"))}
-    for key in ("backbone", "tasks", "mixture", "optim"):
+    later = recipes.pop("mt-analysis/without-por-0")  # with a vocabulary of its own
+    assert {n for n in recipes["mt-table/dense-0"]["data"]["train"] if n not in later["data"]["train"]} == {
+        "mt/eng/por", "mt/por/eng",
+    }  # fmt: skip
+    for key in ("backbone", "tasks", "mixture"):
         assert all(recipe[key] == recipes["mt-table/dense-0"][key] for recipe in recipes.values()), key
     for name, recipe in recipes.items():
+        groups = recipe["optim"].get("groups") or {}
+        assert recipe["optim"] | {"groups": {}} == recipes["mt-table/dense-0"]["optim"] | {"groups": {}}, name
+        generated = recipe["method"]["name"] == "hyper-adapters" and not name.partition("/")[2].startswith(
+            ("plain", "res")
+        )
+        assert groups == ({"hypernetwork": 1e-3, "embeddings": 3e-2} if generated else {}), name
         assert recipe["train"] | {"seed": 0} == recipes["mt-table/dense-0"]["train"], name
         if "split" not in name:
             assert recipe["data"]["train"] == recipes["mt-table/dense-0"]["data"]["train"], name
@@ -141,7 +153,9 @@ def steps_by_task(recipe):
 
 def test_no_result_is_left_of_a_run_that_no_experiment_has():
     stored = {f"{path.parent.name}/{path.stem}" for path in RESULTS.glob("*/*.json")}
-    assert {name for name in stored - JOBS.keys() if not name.startswith("layers/")} == set()
+    grown = {f"growth/{fit.name}" for fit in fits()}
+    looked_into = ("layers/", "sources/", "magnitudes/")
+    assert {name for name in stored - JOBS.keys() - grown if not name.startswith(looked_into)} == set()
 
 
 @pytest.mark.parametrize("name", [name for name in JOBS if name.startswith(("transfer", "tuning"))])
@@ -171,6 +185,9 @@ def test_strangers_are_of_another_family_and_peers_of_the_same_group_too():
 def test_every_corpus_is_there():
     recipes = [parse_recipe(job.recipe) for job in JOBS.values()]
     corpora = {c for r in recipes for split in (r.data.train, r.data.test) for some in split.values() for c in some}
+    added = PLAN["data"].values()
+    corpora |= {about[kind] for about in added for kind in ("text", "pairs") if kind in about}
+    corpora |= {corpus for about in added for corpus in about["test"].values()}
     for name in sorted(corpora):
         assert resolve(name, root=DATA).sha256
 
@@ -218,7 +235,7 @@ def test_a_row_that_does_not_exist_is_said():
 def without_default_rates(recipe):
     """A recipe read, without groups that learn at the common rate anyway."""
     optim = recipe["optim"]
-    groups = {group: lr for group, lr in optim["groups"].items() if lr != optim["lr"]}
+    groups = {group: lr for group, lr in optim.get("groups", {}).items() if lr != optim["lr"]}
     return parse_recipe(recipe | {"optim": optim | {"groups": groups}})
 
 
@@ -239,6 +256,14 @@ def test_own_weights_in_all_layers_score_as_the_run_did_and_english_is_the_same_
         assert cell["scores"] == scored[condition]["scores"], condition
     assert cells["none"]["pos/en"] == cells["lower"]["pos/en"] == cells["all"]["pos/en"]
     assert cells["none"]["pos/mt"]["scores"] != cells["lower"]["pos/mt"]["scores"] != cells["all"]["pos/mt"]["scores"]
+
+
+@pytest.mark.parametrize("run", [name for name in JOBS if name.startswith("mt-table/")])
+def test_every_direction_reads_its_source(run):
+    losses = source_losses(run.removeprefix("mt-table/"))
+    assert losses.keys() == JOBS[run].recipe["data"]["train"].keys()
+    for direction, loss in losses.items():
+        assert loss["own"] < loss["other"], direction
 
 
 @pytest.mark.parametrize(
@@ -262,3 +287,10 @@ def test_headline_rows_have_three_seeds():
 def test_the_page_says_what_the_results_say():
     done = run_script("experiments/draw.py", "--check")
     assert done.returncode == 0, done.stderr
+
+
+def test_the_suggested_donor_is_nearly_as_good_as_the_best():
+    found = judged("hyperx")
+    assert len(found) == 17
+    near = [language for language, (told, best, tags) in found.items() if tags[best] - tags[told] <= CLOSE]
+    assert len(near) >= 8

@@ -102,11 +102,14 @@ def test_the_first_hour(pretrained, mirror, tmp_path):
         events = [json.loads(line) for line in (tmp_path / "runs" / run / "log.jsonl").read_text().splitlines()]
         losses = [event["losses"]["pos"] for event in events if "pos" in event.get("losses", {})]
         assert losses[-1] < losses[0] / 2
-    *_, table, comparison, tagged = printed.values()
+    *_, table, comparison, page, tagged, exported, again = printed.values()
     assert table.startswith("| language |")
     assert "de" in comparison
+    assert page.strip() == "report.html"
     words = [line.split("\t")[0] for line in tagged.strip().splitlines()]
     assert words == ["Die", "Katze", "schläft", "auf", "dem", "Sofa", "."]
+    assert exported.strip() == "pos-de"
+    assert again == tagged
 
 
 def write_aligned(corpus: str, codes: tuple[str, str], path: Path) -> None:
@@ -126,11 +129,7 @@ def test_from_text_files_to_translations(tmp_path):
             write_aligned(f"tatoeba-mt:eng-{name}/{split}[:{size}]", ("en", code), files / f"en-{code}.{split}")
     write_aligned("tatoeba-zero:deu-nld/test[:10]", ("de", "nl"), files / "de-nl.test")
     recipe = block("From text files to translations", "yaml")
-    for here, smaller in (
-        ("steps: 2000", "steps: 20"),
-        ("evaluate_every: 500", "evaluate_every: 10"),
-        ("4096", "1024"),
-    ):
+    for here, smaller in (("steps: 2000", "steps: 20"), ("evaluate_every: 500", "evaluate_every: 10")):
         assert here in recipe
         recipe = recipe.replace(here, smaller)
     (tmp_path / "translate.yaml").write_text(recipe)

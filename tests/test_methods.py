@@ -24,7 +24,7 @@ from tests.contracts.tiny import (
 
 def at_sites(weights: Weights) -> dict[Site, torch.Tensor]:
     block = weights.blocks[0]
-    return {site: block.at(i)["down"] for i, site in enumerate(block.sites)}
+    return {site: tensors["down"] for site, tensors in zip(block.sites, block.by_site(), strict=True)}
 
 
 @pytest.mark.parametrize(
@@ -208,3 +208,11 @@ def test_raw_text_passes_the_task_adapters_of_stacked_methods_unchanged():
         changes = task_block.tensors["up"].flatten(1).abs().amax(1)
         assert changes[0] == 0.0
         assert changes[1] > 0.0
+
+
+@pytest.mark.parametrize("languages", [["pos/en"], ["pos/en", "pos/tr"]])
+def test_gradients_of_all_sites_are_gathered_in_one_go(languages):
+    """Taken one by one, each site's gradient would be filled up with zeros to the size of all: sites squared."""
+    (block,) = tiny_model("hyperx", "bert").method.weights(languages).blocks
+    for tensors in block.by_site():
+        assert {type(tensor.grad_fn).__name__ for tensor in tensors.values()} == {"UnbindBackward0"}

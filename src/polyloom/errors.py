@@ -28,6 +28,10 @@ class CheckpointError(PolyloomError):
     """A checkpoint cannot be read, or does not belong to this backbone."""
 
 
+class ExportError(PolyloomError):
+    """An adapter cannot be written in a format, or read from it."""
+
+
 class DataError(PolyloomError):
     """A corpus is not what it should be; the message begins with ``file:line``."""
 

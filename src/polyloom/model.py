@@ -26,7 +26,7 @@ class Model(nn.Module):
 
     Args:
         backbone: The model whose sites listen.
-        method: Settings of the method.
+        method: Settings of the method, or one that is built already.
         languages: Languages it is built for; more can be added later.
         tasks: Tasks, with their labels where they have some. With the mere number of them there is no head: enough to
             plan, or to use the weights for something else.
@@ -37,7 +37,7 @@ class Model(nn.Module):
     def __init__(
         self,
         backbone: Backbone,
-        method: MethodConfig,
+        method: MethodConfig | Method,
         *,
         languages: Iterable[str],
         tasks: Mapping[str, Labels] | Iterable[str],
@@ -49,7 +49,9 @@ class Model(nn.Module):
         sizes = {
             name: labels if isinstance(labels, int) or labels is None else len(labels) for name, labels in tasks.items()
         }
-        self.method = build_method(method, shape=backbone.shape, world=World.of(languages, sizes, directions))
+        if isinstance(method, MethodConfig):
+            method = build_method(method, shape=backbone.shape, world=World.of(languages, sizes, directions))
+        self.method = method
         self.heads = nn.ModuleDict(
             {
                 name: build_task(name, () if isinstance(labels, int | None) else labels, width=backbone.shape.width)
@@ -196,15 +198,33 @@ class Model(nn.Module):
         """Let exactly the groups of a stage learn; everything else is frozen."""
         stage = self.method.stages()[stage] if isinstance(stage, int) else stage
         self.requires_grad_(False)
-        for group, parameters in self.groups().items():
-            if group in stage.trains:
-                for parameter in parameters:
-                    parameter.requires_grad_()
+        for group in stage.trains:
+            for parameter in self.group(group):
+                parameter.requires_grad_()
         return stage
 
     def groups(self) -> dict[str, list[nn.Parameter]]:
         """All parameters by group: the method's own, ``backbone`` and its norms, ``heads``."""
         return parameter_groups(self.method, self.backbone) | {"heads": list(self.heads.parameters())}
+
+    def group(self, name: str) -> list[nn.Parameter]:
+        """One of the groups, or a part of one.
+
+        ``rows.language``: what each language has. ``heads.pos``: a single head. ``backbone.pieces``: embeddings
+        """
+        kind, _, part = name.partition(".")
+        if name == "backbone.pieces":
+            return [self.backbone.model.get_input_embeddings().weight]
+        if kind == "rows":
+            return [p for table in self.method.growing(part) if table.learns for p in table.parameters()]
+        if kind == "heads" and part:
+            return list(self.task(part).parameters())
+        return self.groups()[name]
+
+    def add_task(self, name: str, labels: Sequence[str], *, like: str | None = None) -> None:
+        """Add a task with a head of its own."""
+        self.method.add_task(name, labels=len(labels) or None, like=like)
+        self.heads[name] = build_task(name, labels, width=self.backbone.shape.width)
 
 
 def parameter_groups(method: Method, backbone: Backbone) -> dict[str, list[nn.Parameter]]:
@@ -215,9 +235,22 @@ def parameter_groups(method: Method, backbone: Backbone) -> dict[str, list[nn.Pa
     }
 
 
+def served(method: Method) -> list[Condition]:
+    """All tasks in all languages; of translation, and where only pairs are served, in all directions."""
+    pairs = [direction.split("/") for direction in method.directions]
+    found = []
+    for task in method.tasks:
+        generates = task in TASKS and TASKS[task].generates
+        alone = [] if generates else [Condition(task, language) for language in method.languages]
+        directions = [Condition(task, source, target) for source, target in pairs]
+        kept = [condition for condition in alone if method.serves(condition)]
+        found += kept or [condition for condition in directions if method.serves(condition)]
+    return found
+
+
 def classify(hidden_BTD: Tensor, weights: Weights) -> Tensor:
     """Apply generated classifiers (psf), each row its own."""
-    tensors = weights.block("classifier").at(0)
+    tensors = weights.block("classifier").by_site()[0]
     return linear(hidden_BTD, tensors["weight"], tensors["bias"])
 
 

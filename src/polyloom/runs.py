@@ -14,11 +14,13 @@ from polyloom.config import DataConfig, Recipe, build_backbone, load_recipe, res
 from polyloom.data.catalog import Corpus, resolve
 from polyloom.data.cells import Cell
 from polyloom.data.pieces import Pieces, load_pieces
+from polyloom.data.typology import Typology, read_typology
 from polyloom.errors import CheckpointError, ConditionError, ConfigError, TrainingError
 from polyloom.evaluate.answers import Answering, score_corpora
 from polyloom.evaluate.matrix import Cell as Scored
 from polyloom.evaluate.matrix import Matrix
 from polyloom.evaluate.translate import steps, translate_all
+from polyloom.methods.hyperx import HyperX
 from polyloom.methods.psf import PsfConfig
 from polyloom.metrics.score import Score
 from polyloom.model import Model
@@ -69,14 +71,14 @@ class Setup:
     @classmethod
     def of(cls, recipe: Recipe, *, tell: Tell = lambda _: None) -> "Setup":
         """Read the corpora, find the labels, build the model."""
-        pieces = _pieces(recipe)
+        pieces = pieces_of(recipe)
         cells = prepare_recipe(recipe, pieces=pieces, tell=tell)
-        backbone = _backbone(recipe, pieces)
+        backbone = backbone_of(recipe, pieces)
         if recipe.start is not None:
             model, before = _continue(recipe, backbone)
         else:
             model, before = _build(recipe, backbone, cells), []
-        _set_marks(model, recipe, pieces)
+        set_marks(model, recipe, pieces)
         return cls(recipe, pieces, cells, model, sorted({*before, *recipe.data.train}))
 
     def plans(self) -> list[StagePlan]:
@@ -189,15 +191,20 @@ def load_run(path: Path, *, device: str | None = None) -> Run:
     """Load the best checkpoint of a run; onto a GPU by default, if there is one."""
     if not (path / RECIPE).exists():
         raise CheckpointError(f"{path}: no run here (no {RECIPE}). Train one: polyloom train RECIPE -o {path}")
-    recipe = load_recipe(path / RECIPE)
-    checkpoint = RunFolder(path).best()
-    pieces, manifest = _pieces(recipe), read_manifest(checkpoint)
-    if manifest.get("tokenizer") != pieces.fingerprint:
+    return open_checkpoint(path, load_recipe(path / RECIPE), RunFolder(path).best(), device=device)
+
+
+def open_checkpoint(
+    path: Path, recipe: Recipe, checkpoint: Path, *, device: str | None = None, extended: bool = False
+) -> Run:
+    """A checkpoint on the backbone that its recipe names; or, `extended`, on one made from that, with more pieces."""
+    pieces, manifest = pieces_of(recipe), read_manifest(checkpoint)
+    if manifest.get("tokenizer") != pieces.fingerprint and not extended:
         raise CheckpointError(
             f"{checkpoint}: was trained with another tokenizer; with this one it would answer wrongly."
         )
-    model = load_checkpoint(checkpoint, _backbone(recipe, pieces)).eval()
-    _set_marks(model, recipe, pieces)
+    model = load_checkpoint(checkpoint, backbone_of(recipe, pieces), same_backbone=not extended).eval()
+    set_marks(model, recipe, pieces)
     model = model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     answering = Answering(model, pieces=pieces, max_length=recipe.train.max_length)
     return Run(path, recipe, checkpoint, answering, manifest["trained_on"])
@@ -209,7 +216,7 @@ def prepare_recipe(
     """Encode the corpora that a recipe learns from, unless that was done before."""
     if not recipe.data.train:
         raise ConfigError("recipe", ["data.train: missing. Such as `data: {train: {pos/en: ud:en_ewt/train}}`."])
-    pieces, cells = pieces or _pieces(recipe), {}
+    pieces, cells = pieces or pieces_of(recipe), {}
     for name, corpora in recipe.data.train.items():
         condition = Condition.parse(name)
         tell({"event": "preparing", "cell": name})
@@ -230,7 +237,19 @@ def _build(recipe: Recipe, backbone: Backbone, cells: Mapping[Condition, Cell]) 
     if isinstance(method, PsfConfig) and method.labelled is None:
         method = replace(method, labelled=tuple(str(c) for c in cells if c.task != "mlm"))
     tasks = {name: labels.get(name) or None for name in recipe.tasks if name in labels}
-    return Model(backbone, method, languages=recipe.languages, tasks=tasks, directions=recipe.directions or None)
+    model = Model(backbone, method, languages=recipe.languages, tasks=tasks, directions=recipe.directions or None)
+    give_typology(model, recipe, recipe.languages)
+    return model
+
+
+def give_typology(model: Model, recipe: Recipe, languages: Sequence[str], typology: Typology | None = None) -> None:
+    """Let a method that wants features of languages have them, by default from the tables beside the corpora."""
+    if not (isinstance(model.method, HyperX) and model.method.config.typology):
+        return
+    typology = typology or read_typology(recipe.data.root)
+    if typology is None:
+        raise ConfigError("recipe", ["method.typology: there are no tables of features, in meta/ beside the corpora."])
+    model.method.give(typology.vectors(languages, model.method.config.embedding_size))
 
 
 def _continue(recipe: Recipe, backbone: Backbone) -> tuple[Model, list[str]]:
@@ -268,11 +287,17 @@ def _alternating(cells: Sequence[TrainCell]) -> Iterator[tuple[str, str]]:
         yield names[condition.source], names[condition.target]
 
 
-def _backbone(recipe: Recipe, pieces: Pieces) -> Backbone:
+def backbone_of(recipe: Recipe, pieces: Pieces) -> Backbone:
     """The backbone; one that begins with random weights (from a config alone) begins with the same ones every time."""
     torch.manual_seed(recipe.train.seed)
     if recipe.backbone.preset is None:
         backbone = build_backbone(recipe)
+        size = int(backbone.model.get_input_embeddings().weight.shape[0])
+        if pieces.vocab_size > size:
+            mistake = f"the tokenizer has {pieces.vocab_size} pieces, the backbone embeddings for {size}."
+            raise ConfigError(
+                "recipe", [f"backbone: {mistake} For one from a config: `vocab_size: {pieces.vocab_size}`."]
+            )
         if backbone.model.can_generate():
             backbone.model.generation_config.max_length = None  # every row has a limit of its own
         return backbone
@@ -286,14 +311,14 @@ def _backbone(recipe: Recipe, pieces: Pieces) -> Backbone:
     return build_backbone(recipe, vocabulary=vocabulary)
 
 
-def _set_marks(model: Model, recipe: Recipe, pieces: Pieces) -> None:
+def set_marks(model: Model, recipe: Recipe, pieces: Pieces) -> None:
     """Let translation know the language tokens that the backbone is used to, and find out now which are missing."""
     task = model.tasks.get("mt")
     if not isinstance(task, Translation):
         return
     config = model.backbone.model.config
     usual = "target" if recipe.backbone.name is None else usual_marks(config.model_type, pieces)
-    task.marks = recipe.tasks["mt"].marks or usual
+    task.marks, task.token_of = recipe.tasks["mt"].marks or usual, recipe.tasks["mt"].token_of
     start_id = getattr(config, "decoder_start_token_id", None)
     task.start_id = usual_start(config.model_type, pieces, marks=task.marks, start_id=start_id)
     for condition in map(Condition.parse, (*recipe.data.train, *recipe.data.validation)):
@@ -305,7 +330,8 @@ def _corpora(names: Sequence[str], data: DataConfig) -> list[Corpus]:
     return [resolve(name, root=Path(data.root) if data.root else None) for name in names]
 
 
-def _pieces(recipe: Recipe) -> Pieces:
+def pieces_of(recipe: Recipe) -> Pieces:
+    """The tokenizer of a recipe."""
     name = recipe.backbone.tokenizer or recipe.backbone.name
     if name is None:
         raise ConfigError("recipe", ["backbone.tokenizer: missing; a backbone from a config alone has none."])

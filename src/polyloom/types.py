@@ -179,10 +179,14 @@ class Block:
     sites: tuple[Site, ...]
     tensors: Mapping[str, Tensor]
 
-    def at(self, index: int) -> dict[str, Tensor]:
-        """The tensors of one site: without a row dimension if shared by all rows, else one set per row."""
+    def by_site(self) -> list[dict[str, Tensor]]:
+        """The tensors of each site: without a row dimension if shared by all rows, else one set per row.
+
+        All at once: the gradients of sites taken one by one would each be as large as those of all of them.
+        """
         shared = next(iter(self.tensors.values())).shape[0] == 1
-        return {name: tensor[0, index] if shared else tensor[:, index] for name, tensor in self.tensors.items()}
+        parts = {name: t[0].unbind(0) if shared else t.unbind(1) for name, t in self.tensors.items()}
+        return [{name: part[index] for name, part in parts.items()} for index in range(len(self.sites))]
 
 
 @dataclass(frozen=True)

@@ -109,8 +109,8 @@ def test_each_rows_invertible_adapter_acts_on_entrance_and_is_undone_before_the_
     for handle in handles:
         handle.remove()
     (before, after), (made, undone) = seen["entrance"], seen["exit"]
-    close(after, couple(before, block.at(0)))
-    close(undone, uncouple(made, block.at(len(block.sites) - 1)))
+    close(after, couple(before, block.by_site()[0]))
+    close(undone, uncouple(made, block.by_site()[-1]))
     assert (after - before).abs().max() > 0.1
     assert (undone - made).abs().max() > 0.01
 
@@ -121,7 +121,7 @@ def test_the_decoder_uses_the_target_alone_and_the_encoder_changes_with_the_sour
     model = tiny_model(method, family)
     for one, other in zip(model.weights(["mt/en/tr"]).blocks, model.weights(["mt/yo/tr"]).blocks, strict=True):
         same = {
-            site: all(torch.equal(one.at(i)[n], other.at(i)[n]) for n in one.tensors)
+            site: all(torch.equal(one.by_site()[i][n], other.by_site()[i][n]) for n in one.tensors)
             for i, site in enumerate(one.sites)
         }
         is_task = len(set(same.values())) == 1  # MAD-X's task adapter knows no language

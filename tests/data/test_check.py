@@ -13,10 +13,10 @@ import pytest
 from polyloom.data.catalog import Corpus, resolve
 from polyloom.data.check import Lengths, Report, Role, Use, check_corpora, text_key
 from polyloom.data.pieces import load_pieces
-from polyloom.data.records import Kind, Pair, Record, Tagged, Text, Tree
+from polyloom.data.records import Bitext, Kind, Pair, Record, Tagged, Text, Tree
 from polyloom.errors import DataError
 from polyloom.types import Condition
-from tests.shared import DATA, needs_data
+from tests.shared import DATA, lines_of, needs_data
 
 
 class Made(Corpus):
@@ -249,7 +249,7 @@ def test_overlap_of_real_corpora_is_that_of_a_plain_comparison():
 
 @needs_data
 def test_a_planted_leak_in_a_real_corpus_is_found_exactly(tmp_path):
-    lines = [record.text for record in resolve("leipzig:tr", root=DATA).records("text") if isinstance(record, Text)]
+    lines = lines_of("leipzig:tr", DATA)
     random.Random(0).shuffle(lines)
     (tmp_path / "train.txt").write_text("\n".join(lines[:600]) + "\n")
     (tmp_path / "test.txt").write_text("\n".join(line.replace(" ", "  ") for line in lines[593:]) + "\n")
@@ -287,4 +287,13 @@ def test_letters_that_the_tokenizer_does_not_know_are_told_per_language(pretrain
     )
     assert [worry.what.partition("pieces")[2] for worry in report.worries if worry.severity == "check"] == [
         " of got are unknown: letters are not in the vocabulary."
+    ]
+
+
+def test_a_file_that_serves_both_directions_is_worried_about_once():
+    corpus = Made("pairs", Bitext("a", "b"), Bitext("a", "b"), Bitext("c", ""))
+    report = check(("mt/en/de", "train", corpus), ("mt/de/en", "train", corpus))
+    assert said(report) == [
+        "check: 1 of 3 sentences of pairs have an empty part.",
+        "note: repeated sentences: pairs (33 %).",
     ]

@@ -84,14 +84,14 @@ def test_it_learns_and_transfers(case, pretrained, tmp_path):
 
 
 def test_few_examples_of_a_new_cell_help(pretrained, tmp_path):
-    """A finished run goes on with 5, 10, 20 and 50 examples of a cell that it had never seen."""
+    """A finished run goes on with 5 and with 50 examples of a cell that it had never seen."""
     base = load("hyperx-single-task", pretrained, ["train.steps=40", "data.validation={}"])
     train_recipe(base, tmp_path / "base")
     test = {"pos/mt": ["ud:mt_mudt/test[:150]"]}
     before = load_run(tmp_path / "base").evaluate(test).cells[Condition("pos", "mt")]
     assert before.zero_shot
     scores = {0: before.scores[0].value}
-    for count in (5, 10, 20, 50):
+    for count in (5, 50):
         changes = [f"start={tmp_path / 'base'}", f'data.train={{pos/mt: "ud:mt_mudt/train[:{count}]"}}']
         train_recipe(load("few-shot", pretrained, changes), tmp_path / str(count))
         cell = load_run(tmp_path / str(count)).evaluate(test).cells[Condition("pos", "mt")]

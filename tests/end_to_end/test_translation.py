@@ -2,8 +2,7 @@
 
 import json
 import shutil
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from polyloom.data.catalog import resolve
 from polyloom.data.records import Bitext
 from polyloom.runs import load_run, train_recipe
 from polyloom.train.folder import RunFolder
-from tests.shared import DATA, needs_data
+from tests.shared import DATA, needs_data, polyloom
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "mini" / "translation.yaml"
 METHODS = [
@@ -26,11 +25,6 @@ METHODS = [
 ]
 PAIRS = ["deu", "spa"]
 pytestmark = needs_data
-
-
-def run(*arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "polyloom", *map(str, arguments)]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +70,7 @@ def recipe_file(corpus):
 
 @pytest.fixture(scope="module")
 def vocabulary(corpus, recipe_file):
-    done = run("data", "vocab", recipe_file, "-o", corpus / "vocabulary", "--size", "500")
-    assert done.returncode == 0, done.stderr
+    polyloom("data", "vocab", recipe_file, "-o", corpus / "vocabulary", "--size", "500")
     return corpus / "vocabulary"
 
 
@@ -109,24 +102,18 @@ def test_a_run_is_resumed_in_mid_corpus_bit_for_bit(recipe_file, vocabulary, tmp
 
 def test_from_files_to_a_translation_at_the_prompt(recipe_file, vocabulary, tmp_path):
     runs = tmp_path / "run"
-    done = run("train", recipe_file, "-o", runs)
-    assert done.returncode == 0, done.stderr
-    done = run("predict", runs, "mt/eng/deu", "--beams", "2", stdin="Good morning.\n\nHow are you? I am fine.\n")
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 3
-    assert done.stdout.splitlines()[1] == ""
-    by_sentence = run("predict", runs, "mt/eng/deu", "--beams", "2", "--sentences", stdin="How are you? I am fine.\n")
-    single = run("predict", runs, "mt/eng/deu", "--beams", "2", stdin="How are you?\nI am fine.\n")
-    assert by_sentence.stdout.split() == single.stdout.split()
-    as_json = run(
+    polyloom("train", recipe_file, "-o", runs)
+    to_german = partial(polyloom, "predict", runs, "mt/eng/deu", "--beams", "2")
+    first, second, third = to_german(stdin="Good morning.\n\nHow are you? I am fine.\n").splitlines()
+    assert first and third and not second  # noqa: PT018
+    by_sentence = to_german("--sentences", stdin="How are you? I am fine.\n")
+    assert by_sentence.split() == to_german(stdin="How are you?\nI am fine.\n").split()
+    as_json = polyloom(
         "predict", runs, "mt/deu/spa", "--pivot", "eng", "--input", "jsonl", stdin='{"id": 7, "text": "Guten Tag."}\n'
     )
-    assert json.loads(as_json.stdout).keys() == {"id", "text", "translation"}
-    done = run("evaluate", runs, "--beams", "1", "--format", "markdown")
-    assert done.returncode == 0, done.stderr
-    assert "bleu" in done.stdout
-    done = run("average", runs, "-o", tmp_path / "mean", "--last", "3")
-    assert done.returncode == 0, done.stderr
+    assert json.loads(as_json).keys() == {"id", "text", "translation"}
+    assert "bleu" in polyloom("evaluate", runs, "--beams", "1", "--format", "markdown")
+    polyloom("average", runs, "-o", tmp_path / "mean", "--last", "3")
     folder = RunFolder(runs)
     parts = [read_tensors(folder.checkpoint(step)) for step in folder.steps()[-3:]]
     mean = load_run(tmp_path / "mean").model.state_dict()
@@ -135,6 +122,4 @@ def test_from_files_to_a_translation_at_the_prompt(recipe_file, vocabulary, tmp_
         torch.testing.assert_close(
             mean[name.replace("backbone.", "backbone.model.")].double(), expected, rtol=1e-6, atol=1e-6
         )
-    refused = run("average", runs, "-o", tmp_path / "more", "--last", "9")
-    assert refused.returncode == 1
-    assert "train.keep=9" in refused.stderr
+    assert "train.keep=9" in polyloom("average", runs, "-o", tmp_path / "more", "--last", "9", fails=True)

@@ -25,6 +25,7 @@ from polyloom.metrics.score import COMET, Score, signature
 from polyloom.metrics.significance import bootstrap_interval, paired_bootstrap
 from polyloom.runs import train_recipe
 from polyloom.types import Condition
+from tests.shared import polyloom
 from tests.tasks.test_translation import sentence
 
 REAL = os.environ.get(PYTHON, "")
@@ -226,15 +227,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "train": {"steps": 1, "rows_per_batch": 2, "max_length": 32},
     }
     (folder / "recipe.yaml").write_text(json.dumps(settings))
-    done = polyloom("data", "vocab", folder / "recipe.yaml", "-o", folder / "vocabulary", "--size", 60)
-    assert done.returncode == 0, done.stderr
+    polyloom("data", "vocab", folder / "recipe.yaml", "-o", folder / "vocabulary", "--size", 60)
     train_recipe(load_recipe(folder / "recipe.yaml"), folder / "run")
     return folder / "run"
-
-
-def polyloom(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "polyloom", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_the_command_adds_comet_levels_and_figures(run, checkpoint, tmp_path):
@@ -250,28 +245,24 @@ def test_the_command_adds_comet_levels_and_figures(run, checkpoint, tmp_path):
         "--figures",
         tmp_path / "figures",
     )
-    done = polyloom("evaluate", run, *options)
-    assert done.returncode == 0, done.stderr
-    assert "mt bleu" in done.stdout
-    assert "mt comet" in done.stdout
-    assert "|comet:0.0|checkpoint:9a129038d9a0" in done.stdout
-    assert [line.split()[0:2] for line in done.stdout.splitlines() if line.startswith(("En→X ", "X→Y"))] == [
+    told = polyloom("evaluate", run, *options)
+    assert "mt bleu" in told
+    assert "mt comet" in told
+    assert "|comet:0.0|checkpoint:9a129038d9a0" in told
+    assert [line.split()[0:2] for line in told.splitlines() if line.startswith(("En→X ", "X→Y"))] == [
         ["En→X", "2"], ["En→X", "high"], ["En→X", "low"], ["X→Y⁰", "1"],
     ]  # fmt: skip
-    assert "fewer than 40 pairs to learn from" in done.stdout
-    assert re.search(r"^bleu: source . target +en +de +fr$", done.stdout, flags=re.MULTILINE)
+    assert "fewer than 40 pairs to learn from" in told
+    assert re.search(r"^bleu: source . target +en +de +fr$", told, flags=re.MULTILINE)
     assert {file.name for file in (tmp_path / "figures").iterdir()} == {
         f"{kind}-{metric}.png" for kind in ("groups", "directions") for metric in ("bleu", "chrf", "comet")
     }
     stored = Matrix.read(run / "evaluations" / "test.json").cells[Condition("mt", "en", "fr")]
     assert [(s.metric.name, s.count) for s in stored.scores] == [("bleu", 30), ("chrf", 30), ("comet", 30)]
-    compared = polyloom("compare", run, run)
-    assert compared.returncode == 0, compared.stderr
-    assert "comet" in compared.stdout
+    assert "comet" in polyloom("compare", run, run)
 
 
 def test_the_command_fails_before_it_translates(run, monkeypatch):
     monkeypatch.delenv(PYTHON, raising=False)
-    done = polyloom("evaluate", run, "--comet", "Unbabel/wmt22-comet-da")
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"polyloom: --comet: {PYTHON} is not set.")
+    complaint = polyloom("evaluate", run, "--comet", "Unbabel/wmt22-comet-da", fails=True)
+    assert complaint.startswith(f"--comet: {PYTHON} is not set.")

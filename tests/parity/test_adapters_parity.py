@@ -102,7 +102,7 @@ def test_invertible_adapter(pairs: dict[Case, Pair], seen: Numbers, case: Case) 
     pair = pairs[case]
     for language in LANGUAGES:
         with torch.no_grad():
-            weights = pair.model.method.weights([f"pos/{language}"]).block("invertible").at(0)
+            weights = pair.model.method.weights([f"pos/{language}"]).block("invertible").by_site()[0]
             coupled, uncoupled = couple(pair.probe, weights), uncouple(pair.probe, weights)
             returned = uncouple(coupled, weights)
         theirs = pair.theirs(f"nice/{language}")

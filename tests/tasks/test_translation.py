@@ -111,6 +111,20 @@ def test_32_directions_in_one_batch_say_what_each_says_alone(pieces, method, bea
         assert model.write(batch_of(model, pieces, [example]), eos_id=pieces.eos_id, decoding=decoding) == [expected]
 
 
+@pytest.mark.parametrize("method", ["hyper-adapters", "lang-adapters", "pair-adapters", "dense"])
+def test_what_is_written_is_what_training_would_find_likeliest(pieces, method):
+    """A search that applied adapters otherwise than training does would write worse text, alone as in a batch."""
+    model, decoding = model_for(pieces, method), Decoding(beams=1, max_extra=8, max_ratio=1.0)
+    chosen = [asked(example) for example in examples(pieces)]
+    written = model.write(batch_of(model, pieces, chosen), eos_id=pieces.eos_id, decoding=decoding)
+    learnt = [e._replace(row={**e.row, "target": ids, "length": 64}) for e, ids in zip(chosen, written, strict=True)]
+    batch = batch_of(model, pieces, learnt)
+    likeliest = model(batch.inputs, batch.conditions).logits.argmax(-1).tolist()
+    assert sum(map(len, written)) > 100
+    for ids, found in zip(written, likeliest, strict=True):
+        assert found[: len(ids)] == ids
+
+
 @pytest.mark.parametrize("pivot", [None, "en"])
 def test_many_directions_translated_together_say_what_each_says_alone_also_through_a_third_language(pieces, pivot):
     answering = Answering(model_for(pieces), pieces=pieces, decoding=Decoding(beams=2, max_extra=8, max_ratio=1.0))

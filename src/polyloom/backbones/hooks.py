@@ -57,8 +57,9 @@ class Listener:
         """Lay the weights out by place and site."""
         at: dict[tuple[str, Site], list[dict[str, Tensor]]] = {}
         for block in weights.blocks:
+            tensors = block.by_site()
             for place, index in _places(block):
-                at.setdefault((place, block.sites[index]), []).append(_apart(block.at(index)))
+                at.setdefault((place, block.sites[index]), []).append(_apart(tensors[index]))
         self.active = Active(at, num_rows, expand, current_thread())
 
     def checkpoint_contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:

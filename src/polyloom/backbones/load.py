@@ -69,3 +69,11 @@ def backbone_from_config(settings: Mapping[str, Any], *, device: str = "cpu") ->
     with torch.device(device):
         model = getattr(transformers, family.auto_class).from_config(config)
     return Backbone(model.eval(), family)
+
+
+def extend_backbone(name: str, pieces: int, into: Path, *, seed: int) -> None:
+    """Write a backbone with embeddings for more pieces; new ones are drawn around the mean of the others."""
+    network = load_backbone(name).model
+    torch.manual_seed(seed)
+    network.resize_token_embeddings(max(pieces, network.get_input_embeddings().num_embeddings))
+    network.save_pretrained(into)

@@ -10,7 +10,22 @@ from typing import Annotated
 import typer
 
 import polyloom
-from polyloom.cli import average, compare, config, data, evaluate, listing, plan, predict, train
+from polyloom.cli import (
+    add,
+    average,
+    compare,
+    config,
+    data,
+    demo,
+    evaluate,
+    export,
+    listing,
+    plan,
+    predict,
+    probe,
+    report,
+    train,
+)
 from polyloom.errors import PolyloomError
 
 # Plain help: typer's decorated one takes three times as long to print.
@@ -21,6 +36,14 @@ app.command(name="evaluate")(evaluate.evaluate)
 app.command(name="compare")(compare.compare)
 app.command(name="predict")(predict.predict)
 app.command(name="average")(average.average)
+app.command(name="export")(export.export)
+app.command(name="import")(export.import_)
+app.command(name="push")(export.push)
+app.command(name="pull")(export.pull)
+app.command(name="report")(report.report)
+app.command(name="demo")(demo.demo)
+app.add_typer(add.app, name="add")
+app.add_typer(probe.app, name="probe")
 app.add_typer(data.app, name="data")
 app.add_typer(config.app, name="config")
 app.add_typer(listing.app, name="list")

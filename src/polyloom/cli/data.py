@@ -45,6 +45,7 @@ def show_list(
     typer.echo(f"Data root: {data_root(root)}", err=True)
     if collection is None and language is None:
         data_view.show_collections(rows)
+        typer.echo("Without any file there is an artificial family of languages: artificial:boza/train", err=True)
     else:
         data_view.show_corpora(rows)
 

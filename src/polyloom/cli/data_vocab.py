@@ -59,6 +59,7 @@ def vocab(  # noqa: PLR0913 - options of a command
     coverage: Annotated[float, typer.Option(help="Share of characters that must not be unknown.")] = 0.99995,
     lines: Annotated[int, typer.Option(min=1, help="Lines to learn from.")] = 1_000_000,
     seed: Annotated[int, typer.Option(min=0, help="Which lines.")] = 0,
+    mask: Annotated[bool, typer.Option("--mask", help="For encoders: with a token for masks.")] = False,
     root: Annotated[Path | None, typer.Option("--root", help="Where corpora lie. Else as the recipe says.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -78,7 +79,9 @@ def vocab(  # noqa: PLR0913 - options of a command
         report = train_vocabulary(
             _by_language(sides),
             into,
-            config=VocabularyConfig(size=size, temperature=temperature, coverage=coverage, lines=lines, seed=seed),
+            config=VocabularyConfig(
+                size=size, temperature=temperature, coverage=coverage, lines=lines, seed=seed, mask=mask
+            ),
             languages=languages,
             progress=status.update,
         )

@@ -12,7 +12,7 @@ import typer
 
 
 def predict(  # noqa: PLR0913 - options of a command
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a run, or of exported adapters.")],
     condition: Annotated[str, typer.Argument(help="Task and language of the input, such as pos/tr.")],
     *,
     source: Annotated[
@@ -41,17 +41,16 @@ def predict(  # noqa: PLR0913 - options of a command
     from polyloom.backbones.decoding import Decoding  # noqa: PLC0415 - imports torch
     from polyloom.evaluate.streams import choose_formats, respond  # noqa: PLC0415
     from polyloom.evaluate.translate import translate  # noqa: PLC0415
-    from polyloom.runs import load_run  # noqa: PLC0415
+    from polyloom.exchange import load_answering  # noqa: PLC0415
     from polyloom.types import Condition  # noqa: PLC0415
 
     asked = Condition.parse(condition)
     formats = choose_formats(asked.task, source, target)
-    loaded = load_run(run)
-    loaded.model.task(asked.task)
-    loaded.model.method.check_served(asked)
+    answering = load_answering(run)
+    answering.model.task(asked.task)
+    answering.model.method.check_served(asked)
     if sys.stdin.isatty():
         typer.echo(f"Reading {formats[0]} from the terminal; Ctrl-D ends it.", err=True)
-    answering = loaded.answering
     answer = partial(answering.answers, condition=asked)
     if asked.task == "mt":
         answering.decoding = Decoding(beams=beams)

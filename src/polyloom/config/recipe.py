@@ -76,10 +76,13 @@ class TaskConfig:
         labels: Size of its label set, where it has one and planning shall know it; a run takes it from the data.
         marks: For translation: which language tokens there are; by default what the backbone was trained with,
             ``target`` for one from scratch.
+        token_of: For translation: languages whose token stands for that of another, ``{glg: por}``; `polyloom add`
+            writes it.
     """
 
     labels: Count | None = None
     marks: Marks | None = None
+    token_of: dict[str, str] = field(default_factory=dict)
 
 
 @with_config(STRICT)

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from polyloom.data.artificial import LICENCE, ArtificialCorpus
 from polyloom.data.bitext import SPLITS, Aligned, Table, bitext_of, is_turned, mirrored, renamed, split_file
 from polyloom.data.files import sha256_of
 from polyloom.data.hub import HubTable
@@ -141,7 +142,7 @@ class Corpus:
 
     Attributes:
         name: As written, the slice included.
-        source: A file, two that belong together, or a table of the Hugging Face Hub.
+        source: A file, two that belong together, a table of the Hugging Face Hub, or what generates it.
         task: What it is mostly used for; ``None`` if its name does not tell.
         language: Code of the language, as the collection writes it; ``None`` if its name does not tell.
         split: ``train``, ``dev`` or ``test``; ``None`` if its name does not tell.
@@ -153,7 +154,7 @@ class Corpus:
     """
 
     name: str
-    source: Path | Table | Aligned | HubTable
+    source: Path | Table | Aligned | HubTable | ArtificialCorpus
     task: str | None = None
     language: str | None = None
     split: str | None = None
@@ -189,7 +190,7 @@ class Corpus:
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of the files as they lie there, or of the rows of a Hub table; a slice does not change it."""
+        """Hash of the files as they lie there, or of the rows of what has no file; a slice does not change it."""
         return sha256_of(self.source) if isinstance(self.source, Path) else self.source.sha256()
 
 
@@ -223,6 +224,9 @@ def _resolve(name: str, bare: str, root: Path) -> Corpus:
     if prefix == "hf":
         table = HubTable.parse(bare)
         return Corpus(name, table, split=table.split)
+    if bare.startswith("artificial:"):
+        made = ArtificialCorpus.parse(bare)
+        return Corpus(name, made, made.task, made.language, made.split, LICENCE, languages=made.languages)
     if prefix in COLLECTIONS and prefix != bare:
         if COLLECTIONS[prefix].task == "mt":
             return _resolve_bitext(name, bare, root)
@@ -238,12 +242,10 @@ def _resolve(name: str, bare: str, root: Path) -> Corpus:
     if path.is_dir():
         raise DataError(name, None, "is a folder. Name a file in it.")
     if re.fullmatch(r"[a-z0-9-]+:[^\\]+", bare):
-        raise DataError(name, None, f"unknown collection {prefix!r}. {suggest(prefix, [*COLLECTIONS, 'hf'], limit=20)}")
-    raise DataError(
-        name,
-        None,
-        "no such file. A corpus is collection:item/split, such as ud:tr_boun/test, hf:org/name/split, or a path.",
-    )
+        known = [*COLLECTIONS, "artificial", "hf"]
+        raise DataError(name, None, f"unknown collection {prefix!r}. {suggest(prefix, known, limit=len(known))}")
+    what = "no such file. A corpus is collection:item/split, such as ud:tr_boun/test, hf:org/name/split, or a path."
+    raise DataError(name, None, what)
 
 
 def _resolve_bitext(name: str, bare: str, root: Path) -> Corpus:

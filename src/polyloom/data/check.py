@@ -162,10 +162,11 @@ def check_corpora(
         _licence_worries(seen),
     )  # fmt: skip
     order: list[Severity] = ["serious", "check", "note"]
+    once = dict.fromkeys(worries)  # one file may serve two directions
     return Report(
         tuple(one.facts for one in seen),
         tuple(overlap for _, _, overlap in overlaps),
-        tuple(sorted(worries, key=lambda worry: order.index(worry.severity))),
+        tuple(sorted(once, key=lambda worry: order.index(worry.severity))),
     )
 
 
@@ -364,9 +365,9 @@ def _corpus_worries(seen: Sequence[_Seen], max_length: int | None) -> Iterator[W
         if facts.duplicates > MANY_DUPLICATES * count:
             repeated.append(f"{facts.name} ({_percent(facts.duplicates / count)})")
     if long:
-        yield Worry("note", f"sentences longer than {max_length} pieces: {_some(long)}.")
+        yield Worry("note", f"sentences longer than {max_length} pieces: {_some(dict.fromkeys(long))}.")
     if repeated:
-        yield Worry("note", f"repeated sentences: {_some(repeated)}.")
+        yield Worry("note", f"repeated sentences: {_some(dict.fromkeys(repeated))}.")
 
 
 def _unknown_worries(seen: Sequence[_Seen]) -> Iterator[Worry]:

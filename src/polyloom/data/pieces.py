@@ -211,19 +211,7 @@ def _find_languages(tokenizer: Any) -> dict[str, int]:
 
 def load_pieces(name: str | Path) -> Pieces:
     """Load the tokenizer of a model on the Hugging Face Hub or in a directory. Code shipped with it is never run."""
-    from transformers import AutoTokenizer  # noqa: PLC0415 - seconds to import
-
-    try:
-        with warnings.catch_warnings():
-            # Marian's tokenizer recommends a package that it would not use.
-            warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")
-            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        first_line = (str(error).splitlines() or [repr(error)])[0]
-        raise PolyloomError(
-            f"backbone.name: the tokenizer of {str(name)!r} cannot be read ({first_line}). "
-            "Without network, give a directory with tokenizer.json and tokenizer_config.json."
-        ) from error
+    tokenizer = load_tokenizer(name)
     if getattr(tokenizer, "separate_vocabs", False):
         raise PolyloomError(
             f"backbone.name: {str(name)!r} has a vocabulary for each side: one number means two pieces, which is not "
@@ -235,3 +223,25 @@ def load_pieces(name: str | Path) -> Pieces:
             "which pieces belong to which word. Choose a model with a tokenizer.json."
         )
     return Pieces(tokenizer, str(name))
+
+
+def save_tokenizer(name: str | Path, into: Path) -> None:
+    """Write the files of a tokenizer into a directory."""
+    load_tokenizer(name).save_pretrained(into)
+
+
+def load_tokenizer(name: str | Path) -> Any:
+    """Load the tokenizer of Transformers itself."""
+    from transformers import AutoTokenizer  # noqa: PLC0415 - seconds to import
+
+    try:
+        with warnings.catch_warnings():
+            # Marian's tokenizer recommends a package that it would not use.
+            warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")
+            return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        first_line = (str(error).splitlines() or [repr(error)])[0]
+        raise PolyloomError(
+            f"backbone.name: the tokenizer of {str(name)!r} cannot be read ({first_line}). "
+            "Without network, give a directory with tokenizer.json and tokenizer_config.json."
+        ) from error

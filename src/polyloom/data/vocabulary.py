@@ -17,6 +17,7 @@ from polyloom.data.mixture import temperature as shares_at
 from polyloom.errors import PolyloomError
 
 SPECIAL = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}  # ids 0 to 3, as configs of m2m_100 expect
+MASK = "<mask>"
 MODEL_FILE = "sentencepiece.model"
 
 _NAME = re.compile(r"[A-Za-z0-9]+([._-][A-Za-z0-9]+)*")
@@ -36,6 +37,7 @@ class VocabularyConfig:
         coverage: Share of the sample's characters that must be in the vocabulary; the rarest beyond are unknown.
         lines: Lines to sample, or all different ones if there are fewer.
         seed: Which lines are sampled.
+        mask: For encoders: a token behind which pieces are hidden, and one that begins every text.
     """
 
     size: int
@@ -43,6 +45,7 @@ class VocabularyConfig:
     coverage: float = 0.99995
     lines: int = 1_000_000
     seed: int = 0
+    mask: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +144,12 @@ def train_vocabulary(
         sample[language] = list(_draw(text, found[language], draws[language], config))
     progress(f"learning {config.size} pieces from {sum(draws.values())} lines")
     model = _learn(spm, sample, config)
-    tokenizer = _tokenizer(spm.SentencePieceProcessor(model_proto=model), tokens)
+    tokenizer = _tokenizer(spm.SentencePieceProcessor(model_proto=model), tokens, mask=config.mask)
     shares = {}
     for language, lines in sample.items():
         progress(f"measuring {language}")
         shares[language] = _measure(tokenizer, lines, found[language].count)
-    _write(into, tokenizer, model, tokens)
+    _write(into, tokenizer, model, tokens, mask=config.mask)
     return Report(config, shares, tokens)
 
 
@@ -260,7 +263,7 @@ def _explained(error: str, config: VocabularyConfig) -> str:
     return f"vocabulary: SentencePiece failed ({error})."
 
 
-def _tokenizer(processor: Any, languages: Sequence[str]) -> Any:
+def _tokenizer(processor: Any, languages: Sequence[str], *, mask: bool) -> Any:
     """The same vocabulary in the form that Transformers reads, with the tokens of the languages at its end."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors  # noqa: PLC0415
 
@@ -269,14 +272,16 @@ def _tokenizer(processor: Any, languages: Sequence[str]) -> Any:
     tokenizer.normalizer = _normalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_MARK, prepend_scheme="always", split=True)
     tokenizer.decoder = decoders.Metaspace(replacement=_MARK, prepend_scheme="always", split=True)
-    end = SPECIAL["eos"]
+    begin, end = SPECIAL["bos"] if mask else "", SPECIAL["eos"]
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, processor.eos_id())]
+        single=f"{begin} $A {end}".strip(),
+        pair=f"{begin} $A {end} $B {end}".strip(),
+        special_tokens=[(SPECIAL["bos"], processor.bos_id()), (end, processor.eos_id())],
     )
-    tokens = [*SPECIAL.values(), *map(language_token, languages)]
+    tokens = [*SPECIAL.values(), *map(language_token, languages), *([MASK] if mask else [])]
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in tokens])
     # No piece mixes letters and underscores, whatever the text: SentencePiece keeps scripts apart.
-    assert tokenizer.get_vocab_size() == len(pieces) + len(languages)
+    assert tokenizer.get_vocab_size() == len(pieces) + len(languages) + mask
     return tokenizer
 
 
@@ -293,11 +298,11 @@ def _measure(tokenizer: Any, lines: Sequence[tuple[str, int]], available: int) -
     return Share(available, *counts.tolist())
 
 
-def _write(into: Path, tokenizer: Any, model: bytes, languages: Sequence[str]) -> None:
+def _write(into: Path, tokenizer: Any, model: bytes, languages: Sequence[str], *, mask: bool) -> None:
     """Write the folder under a temporary name; it is there whole or not at all."""
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        **{f"{role}_token": piece for role, piece in SPECIAL.items()},
+        **{f"{role}_token": piece for role, piece in (SPECIAL | ({"mask": MASK} if mask else {})).items()},
         "extra_special_tokens": [language_token(language) for language in languages],
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,

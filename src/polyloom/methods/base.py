@@ -123,6 +123,14 @@ class Method(nn.Module, ABC):
         except ConditionError as error:
             raise ConditionError(f"condition {condition}: {error}") from None
 
+    def serves(self, condition: Condition) -> bool:
+        """Whether this method can make weights for the condition."""
+        try:
+            self.check_served(condition)
+        except ConditionError:
+            return False
+        return True
+
     # -- what is trained, and when -----------------------------------------------------------------------------------
 
     @abstractmethod
@@ -143,9 +151,16 @@ class Method(nn.Module, ABC):
 
     # -- growth ------------------------------------------------------------------------------------------------------
 
-    def add_language(self, name: str, *, like: str | None = None) -> None:
-        """Add a language; its weights start fresh or as a copy of another language's."""
+    def add_language(self, name: str, *, like: str | Sequence[str] | None = None) -> None:
+        """Add a language; its weights start fresh, as a copy of another language's, or as the mean of some."""
         self._append("language", self.languages, name, like=like)
+
+    def begin_language(self, like: str | Sequence[str] | None) -> None:
+        """Let the language that was added last begin again: fresh, or as others."""
+        rows = _rows(self.languages, like)
+        for table in self.growing("language"):
+            if table.learns:  # what is known of it stays
+                table.begin(rows)
 
     def add_task(self, name: str, *, labels: int | None = None, like: str | None = None) -> None:
         """Add a task; its weights start fresh or as a copy of another task's."""
@@ -158,14 +173,17 @@ class Method(nn.Module, ABC):
             self.languages.row(language)
         self._append("pair", self.directions, f"{source}/{target}", like=like)
 
-    def _append(self, kind: str, names: Names, name: str, *, like: str | None) -> None:
+    def _append(self, kind: str, names: Names, name: str, *, like: str | Sequence[str] | None) -> None:
         for part in name.split("/"):
             Condition("check", part)
-        row = None if like is None else names.row(like)
+        rows = _rows(names, like)
         names.add(name)
-        for module in self.modules():
-            if isinstance(module, Growing) and module.keyed_by == kind:
-                module.append(row)
+        for table in self.growing(kind):
+            table.append(rows if table.learns else None)
+
+    def growing(self, kind: str) -> list[Growing]:
+        """Those with a row for each ``language``, ``task`` or ``pair``."""
+        return [module for module in self.modules() if isinstance(module, Growing) and module.keyed_by == kind]
 
     def world(self) -> World:
         """What it is built for now, growth included."""
@@ -209,6 +227,12 @@ class AdapterMethod(Method):
     def block(self, tensors: dict[str, Tensor], sites: tuple[Site, ...] | None = None) -> Block:
         """A block of the configured kind and placement."""
         return Block(self.config.block, self.placement, sites or self.shape.sites, tensors)
+
+
+def _rows(names: Names, like: str | Sequence[str] | None) -> int | Tensor | None:
+    if like is None or isinstance(like, str):
+        return None if like is None else names.row(like)
+    return torch.tensor([names.row(one) for one in like])
 
 
 def check(config: MethodConfig, holds: bool, mistake: str) -> None:

@@ -6,6 +6,7 @@ before the down projection, with gain one plus what is generated. All its linear
 what the published model was effectively trained from.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from polyloom.methods.base import AdapterConfig, AdapterMethod, check
-from polyloom.nn.growing import GrowingEmbedding, normal_init
+from polyloom.nn.growing import GivenEmbedding, GrowingEmbedding, normal_init
 from polyloom.nn.hypernetwork import Heads
 from polyloom.types import BackboneShape, ConditionIds, Stage, Weights, World
 
@@ -31,6 +32,7 @@ class HyperXConfig(AdapterConfig):
         norm: Generate a layer norm inside the bottleneck.
         language_layers: How many layers, from the first, know the language; all by default. Not in the paper: what raw
             text teaches upper layers of a language serves to predict pieces, and can harm other tasks.
+        typology: A language is known by its typological features too, beside what is learnt of it. Not in the paper.
     """
 
     name: ClassVar[str] = "hyperx"
@@ -40,6 +42,7 @@ class HyperXConfig(AdapterConfig):
     embedding_size: int = 64
     norm: bool = False
     language_layers: int | None = None
+    typology: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,8 +71,13 @@ class HyperX(AdapterMethod):
                 "layer": GrowingEmbedding("fixed", len(shape.sites), size=size, init=init),
             }
         )
+        if config.typology:
+            self.features = GivenEmbedding("language", len(self.languages), size=size)
+        sources = 4 if config.typology else 3
         projector = nn.Sequential(
-            nn.Linear(3 * size, config.hidden_size), nn.ReLU(), nn.Linear(config.hidden_size, config.projection_size)
+            nn.Linear(sources * size, config.hidden_size),
+            nn.ReLU(),
+            nn.Linear(config.hidden_size, config.projection_size),
         )
         heads = Heads(config.projection_size, shapes=self.block_shapes(norm=config.norm), rescale=False)
         self.hypernetwork = nn.ModuleDict({"projector": projector, "heads": heads})
@@ -91,11 +99,19 @@ class HyperX(AdapterMethod):
             self.embeddings["task"](ids.task_K[:, None].expand_as(languages_KS)),
             self.embeddings["layer"](layers_S.expand_as(languages_KS)),
         ]
+        if self.config.typology:
+            sources.append(self.features(languages_KS))
         if (depth := self.config.language_layers) is not None:
             knows_S = torch.tensor([site.layer < depth for site in self.shape.sites], device=layers_S.device)
-            sources[0] = sources[0] * knows_S[:, None]
+            sources[::3] = [source * knows_S[:, None] for source in sources[::3]]  # of languages: the first, the fourth
         projected_KSE: Tensor = self.hypernetwork["projector"](torch.cat(sources, dim=-1))
         return projected_KSE
+
+    @torch.no_grad()
+    def give(self, vectors: Mapping[str, Sequence[float]]) -> None:
+        """Take the typological vectors of languages."""
+        for language, vector in vectors.items():
+            self.features.get_parameter("weight")[self.languages.row(language)] = torch.tensor(vector)
 
     def stages(self) -> tuple[Stage, ...]:
         """One stage over all (task, language) cells, masked language modelling among them."""

@@ -7,6 +7,7 @@ Where there is nothing to divide by, accuracy, F1, UAS and LAS are 0.0, as in se
 and so are BLEU and chrF, as in sacrebleu; perplexity is nan. A score over no sentences at all is refused.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -178,3 +179,9 @@ def aligned(
         if len(one) != len(other):
             raise PolyloomError(f"{what}: sentence {number} has {len(one)} gold and {len(other)} predicted {what}.")
         yield one, other
+
+
+def goodness(scores: Sequence[Score]) -> float:
+    """The mean of scores, higher is better: of perplexities the geometric mean, negated, as the mean of losses."""
+    values = [s.value if s.metric.higher_is_better else -math.log(s.value) for s in scores]
+    return sum(values) / len(values)

@@ -24,6 +24,8 @@ class Growing(nn.Module):
         init: Called with a table's name and its new rows.
     """
 
+    learns = True
+
     def __init__(self, keyed_by: str, num_rows: int, *, shapes: Shapes, init: Initializer) -> None:
         super().__init__()
         self.keyed_by = keyed_by
@@ -42,7 +44,7 @@ class Growing(nn.Module):
 
     @torch.no_grad()
     def append(self, like: int | Tensor | None = None) -> None:
-        """Add one row: a fresh one, a copy of row ``like``, or the mean of the rows ``like`` lists."""
+        """Add one row, begun as `begin` does."""
         for name in self.names:
             parameter = self.get_parameter(name)
             used = len(parameter)
@@ -51,13 +53,19 @@ class Growing(nn.Module):
                 reserve = parameter.new_empty(max(8, 2 * used), *parameter.shape[1:])
                 reserve[:used] = parameter
                 self._reserve[name] = reserve
-            new_row = reserve[used : used + 1]
-            if like is None:
-                self.init(name, new_row)
-            else:
-                new_row.copy_(parameter[like].mean(0) if isinstance(like, Tensor) else parameter[like])
             parameter.grad = None
             parameter.data = reserve[: used + 1]
+        self.begin(like)
+
+    @torch.no_grad()
+    def begin(self, like: int | Tensor | None) -> None:
+        """Make the last row a fresh one, a copy of row ``like``, or the mean of the rows ``like`` lists."""
+        for name in self.names:
+            parameter = self.get_parameter(name)
+            if like is None:
+                self.init(name, parameter[-1:])
+            else:
+                parameter[-1] = parameter[like].mean(0) if isinstance(like, Tensor) else parameter[like]
 
 
 class GrowingEmbedding(Growing):
@@ -69,6 +77,15 @@ class GrowingEmbedding(Growing):
     def forward(self, rows: Tensor) -> Tensor:
         """Look up rows of any shape."""
         return nn.functional.embedding(rows, self.get_parameter("weight"))
+
+
+class GivenEmbedding(GrowingEmbedding):
+    """Vectors that are known, not learnt: a row is zero until it is given."""
+
+    learns = False
+
+    def __init__(self, keyed_by: str, num_rows: int, *, size: int) -> None:
+        super().__init__(keyed_by, num_rows, size=size, init=_zeros)
 
 
 class Bank(Growing):
@@ -90,6 +107,10 @@ class Bank(Growing):
             picked = table_NS.flatten(0, 1).index_select(0, flat)
             found[name] = picked.view(*rows_KS.shape, *table_NS.shape[2:])
         return found
+
+
+def _zeros(_name: str, table: Tensor) -> None:
+    nn.init.zeros_(table)
 
 
 def normal_init(std: float) -> Initializer:

@@ -11,6 +11,7 @@ from torch import Tensor
 from polyloom.data.pieces import Pieces
 from polyloom.data.records import Kind, Record, Text
 from polyloom.data.shuffle import generator
+from polyloom.errors import PolyloomError
 from polyloom.metrics.score import PERPLEXITY, Array, Metric
 from polyloom.tasks.base import Columns, Example, Row, Rows, States, Task, Tokens
 
@@ -30,6 +31,8 @@ class MaskedLm(Task):
     @classmethod
     def encode(cls, records: Sequence[Record], pieces: Pieces, index: dict[str, int] | None = None) -> Iterator[Row]:  # noqa: ARG003
         """Text as pieces; text of which nothing remains is one unknown piece."""
+        if pieces.mask_id is None:
+            raise PolyloomError("mlm: the tokenizer has no mask token. Make a vocabulary with one: data vocab --mask.")
         for ids in pieces.text([record.text for record in records if isinstance(record, Text)]):
             yield {"pieces": ids or [pieces.unk_id], "length": max(len(ids), 1) + pieces.num_special(pair=False)}
 

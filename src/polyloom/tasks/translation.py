@@ -29,6 +29,7 @@ class Translation(Task):
             it, the decoder's behind its start token (M2M100, NLLB, mBART). ``source``: the target's before the source
             only (Marian). ``none`` (mT5).
         start_id: The decoder's start token. With ``both`` there may be none: the language begins (mBART-25).
+        token_of: Languages whose token stands for that of another, which was added later and has none.
     """
 
     name = "mt"
@@ -40,6 +41,7 @@ class Translation(Task):
     generates = True
     marks: Marks = "target"
     start_id: int | None = 2
+    token_of: Mapping[str, str] = {}
 
     @classmethod
     def records(cls, corpus: Corpus, condition: Condition) -> Iterator[Record]:
@@ -75,12 +77,22 @@ class Translation(Task):
         after, start = [end_of(pieces)], [] if self.start_id is None else [self.start_id]
         if self.marks == "none":
             return [], after, start
-        target = _token(condition.target, condition, pieces)
+        target = self._token(condition.target, condition, pieces)
         if self.marks == "source":
             return [target], after, start
         if self.marks == "both":
-            return *pieces.around(_token(condition.source, condition, pieces)), [*start, target]
+            return *pieces.around(self._token(condition.source, condition, pieces)), [*start, target]
         return [target], after, [target]
+
+    def _token(self, language: str | None, condition: Condition, pieces: Pieces) -> int:
+        found = None if language is None else pieces.language_id(self.token_of.get(language, language))
+        if found is None:
+            raise ConditionError(
+                f"condition {condition}: the tokenizer has no token for the language {language!r}. "
+                f"{suggest(str(language), pieces.languages)} Call languages as a pretrained model does, train a "
+                "vocabulary for these (polyloom data vocab), or do without tokens (tasks.mt.marks: none)."
+            )
+        return found
 
     def loss(self, states: States, rows: Rows) -> Tensor:
         """Cross entropy over pieces of the target, its end included."""
@@ -138,14 +150,3 @@ def end_of(pieces: Pieces) -> int:
             "tokenizer: has no eos_token, which ends a translation. Set it in its tokenizer_config.json."
         )
     return pieces.eos_id
-
-
-def _token(language: str | None, condition: Condition, pieces: Pieces) -> int:
-    found = None if language is None else pieces.language_id(language)
-    if found is None:
-        raise ConditionError(
-            f"condition {condition}: the tokenizer has no token for the language {language!r}. "
-            f"{suggest(str(language), pieces.languages)} Call languages as a pretrained model does, train a vocabulary "
-            "for these (polyloom data vocab), or do without tokens (tasks.mt.marks: none)."
-        )
-    return found

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import torch
 
-from polyloom.errors import ConditionError
 from polyloom.model import Model
 from polyloom.types import Condition, Stage
 
@@ -40,7 +39,7 @@ def audit(model: Model) -> list[Group]:
 
 def check_audit(model: Model, stage: Stage) -> None:
     """What requires a gradient must be exactly what the stage trains."""
-    declared = {p for name in stage.trains for p in model.groups()[name]}
+    declared = {p for name in stage.trains for p in model.group(name)}
     actual = {p for p in model.parameters() if p.requires_grad}
     assert declared == actual, "the parameters that learn are not those of the stage"
 
@@ -62,7 +61,7 @@ def language_shares(model: Model, *, most: int = 16) -> dict[str, float]:
     """By task, how much of its weights is the language's own: 0 if all have the same, by design or because it died."""
     found = {}
     for task in model.tasks:
-        rows = [c for c in (Condition(task, language) for language in model.method.languages) if _served(model, c)]
+        rows = [c for c in (Condition(task, language) for language in model.method.languages) if model.method.serves(c)]
         if len(rows) > 1:
             made = [t for block in model.weights(rows[:most]).blocks for t in block.tensors.values()]
             finite = [torch.where(t.isfinite(), t, 0.0).float() for t in made]
@@ -70,11 +69,3 @@ def language_shares(model: Model, *, most: int = 16) -> dict[str, float]:
             total = sum(float(t.square().sum()) for t in finite)
             found[task] = (own / total) ** 0.5 if total else 0.0
     return found
-
-
-def _served(model: Model, condition: Condition) -> bool:
-    try:
-        model.method.check_served(condition)
-    except ConditionError:
-        return False
-    return True

@@ -19,7 +19,7 @@ from polyloom.checkpoint import (
 )
 from polyloom.data.pieces import Pieces
 from polyloom.errors import TrainingError
-from polyloom.metrics.score import Score
+from polyloom.metrics.score import Score, goodness
 from polyloom.model import Model
 from polyloom.train.audit import audit, check_audit, language_shares, scales
 from polyloom.train.distributed import Team, gathered, like, whole
@@ -138,9 +138,7 @@ class Fit:
         with gathered(self.model):
             scores = self.validate(self.model, plan)
         if scores:
-            # Of perplexities the geometric mean, negated: the sum of losses, where lower is better.
-            values = [s.value if s.metric.higher_is_better else -math.log(s.value) for s in scores.values()]
-            mean = self.team.agreed(sum(values) / len(values))
+            mean = self.team.agreed(goodness(list(scores.values())))
             best = math.isfinite(mean) and (state.best_score is None or mean > state.best_score)
             if best:
                 state.best_score, state.best_step = mean, state.total

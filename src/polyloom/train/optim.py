@@ -70,7 +70,7 @@ class Optimizer:
         self.names = {p: name for name, p in model.named_parameters() if p.requires_grad}
         rates = dict.fromkeys(self.names, config.lr)
         for group in stage.trains:
-            rates |= {p: config.groups[group] for p in model.groups()[group] if group in config.groups and p in rates}
+            rates |= {p: config.groups[group] for p in model.group(group) if group in config.groups and p in rates}
         banks = {p for module in model.modules() if isinstance(module, Bank) for p in module.parameters()}
         self._optimizers: list[torch.optim.Optimizer] = []
         for kind, wanted in ((torch.optim.AdamW, self.names.keys() - banks), (RowAdam, self.names.keys() & banks)):

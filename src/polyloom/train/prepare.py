@@ -108,6 +108,10 @@ def training_cells(
             name = str(condition) if condition == given else f"{condition}@{given.source}"
             found.append(TrainCell(name, condition, cell, numbers))
     if not found:
-        kind = {"mlm": "raw text (mlm)", "labelled": "labelled data", "all": "data"}[stage.tasks]
-        raise TrainingError(f"stage {stage.name}: no {kind} to train on. Add cells to data.train.")
+        kind, hint = {
+            "mlm": ("raw text", ", such as mlm/tr; that takes a backbone which fills masks, so no encoder-decoder"),
+            "labelled": ("labelled data", ""),
+            "all": ("data", ""),
+        }[stage.tasks]
+        raise TrainingError(f"stage {stage.name}: no {kind} to train on. Add cells to data.train{hint}.")
     return tuple(found)

@@ -1,0 +1,290 @@
+"""``polyloom probe``: what a run has learnt of languages, how much it matters, where it lies, how full it is."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from polyloom.cli.evaluate import Split
+
+if TYPE_CHECKING:
+    from polyloom.data.typology import Typology
+    from polyloom.probe.swap import Score
+    from polyloom.runs import Run
+    from polyloom.types import Condition
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Look into a run: languages, donors of weights, where weights differ, capacity.",
+)
+Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write what was found there, too.")]
+Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it; PNG, SVG or PDF by the suffix.")]
+Names = Annotated[str | None, typer.Option(help="Only these, separated by commas: yo,br.")]
+Progress = Callable[[str], None]
+FOLDER = "probes"
+
+
+@app.command()
+def languages(
+    run: Folder,
+    *,
+    typology: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Tables of families and features; DATA/meta by default.")
+    ] = None,
+    json_file: Json = None,
+    figure: Figure = None,
+) -> None:
+    """Map and tree of languages, nearest neighbours, and whether they agree with families and typology.
+
+    Example: polyloom probe languages runs/first --figure languages.png
+    """
+    from polyloom.cli.probe_view import show_languages  # noqa: PLC0415 - what follows imports torch
+    from polyloom.probe.figures import draw_languages  # noqa: PLC0415
+    from polyloom.probe.languages import language_vectors, probe_languages  # noqa: PLC0415
+
+    _check_figure(figure)
+    loaded = _load(run)
+    found = probe_languages(language_vectors(loaded.model), _typology(loaded, typology))
+    _hand_out("languages", loaded, found, text=show_languages(found), json_file=json_file)
+    _draw(draw_languages, found, figure)
+
+
+@app.command()
+def swap(  # noqa: PLR0913 - options of a command
+    run: Folder,
+    *,
+    task: Annotated[str | None, typer.Option(help="Which task, if there are several.")] = None,
+    on: Annotated[Split, typer.Option(help="Which corpora of the recipe.")] = "test",
+    languages: Names = None,
+    donors: Annotated[str | None, typer.Option(help="Also the weights of these: en,tr.")] = None,
+    sentences: Annotated[int | None, typer.Option(min=1, help="Only so many of every language.")] = None,
+    json_file: Json = None,
+    figure: Figure = None,
+) -> None:
+    """Score every language with every other language's weights. Text, head and language tokens stay its own.
+
+    Of translation directions that all share a language, the other language's weights are swapped; else the target's.
+
+    Example: polyloom probe swap runs/first --task pos --sentences 200
+    """
+    from polyloom.cli.probe_view import show_swap  # noqa: PLC0415 - what follows imports torch
+    from polyloom.probe.figures import draw_swap  # noqa: PLC0415
+    from polyloom.probe.swap import donor_matrix, kept_language, own_language  # noqa: PLC0415
+
+    _check_figure(figure)
+    loaded = _load(run)
+    corpora = _chosen(loaded, on, task=task, languages=_split(languages))
+    kept = kept_language(list(corpora))
+    lenders = list(dict.fromkeys([*(own_language(c, kept) for c in corpora), *_known(loaded, donors)]))
+    metric = loaded.model.task(next(iter(corpora)).task).metrics[0]
+    with _progress() as say:
+        found = donor_matrix(
+            list(corpora),
+            lenders,
+            score=_scorer(loaded, corpora, sentences),
+            tell=lambda row, donor, score: say(
+                f"{row} with weights of {donor}: {'–' if score is None else f'{score:.2f}'}"
+            ),
+        )
+    found = {"task": next(iter(corpora)).task, "metric": metric.name, **found}
+    text = show_swap(found, higher_is_better=metric.higher_is_better)
+    _hand_out("swap", loaded, found, text=text, json_file=json_file)
+    _draw(draw_swap, found, figure)
+
+
+@app.command()
+def weights(
+    run: Folder,
+    *,
+    tasks: Annotated[str | None, typer.Option(help="Only these, separated by commas: pos,ner.")] = None,
+    languages: Names = None,
+    json_file: Json = None,
+    figure: Figure = None,
+) -> None:
+    """How alike the weights of conditions are, and where in the network languages and tasks differ.
+
+    Example: polyloom probe weights runs/first --tasks pos,ner --figure weights.png
+    """
+    from polyloom.cli.probe_view import show_weights  # noqa: PLC0415 - what follows imports torch
+    from polyloom.probe.figures import draw_weights  # noqa: PLC0415
+    from polyloom.probe.weights import probe_weights  # noqa: PLC0415
+
+    _check_figure(figure)
+    loaded = _load(run)
+    chosen = _conditions(loaded, _split(tasks), _split(languages))
+    with _progress() as say:
+        tell = lambda done, total: say(f"{done} of {total} blocks of conditions")  # noqa: E731
+        found = probe_weights(loaded.model.method, chosen, tell=tell)
+    _hand_out("weights", loaded, found, text=show_weights(found), json_file=json_file)
+    _draw(draw_weights, found, figure)
+
+
+@app.command()
+def capacity(run: Folder, *, json_file: Json = None, figure: Figure = None) -> None:
+    """How much of what the hypernetwork could express is used.
+
+    Example: polyloom probe capacity runs/first
+    """
+    from polyloom.cli.probe_view import show_capacity  # noqa: PLC0415 - what follows imports torch
+    from polyloom.probe.capacity import probe_capacity  # noqa: PLC0415
+    from polyloom.probe.figures import draw_capacity  # noqa: PLC0415
+
+    _check_figure(figure)
+    loaded = _load(run)
+    found = probe_capacity(loaded.model, _conditions(loaded, None, None))
+    _hand_out("capacity", loaded, found, text=show_capacity(found), json_file=json_file)
+    _draw(draw_capacity, found, figure)
+
+
+def _load(run: Path) -> "Run":
+    from polyloom.runs import load_run  # noqa: PLC0415
+
+    return load_run(run)
+
+
+def _typology(run: "Run", folder: Path | None) -> "Typology | None":
+    """The tables asked for, else those beside the corpora, if there are any."""
+    from polyloom.data.typology import Typology, read_typology  # noqa: PLC0415
+
+    found = Typology.read(folder) if folder else read_typology(run.recipe.data.root)
+    if found is None:
+        typer.echo("No families: beside the corpora is no folder meta. Name tables with --typology DIR.", err=True)
+    return found
+
+
+def _chosen(
+    run: "Run", on: Split, *, task: str | None, languages: Sequence[str] | None
+) -> "dict[Condition, Sequence[str]]":
+    """The corpora of one task."""
+    from polyloom.errors import ConfigError, suggest  # noqa: PLC0415
+    from polyloom.types import Condition  # noqa: PLC0415
+
+    every = {Condition.parse(name): corpora for name, corpora in getattr(run.recipe.data, on).items()}
+    tasks = list(dict.fromkeys(condition.task for condition in every))
+    if task is None and len(tasks) != 1:
+        raise ConfigError("--task", [f"data.{on} of this run has {', '.join(tasks) or 'no corpora'}. Name one."])
+    if task is not None and task not in tasks:
+        raise ConfigError("--task", [f"{task!r} is not in data.{on} of this run. {suggest(task, tasks)}"])
+    chosen = {c: corpora for c, corpora in every.items() if c.task == (task or tasks[0])}
+    known = list(dict.fromkeys(language for c in chosen for language in c.languages))
+    wrong = [name for name in languages or () if name not in known]
+    if wrong:
+        raise ConfigError("--languages", [f"{n!r} is not scored on data.{on}. {suggest(n, known)}" for n in wrong])
+    return {c: corpora for c, corpora in chosen.items() if not languages or set(c.languages) & set(languages)}
+
+
+def _known(run: "Run", donors: str | None) -> list[str]:
+    for name in _split(donors) or ():
+        run.model.method.languages.row(name)  # says what is known
+    return _split(donors) or []
+
+
+def _conditions(run: "Run", tasks: Sequence[str] | None, languages: Sequence[str] | None) -> "list[Condition]":
+    """What is served, of some tasks and languages."""
+    from polyloom.model import served  # noqa: PLC0415
+
+    method = run.model.method
+    for names, wanted in ((method.tasks, tasks), (method.languages, languages)):
+        for name in wanted or ():
+            names.row(name)  # says what is known
+    return [
+        condition
+        for condition in served(method)
+        if (not tasks or condition.task in tasks) and (not languages or set(condition.languages) & set(languages))
+    ]
+
+
+def _scorer(run: "Run", corpora: "Mapping[Condition, Sequence[str]]", sentences: int | None) -> "Score":
+    """From a condition, and the condition whose weights it is given, to its score."""
+    from itertools import islice  # noqa: PLC0415
+
+    from polyloom.data.catalog import resolve  # noqa: PLC0415
+    from polyloom.metrics.score import Score  # noqa: PLC0415
+    from polyloom.probe.swap import DonatedCache  # noqa: PLC0415
+
+    model, answering = run.model, run.answering
+    cache = DonatedCache(model)
+    answering.cache = cache
+    root = Path(run.recipe.data.root) if run.recipe.data.root else None
+    records: dict[Condition, list[Any]] = {}
+
+    def score(condition: "Condition", used: "Condition") -> float | None:
+        task = model.task(condition.task)
+        if not (model.method.serves(used) and model.method.serves(condition)):
+            return None
+        if condition not in records:
+            every = (r for name in corpora[condition] for r in task.records(resolve(name, root=root), condition))
+            records[condition] = list(islice(every, sentences))
+        asked = records[condition]
+        if task.generates:
+            cache.donated = {condition: used}
+            answers: list[Any] = answering.texts([(condition, record) for record in asked])
+        else:  # where the condition chooses the weights and nothing else
+            answers = list(answering.answers(asked, used))
+        metric, parts_NP = next(iter(task.measure(asked, answers, condition.languages[-1]).items()))
+        return Score(metric, parts_NP, "").value
+
+    return score
+
+
+def _hand_out(kind: str, run: "Run", found: Mapping[str, Any], *, text: str, json_file: Path | None) -> None:
+    """Print it, and keep it beside the run."""
+    whole = {"kind": kind, "checkpoint": run.checkpoint.name, **_rounded(found)}
+    content = json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n"
+    typer.echo(text, nl=False)
+    path = run.path / FOLDER / f"{kind}.json"
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(content, encoding="utf-8")
+    partial.replace(path)  # there whole or not at all
+    typer.echo(f"Stored in {path}", err=True)
+    if json_file:
+        json_file.write_text(content, encoding="utf-8")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 6)
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _check_figure(path: Path | None) -> None:
+    """Nobody should wait for what cannot be drawn then."""
+    from polyloom.errors import PolyloomError  # noqa: PLC0415
+
+    if path and find_spec("matplotlib") is None:
+        raise PolyloomError("--figure: the package matplotlib is not installed. pip install 'polyloom[plots]'")
+    if path and path.suffix not in (".png", ".svg", ".pdf"):
+        raise PolyloomError(f"--figure {path}: unknown format. Known: .png, .svg, .pdf.")
+
+
+def _draw(draw: Callable[[Mapping[str, Any], Path], None], found: Mapping[str, Any], path: Path | None) -> None:
+    if path:
+        draw(found, path)
+        typer.echo(f"Drawn: {path}", err=True)
+
+
+def _split(names: str | None) -> list[str] | None:
+    return [name.strip() for name in names.split(",")] if names else None
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """Say on stderr how far it is: in one place on a terminal, line by line elsewhere."""
+    from rich.console import Console  # noqa: PLC0415
+
+    if not sys.stderr.isatty():
+        yield lambda line: typer.echo(line, err=True)
+        return
+    with Console(stderr=True, markup=False).status("") as status:
+        yield status.update

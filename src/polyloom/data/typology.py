@@ -1,0 +1,191 @@
+"""What is known of languages beside their text: families, typological features, scripts. From the user's own tables.
+
+Languages go by many codes (``tr``, ``tur``, ``tur_Latn``, ``tr-a``); tables are read by ISO 639-3. What is not known is
+``None``, never guessed.
+"""
+
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyloom.data.catalog import data_root
+from polyloom.data.files import ending_of, read_lines
+from polyloom.errors import DataError
+
+FAMILY = ("family_name", "family")  # columns of a table of families, the better one first
+UNKNOWN = ("", "-", "--", "?")  # what tables write where a feature is not known
+
+# ISO 639-1 in the order of codes; macro-languages stand for the individual language that is mostly meant.
+_TWO = """
+aa aar ab abk ae ave af afr ak aka am amh an arg ar arb as asm av ava ay ayr az azj ba bak be bel bg bul bi bis bm bam
+bn ben bo bod br bre bs bos ca cat ce che ch cha co cos cr cre cs ces cu chu cv chv cy cym da dan de deu dv div dz dzo
+ee ewe el ell en eng eo epo es spa et ekk eu eus fa pes ff fuv fi fin fj fij fo fao fr fra fy fry ga gle gd gla gl glg
+gn gug gu guj gv glv ha hau he heb hi hin ho hmo hr hrv ht hat hu hun hy hye hz her ia ina id ind ie ile ig ibo ii iii
+ik ipk io ido is isl it ita iu ike ja jpn jv jav ka kat kg kng ki kik kj kua kk kaz kl kal km khm kn kan ko kor kr knc
+ks kas ku kmr kv kpv kw cor ky kir la lat lb ltz lg lug li lim ln lin lo lao lt lit lu lub lv lvs mg plt mh mah mi mri
+mk mkd ml mal mn khk mr mar ms zsm mt mlt my mya na nau nb nob nd nde ne npi ng ndo nl nld nn nno no nob nr nbl nv nav
+ny nya oc oci oj oji om gaz or ory os oss pa pan pi pli pl pol ps pus pt por qu quy rm roh rn run ro ron ru rus rw kin
+sa san sc src sd snd se sme sg sag sh hbs si sin sk slk sl slv sm smo sn sna so som sq als sr srp ss ssw st sot su sun
+sv swe sw swh ta tam te tel tg tgk th tha ti tir tk tuk tl tgl tn tsn to ton tr tur ts tso tt tat tw aka ty tah ug uig
+uk ukr ur urd uz uzn ve ven vi vie vo vol wa wln wo wol xh xho yi ydd yo yor za zha zh cmn zu zul
+"""
+_MACRO = """
+ara arb aym ayr aze azj est ekk fas pes ful fuv grn gug iku ike kom kpv kon kng kur kmr lav lvs mlg plt mon khk msa zsm
+nep npi nor nob ori ory orm gaz que quy sqi als srd src swa swh twi aka uzb uzn yid ydd zho cmn
+"""
+
+
+def _table(text: str) -> dict[str, str]:
+    words = text.split()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+_ISO3 = _table(_TWO) | _table(_MACRO)
+
+
+def iso3(code: str) -> str | None:
+    """The ISO 639-3 code of a language, or ``None`` where the name is none of ours.
+
+    Args:
+        code: ISO 639-1 or 639-3, whatever follows after ``-``, ``_`` or ``.``: a script, a region, a name of one's own.
+            Three letters are believed; ``zh-yue`` is a language of its own, as in BCP 47.
+    """
+    if chinese := re.fullmatch(r"zh(?:-[a-z]{3})*-([a-z]{3})", code):
+        return chinese[1]
+    language = re.split(r"[-_.]", code, maxsplit=1)[0].lower()
+    known = _ISO3.get(language)
+    return known or (language if re.fullmatch("[a-z]{3}", language) else None)
+
+
+def script_of(text: str) -> str | None:
+    """The script that most letters of a text are in, by their Unicode names, such as ``Latin`` or ``Cjk``."""
+    letters = Counter(letter for letter in text if letter.isalpha())
+    scripts: Counter[str] = Counter()
+    for letter, count in letters.items():
+        words = unicodedata.name(letter, "").split()
+        words = words[1:] if words[:1] in (["FULLWIDTH"], ["HALFWIDTH"]) else words
+        if len(words) > 1 and words[0] != "MODIFIER":  # which all scripts share
+            scripts[words[0].capitalize()] += count
+    # Of as many letters the first in the alphabet, so that the order of a text does not matter.
+    return min(scripts, key=lambda script: (-scripts[script], script), default=None)
+
+
+@dataclass(frozen=True)
+class Typology:
+    """Families and features, by ISO 639-3.
+
+    Attributes:
+        families: Name of the family.
+        features: Numbers from 0 to 1 or on any scale that all languages share, nan where unknown.
+    """
+
+    families: Mapping[str, str] = field(default_factory=dict)
+    features: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, source: Path | Sequence[Path]) -> Self:
+        """Read tables: tabs, a header, the code in the first column; plain, gzip or xz.
+
+        A table with a column ``family_name`` (or ``family``) is one of families; of any other all columns are features.
+
+        Args:
+            source: A folder, all of whose ``.tsv`` are read, or files.
+        """
+        files = [source] if isinstance(source, Path) else list(source)
+        if isinstance(source, Path) and source.is_dir():
+            files = sorted(path for path in source.iterdir() if ending_of(path) == ".tsv")
+            if not files:
+                raise DataError(source, None, "no tables here. Expected .tsv files with a header, or .tsv.xz.")
+        families: dict[str, str] = {}
+        features: dict[str, NDArray[Any]] = {}
+        for path in files:
+            rows = _rows(path)
+            _, header = rows[0]
+            column = next((header.index(name) for name in FAMILY if name in header), None)
+            if column is not None:
+                families |= {row[0]: row[column] for _, row in rows[1:] if row[column]}
+            elif features:
+                raise DataError(path, 1, f"a second table of features. Put them into one. Columns: {header[1]}, …")
+            else:
+                features = {row[0]: _numbers(row, header, path=path, line=line) for line, row in rows[1:]}
+        return cls(families, features)
+
+    def family(self, code: str) -> str | None:
+        """The family of a language, if it is known."""
+        return self.families.get(code) or self.families.get(iso3(code) or "")
+
+    def same_family(self, a: str, b: str) -> bool | None:
+        """Whether two languages are of one family; ``None`` where that of either is not known."""
+        one, other = self.family(a), self.family(b)
+        return None if one is None or other is None else one == other
+
+    def distance(self, a: str, b: str) -> float | None:
+        """Mean difference over the features known of both; of 0/1 features the share in which they differ."""
+        one, other = (self.features.get(code, self.features.get(iso3(code) or "")) for code in (a, b))
+        if one is None or other is None:
+            return None
+        differences = np.abs(one - other)
+        known = ~np.isnan(differences)
+        return float(differences[known].mean()) if known.any() else None
+
+    def vectors(self, codes: Sequence[str], size: int) -> dict[str, list[float]]:
+        """Languages as vectors: principal components of all features of all languages in the tables, of mean square 1.
+
+        What is not known of a language counts as the mean of the others. A language of which nothing is known is an
+        error. With fewer features than `size`, the last numbers are zero.
+        """
+        found = {code: self.features.get(code, self.features.get(iso3(code) or "")) for code in codes}
+        missing = [code for code, features in found.items() if features is None]
+        if missing:
+            raise DataError(
+                "typology", None, f"no features of {', '.join(missing)}. Add a line to the table, or do without."
+            )
+        table_NF = np.array(list(self.features.values()))
+        mean_F = np.nanmean(table_NF, axis=0)
+        axes_EF = np.linalg.svd(np.nan_to_num(table_NF - mean_F), full_matrices=False)[2][:size]
+        axes_EF *= np.sign(axes_EF[np.arange(len(axes_EF)), np.abs(axes_EF).argmax(1)])[:, None]  # else it is arbitrary
+        scale = math.sqrt(np.square(np.nan_to_num(table_NF - mean_F) @ axes_EF.T).mean())
+        made = {code: np.nan_to_num(features - mean_F) @ axes_EF.T / scale for code, features in found.items()}
+        return {code: np.pad(vector, (0, size - len(vector))).tolist() for code, vector in made.items()}
+
+
+def read_typology(root: str | None = None) -> Typology | None:
+    """The tables beside the corpora, if there are any."""
+    folder = data_root(Path(root) if root else None) / "meta"
+    return Typology.read(folder) if folder.is_dir() else None
+
+
+def _rows(path: Path) -> list[tuple[int, list[str]]]:
+    rows = [(number, line.split("\t")) for number, line in read_lines(path) if line]
+    if not rows or len(rows[0][1]) < 2:
+        raise DataError(path, 1, "no table: expected a header with at least two columns, separated by tabs.")
+    width, seen = len(rows[0][1]), set()
+    for number, row in rows:
+        if len(row) != width:
+            raise DataError(path, number, f"{len(row)} columns, but the header has {width}.")
+        if row[0] in seen:
+            raise DataError(path, number, f"{row[0]!r} is there already.")
+        seen.add(row[0])
+    return rows
+
+
+def _numbers(row: Sequence[str], header: Sequence[str], *, path: Path, line: int) -> NDArray[Any]:
+    values = []
+    for name, text in zip(header[1:], row[1:], strict=True):
+        try:
+            value = math.nan if text in UNKNOWN else float(text)
+        except ValueError:
+            hint = "A table of families has a column family_name."
+            raise DataError(path, line, f"{name}: {text!r} is not a number. {hint}") from None
+        if math.isinf(value):
+            raise DataError(path, line, f"{name}: infinite.")
+        values.append(value)
+    return np.array(values)

@@ -1,0 +1,1 @@
+"""Adapters as files: our own, and those of other libraries."""

@@ -1,0 +1,122 @@
+"""ONNX graphs of a model under a condition: with its adapter inside, or with adapters as inputs, one graph for all."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from polyloom.errors import ExportError
+from polyloom.export.files import write_folder
+from polyloom.model import Model
+from polyloom.types import Condition, Weights
+
+GRAPH, ABOUT = "model.onnx", "model.json"
+HEADS = ("pos", "ner", "nli")
+
+
+class Graph(nn.Module):
+    """What is traced: token ids and an adapter in, logits out."""
+
+    def __init__(self, model: Model, condition: Condition, weights: Weights) -> None:
+        super().__init__()
+        self.model, self.condition, self.weights = model, condition, weights
+
+    def forward(self, inputs: Mapping[str, Tensor], adapter: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Logits of the head: of every token, of a pair, or of the vocabulary."""
+        weights = self.weights if adapter is None else named_weights(self.weights, adapter)
+        backbone, task = self.model.backbone, self.condition.task
+        with backbone.using(weights, num_rows=inputs["input_ids"].shape[0]):
+            if task not in HEADS:
+                logits: Tensor = backbone(**inputs).logits
+                return logits
+            hidden_BTD = backbone.hidden(**inputs)
+        classifier = self.model.get_submodule(f"heads.{task}.classifier")
+        made: Tensor = classifier(hidden_BTD[:, 0] if task == "nli" else hidden_BTD)
+        return made
+
+
+def weight_names(weights: Weights) -> dict[str, Tensor]:
+    """An adapter's tensors by the names of a graph's inputs."""
+    return {f"block.{i}.{name}": t[0] for i, b in enumerate(weights.blocks) for name, t in b.tensors.items()}
+
+
+def named_weights(like: Weights, tensors: Mapping[str, Tensor]) -> Weights:
+    """The other way round."""
+    blocks = (
+        replace(block, tensors={name: tensors[f"block.{i}.{name}"][None] for name in block.tensors})
+        for i, block in enumerate(like.blocks)
+    )
+    return Weights(tuple(blocks))
+
+
+def write_onnx(model: Model, conditions: Sequence[Condition], into: Path, *, baked: bool) -> Path:
+    """Write a graph, and the adapters that are its inputs unless one is baked in.
+
+    Args:
+        model: Of one task; its languages share the graph.
+        conditions: Of that task; one where it is baked in.
+        into: A new directory.
+        baked: Whether the adapter is part of the graph.
+    """
+    first = conditions[0]
+    tasks = {condition.task for condition in conditions}
+    if len(tasks) > 1 or (baked and len(conditions) > 1):
+        raise ExportError("onnx: a graph is of one task, and with an adapter inside of one condition.")
+    if first.task == "dep" or (
+        first.task in HEADS and f"heads.{first.task}.classifier.weight" not in model.state_dict()
+    ):
+        raise ExportError(f"onnx: what {first.task} answers is not a function of one graph. Export it without --to.")
+    model = model.eval()
+    with torch.no_grad():
+        weights = model.method.weights([first])
+    graph, inputs, adapter = Graph(model, first, weights), example_inputs(model), weight_names(weights)
+    content = _traced(graph, inputs, None if baked else adapter)
+    task = model.tasks.get(first.task)
+    about = {
+        "task": first.task,
+        "labels": list(task.labels) if task else [],
+        "inputs": list(inputs),
+        "adapter": [] if baked else list(adapter),
+        "conditions": [str(condition) for condition in conditions],
+    }
+    files: dict[str, Any] = {GRAPH: content, ABOUT: about}
+    if not baked:
+        for condition in conditions:
+            with torch.no_grad():
+                made = model.method.weights([condition])
+            files[f"{str(condition).replace('/', '-')}.safetensors"] = weight_names(made)
+    return write_folder(into, files)
+
+
+def example_inputs(model: Model) -> dict[str, Tensor]:
+    """Two rows of a few tokens, one of them padded: a mask without any padding may be left out of the graph."""
+    ids_BT, mask_BT = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 5, dtype=torch.long)
+    mask_BT[1, 0 if model.backbone.shape.stacks == ("decoder",) else -1] = 0
+    inputs = {"input_ids": ids_BT, "attention_mask": mask_BT}
+    return inputs | ({"decoder_input_ids": ids_BT[:, :3]} if len(model.backbone.shape.stacks) > 1 else {})
+
+
+def _traced(graph: Graph, inputs: Mapping[str, Tensor], adapter: Mapping[str, Tensor] | None) -> bytes:
+    batch = torch.export.Dim("batch")
+    lengths = {"decoder_input_ids": torch.export.Dim("target", min=2)}
+    shapes: dict[str, Any] = {
+        "inputs": {name: {0: batch, 1: lengths.get(name, torch.export.Dim("length", min=2))} for name in inputs},
+        "adapter": None if adapter is None else {name: dict[int, Any]() for name in adapter},
+    }
+    arguments = {"inputs": dict(inputs), "adapter": None if adapter is None else dict(adapter)}
+    if find_spec("onnxscript") is None:
+        raise ExportError("onnx: needs the package onnxscript. Install polyloom[onnx].")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own
+        program = torch.onnx.export(
+            graph, kwargs=arguments, dynamo=True, dynamic_shapes=shapes, verbose=False,
+            input_names=[*inputs, *(adapter or ())], output_names=["logits"],
+        )  # fmt: skip
+    assert program is not None
+    content: bytes = program.model_proto.SerializeToString()
+    return content

@@ -1,0 +1,160 @@
+"""LoRA in the format of PEFT, to and fro: ``adapter_config.json`` with ``adapter_model.safetensors``.
+
+Ours is PEFT's with ``lora_alpha = r``, so its scaling is one; a foreign scaling is multiplied into the up projection.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polyloom.backbones import Backbone
+from polyloom.errors import ExportError
+from polyloom.export.adapter import Adapter
+from polyloom.export.files import read_json, read_safetensors, write_folder
+from polyloom.types import Block, Condition, Site, Weights
+
+PREFIX = "base_model.model."
+CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
+TASK_TYPES = {"pos": "TOKEN_CLS", "ner": "TOKEN_CLS", "mt": "SEQ_2_SEQ_LM"}
+OTHER_HEADS = {"modernbert", "gemma3_text"}  # their token classifiers have a further layer, or there is none
+# What changes the arithmetic; everything else in a config only matters in training.
+PLAIN: dict[str, Any] = {
+    "use_dora": False, "use_rslora": False, "rank_pattern": {}, "alpha_pattern": {}, "bias": "none",
+    "fan_in_fan_out": False, "layer_replication": None, "trainable_token_indices": None, "lora_bias": False,
+    "alora_invocation_tokens": None, "megatron_config": None, "layers_to_transform": None,
+}  # fmt: skip
+
+
+def write_peft(adapter: Adapter, backbone: Backbone, into: Path) -> Path:
+    """Write the LoRA of a condition, with the classifier of word-level tasks."""
+    _refuse(adapter, backbone.shape.family)
+    (block,), task = adapter.weights.blocks, adapter.condition.task
+    modules = projections(backbone)
+    tensors: dict[str, Tensor] = {}
+    for index, site in enumerate(block.sites):
+        for name in backbone.shape.projections:
+            for ours, theirs in (("down", "lora_A"), ("up", "lora_B")):
+                tensors[f"{PREFIX}{modules[site, name]}.{theirs}.weight"] = block.tensors[f"{name}_{ours}"][0, index]
+    rank = next(iter(block.tensors.values())).shape[2]
+    config = {
+        "peft_type": "LORA", "r": rank, "lora_alpha": rank, "lora_dropout": 0.0, "bias": "none",
+        "target_modules": targets(backbone),
+        "task_type": TASK_TYPES.get(task) if adapter.head or task == "mt" else None,
+        "base_model_name_or_path": adapter.about.get("backbone", ""), "inference_mode": True,
+    }  # fmt: skip
+    if adapter.head:
+        name = _classifier_name(backbone)
+        config["modules_to_save"] = [name]
+        tensors |= {f"{PREFIX}{name}.{part}": adapter.head[f"classifier.{part}"] for part in ("weight", "bias")}
+    return write_folder(into, {CONFIG: config, TENSORS: tensors})
+
+
+def _refuse(adapter: Adapter, family: str) -> None:
+    method, task = adapter.about.get("method", "the method"), adapter.condition.task
+    kinds = [block.kind for block in adapter.weights.blocks]
+    if kinds != ["lora"]:
+        raise ExportError(
+            f"peft: it knows LoRA only, and {adapter.condition} has {', '.join(kinds) or 'no adapter'}. Train with "
+            "`block: lora`"
+            + (" and without task adapters stacked on top (such as hyperx)." if "lora" in kinds else ".")
+        )
+    if adapter.backbone:
+        raise ExportError(
+            f"peft: {method} also trained parts of the backbone, such as {next(iter(adapter.backbone))}, which LoRA "
+            "files cannot hold. Add --backbone: it writes the backbone as it is now, for the LoRA to sit on."
+        )
+    if adapter.head and (task in ("dep", "nli") or family in OTHER_HEADS):
+        raise ExportError(
+            f"peft: Transformers has no head for {family} that computes what ours for {task} does. Export without "
+            "--to, or to ONNX."
+        )
+
+
+def _classifier_name(backbone: Backbone) -> str:
+    """What Transformers calls the linear classifier of tokens."""
+    return "score" if backbone.shape.stacks == ("decoder",) else "classifier"
+
+
+def projections(backbone: Backbone) -> dict[tuple[Site, str], str]:
+    """Names, in the model, of the projections that LoRA adapts."""
+    names = {module: name for name, module in backbone.model.named_modules()}
+    return {
+        (site, name): f"{names[layer]}.{path}"
+        for site, layer in zip(backbone.shape.sites, backbone.layers, strict=True)
+        for name, path in backbone.family.projections.items()
+    }
+
+
+def targets(backbone: Backbone) -> list[str] | str:
+    """The adapted modules as PEFT wants them: last names if these name nothing else, else a pattern."""
+    adapted = set(projections(backbone).values())
+    last = sorted({name.rpartition(".")[2] for name in adapted})
+    alike = {name for name, _ in backbone.model.named_modules() if name.rpartition(".")[2] in last}
+    if alike == adapted:
+        return last
+    paths = "|".join(re.escape(path) for path in backbone.family.projections.values())
+    return rf".*\.\d+\.({paths})"
+
+
+def read_peft(folder: Path, condition: Condition, backbone: Backbone, *, labels: tuple[str, ...] = ()) -> Adapter:
+    """Read a LoRA of the projections that we adapt; anything else is refused."""
+    config = read_json(folder / CONFIG)
+    scaling = _scaling(config, folder)
+    tensors = read_safetensors(folder / TENSORS)
+    shape, modules, left = backbone.shape, projections(backbone), set(tensors)
+    stacked: dict[str, list[Tensor]] = {}
+    for site in shape.sites:
+        for name in shape.projections:
+            for ours, theirs in (("down", "lora_A"), ("up", "lora_B")):
+                key = f"{PREFIX}{modules[site, name]}.{theirs}.weight"
+                if key not in tensors:
+                    raise ExportError(
+                        f"{folder}: {key} is missing. LoRA is read where it adapts {name} in every layer."
+                    )
+                left.discard(key)
+                stacked.setdefault(f"{name}_{ours}", []).append(tensors[key] * (scaling if ours == "up" else 1.0))
+    head: dict[str, Tensor] = {}
+    if condition.task in TASK_TYPES and condition.task != "mt":
+        head = _head(tensors, left, _classifier_name(backbone), labels=labels, folder=folder)
+    if left:
+        raise ExportError(f"{folder}: has tensors that we cannot use: {', '.join(sorted(left)[:4])}.")
+    try:
+        blocks = {name: torch.stack(some)[None] for name, some in stacked.items()}
+    except RuntimeError as error:
+        raise ExportError(f"{folder}: layers of different rank: {error}") from error
+    about = {"imported": [str(folder)], "method": "peft"}
+    block = Block("lora", "attention", shape.sites, blocks)
+    return Adapter(condition, Weights((block,)), labels=labels if head else (), head=head, about=about)
+
+
+def _scaling(config: Mapping[str, Any], folder: Path) -> float:
+    if config.get("peft_type") != "LORA":
+        raise ExportError(f"{folder}: peft_type is {config.get('peft_type')!r}; only LORA can be read.")
+    for key, value in PLAIN.items():
+        if (config.get(key) or value) != value:
+            raise ExportError(f"{folder}: {key} is {config[key]!r}; only {value!r} can be read.")
+    rank, alpha = config.get("r"), config.get("lora_alpha", 8)
+    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float):
+        raise ExportError(f"{folder}: r is {rank!r} and lora_alpha {alpha!r}; both must be numbers.")
+    return alpha / rank
+
+
+def _head(
+    tensors: Mapping[str, Tensor], left: set[str], name: str, *, labels: tuple[str, ...], folder: Path
+) -> dict[str, Tensor]:
+    keys = {f"classifier.{part}": f"{PREFIX}{name}.{part}" for part in ("weight", "bias")}
+    if not labels and not any(key in tensors for key in keys.values()):
+        return {}  # weights for something else to use
+    if not all(key in tensors for key in keys.values()):
+        raise ExportError(f"{folder}: has no classifier (modules_to_save: {name}), so it cannot answer.")
+    if len(labels) != len(tensors[keys["classifier.bias"]]):
+        raise ExportError(
+            f"{folder}: its classifier has {len(tensors[keys['classifier.bias']])} labels, whose names the file does "
+            f"not hold. Name them in order (--labels NOUN,VERB,…); {len(labels)} are named."
+        )
+    left.difference_update(keys.values())
+    return {ours: tensors[theirs] for ours, theirs in keys.items()}

@@ -1,0 +1,1 @@
+"""One page that shows a run, or several side by side, and needs neither network nor script."""

@@ -1,0 +1,203 @@
+"""What we export answers the same in the other library, and what that library saves answers the same with us."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from polyloom.backbones import Backbone
+from polyloom.checkpoint import identify
+from polyloom.export.adapter import Adapter, attach, materialize
+from polyloom.export.adapterhub import FORMS, read_adapterhub, write_adapterhub
+from polyloom.export.peft import OTHER_HEADS, read_peft, write_peft
+from polyloom.methods import METHODS
+from polyloom.methods.base import AdapterMethod
+from polyloom.model import Model
+from polyloom.types import Condition
+from tests.contracts.tiny import CONFIGS, LANGUAGES, has_two_stacks, is_decoder, tiny_backbone, tiny_config, tiny_inputs
+
+PYTHON = os.environ.get("POLYLOOM_ADAPTERS_PYTHON")
+pytestmark = [
+    pytest.mark.parity,
+    pytest.mark.skipif(not PYTHON, reason="POLYLOOM_ADAPTERS_PYTHON is not set: see CONTRIBUTING.md"),
+]
+LABELS = ("ADJ", "NOUN", "VERB")
+STACKED = ("madx", "badx", "multilingual")
+ADAPTER_METHODS = [name for name, method in METHODS.items() if issubclass(method, AdapterMethod)]
+CLASSES = {
+    "bert": "BertForTokenClassification", "roberta": "RobertaForTokenClassification",
+    "xlm-roberta": "XLMRobertaForTokenClassification", "distilbert": "DistilBertForTokenClassification",
+    "deberta-v2": "DebertaV2ForTokenClassification", "modernbert": "ModernBertForMaskedLM",
+    "m2m_100": "M2M100ForConditionalGeneration", "mbart": "MBartForConditionalGeneration",
+    "marian": "MarianMTModel", "t5": "T5ForConditionalGeneration", "mt5": "MT5ForConditionalGeneration",
+    "llama": "LlamaForTokenClassification", "qwen2": "Qwen2ForTokenClassification",
+    "qwen3": "Qwen3ForTokenClassification", "gemma2": "Gemma2ForTokenClassification",
+    "gemma3_text": "Gemma3ForCausalLM",
+}  # fmt: skip
+
+
+@dataclass
+class Case:
+    """A model, the adapter that was exported from it, and what both sides say."""
+
+    name: str
+    family: str
+    format: str
+    place: Path
+    model: Model
+    adapter: Adapter
+    folders: tuple[Path, ...]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def condition(self) -> Condition:
+        """That of the adapter."""
+        return self.adapter.condition
+
+    @property
+    def backbone(self) -> Backbone:
+        """A fresh backbone."""
+        return tiny_backbone(self.family)
+
+    @torch.no_grad()
+    def ours(self, model: Model) -> dict[str, Tensor]:
+        """Last hidden states, and logits of the head."""
+        inputs = case_inputs(self.family)
+        rows = [self.condition] * len(inputs["input_ids"])
+        with model.backbone.using(model.weights(rows), num_rows=len(rows)):
+            hidden = model.backbone.hidden(**inputs)
+        if "pos" in model.tasks:
+            return {"hidden": hidden, "logits": model.get_submodule("heads.pos.classifier")(hidden)}
+        return {"hidden": hidden, "logits": model(inputs, rows).logits}
+
+    def theirs(self) -> dict[str, Tensor]:
+        """What the other library said."""
+        return load_file(self.place / "answers.safetensors")
+
+    def described(self, backbones: Path) -> dict[str, Any]:
+        """For `theirs.py`."""
+        theirs = FORMS[self.family].model_class if self.format == "adapterhub" else CLASSES[self.family]
+        # The library cannot save adapters with a norm of their own as safetensors: its norm has two names.
+        norm = any("norm_weight" in block.tensors for block in self.adapter.weights.blocks)
+        return {
+            "format": self.format, "class": theirs, "backbone": str(backbones / self.family), "place": str(self.place),
+            "folders": list(map(str, self.folders)), "num_labels": len(self.adapter.labels),
+            "save": "" if norm else str(self.place / "again"),
+        }  # fmt: skip
+
+
+def case_inputs(family: str) -> dict[str, Tensor]:
+    """Without left padding, which libraries count positions in differently."""
+    inputs = tiny_inputs(family)
+    return {name: t[::3].contiguous() if is_decoder(family) else t for name, t in inputs.items()}
+
+
+def condition_of(method: str, family: str) -> Condition:
+    """Tags, or a translation where there is a decoder beside an encoder."""
+    task = "mt" if has_two_stacks(family) else "pos"
+    # One invertible adapter serves both stacks there, so stacked methods have one language.
+    pair = method in ("badx", "pair-adapters") or (task == "mt" and method not in STACKED)
+    return Condition(task, "en", "tr") if pair else Condition(task, "tr")
+
+
+def make(method: str, family: str, settings: dict[str, Any], *, format_: str, place: Path) -> Case:
+    """Build and export; the backbone has nothing trained, so that adapters alone make the difference."""
+    task: dict[str, Any] = {"mt": None} if has_two_stacks(family) else {"pos": LABELS}
+    if format_ == "peft" and family in OTHER_HEADS:
+        task = {"pos": len(LABELS)}  # without a head
+    model = Model(tiny_backbone(family), tiny_config(method, **settings), languages=LANGUAGES, tasks=task).eval()
+    torch.manual_seed(11)
+    for parameter in (*model.method.parameters(), *model.heads.parameters()):
+        parameter.data.normal_(std=0.3)
+    (adapter,) = materialize(model, [condition_of(method, family)], whole=False)
+    place.mkdir(parents=True)
+    if format_ == "adapterhub":
+        folders = tuple(write_adapterhub(adapter, model.backbone.shape, place / "adapter"))
+    else:
+        folders = (write_peft(adapter, model.backbone, place / "adapter"),)
+    name = "-".join([format_, method, family, *map(str, settings.values())])
+    return Case(name, family, format_, place, model, adapter, folders)
+
+
+def every_case(place: Path) -> list[Case]:
+    """Every method on every family that a format can hold."""
+    found = []
+    for method in ADAPTER_METHODS:
+        for family in CONFIGS:
+            if family in FORMS:
+                refused = {"layer"} if method in STACKED and FORMS[family].post_norm else set()
+                placements = [p for p in tiny_backbone(family).shape.placements if p not in refused]
+                found += [(method, family, {"placement": placement}, "adapterhub") for placement in placements]
+            if method not in STACKED:
+                found.append((method, family, {"block": "lora"}, "peft"))
+    return [
+        make(method, family, settings, format_=format_, place=place / str(number))
+        for number, (method, family, settings, format_) in enumerate(found)
+    ]
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory):
+    """All cases, answered by the other side in one process."""
+    place = tmp_path_factory.mktemp("exchange")
+    every = every_case(place)
+    for family in {case.family for case in every}:
+        tiny_backbone(family).model.save_pretrained(place / "backbones" / family)
+    for case in every:
+        save_file(case_inputs(case.family), case.place / "inputs.safetensors")
+    for format_, python in {"adapterhub": str(PYTHON), "peft": sys.executable}.items():
+        described = [case.described(place / "backbones") for case in every if case.format == format_]
+        (place / "cases.json").write_text(json.dumps(described))
+        command = [python, str(Path(__file__).with_name("theirs.py")), str(place / "cases.json")]
+        environment = {"PATH": os.environ.get("PATH", ""), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        run = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+        assert run.returncode == 0, run.stdout + run.stderr
+    return every
+
+
+def test_what_we_export_answers_the_same_there(cases):
+    wrong = []
+    for case in cases:
+        ours, theirs = case.ours(case.model), case.theirs()
+        # The library ties mT5's output to its input embeddings, which are two in mT5.
+        tied = (case.format, case.family) == ("adapterhub", "mt5")
+        key = "logits" if "logits" in theirs and not tied else "hidden"
+        with torch.no_grad():
+            bare = tiny_backbone(case.family).hidden(**case_inputs(case.family))
+        assert (ours["hidden"] - bare).abs().max() > 1e-2, f"{case}: the adapter does nothing"
+        difference, size = (ours[key] - theirs[key]).abs().max(), ours[key].abs().max()
+        if not difference <= 1e-6 * max(1.0, float(size)):
+            wrong.append(f"{case}: {float(difference):.2g} of {float(size):.2g}")
+    assert not wrong, f"{len(wrong)} of {len(cases)}: " + "; ".join(wrong)
+
+
+def test_what_they_save_answers_the_same_here(cases):
+    read = 0
+    for case in cases:
+        again = case.place / "again"
+        if not again.exists():
+            continue
+        backbone = case.backbone
+        if case.format == "adapterhub":
+            folders = [
+                again / folder.name if len(case.folders) > 1 else next(again.iterdir()) for folder in case.folders
+            ]
+            adapter = read_adapterhub(folders, case.condition, backbone.shape)
+        else:
+            adapter = read_peft(again, case.condition, backbone, labels=case.adapter.labels)
+        model = attach([replace(adapter, identity=identify(backbone, ()))], backbone)
+        ours, before = case.ours(model), case.ours(case.model)
+        for key in ours:
+            assert torch.equal(ours[key], before[key]), f"{case}: {key}"
+        read += 1
+    assert read > 100

@@ -1,0 +1,216 @@
+"""``polyloom probe`` on tiny runs: what it prints, keeps and draws."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from polyloom.cli import probe_view
+from polyloom.cli.probe import app
+from polyloom.config import load_recipe, parse_recipe
+from polyloom.data.catalog import resolve
+from polyloom.data.vocabulary import VocabularyConfig, train_vocabulary
+from polyloom.errors import ConditionError, ConfigError, PolyloomError
+from polyloom.model import Model
+from polyloom.probe.figures import STYLES, draw_capacity, draw_languages, draw_swap, draw_weights, family_styles
+from polyloom.runs import load_run, train_recipe
+from polyloom.types import Condition
+from tests.tiny_run import tiny_recipe
+
+FAMILIES = "code\tfamily_name\naa\tOne\nbb\tTwo\ncc\tOne\n"
+PLACES = {
+    "languages": {"languages", "families", "map", "neighbours", "linkage", "agreement"},
+    "swap": {"task", "metric", "languages", "own", "donors", "scores"},
+    "weights": {"conditions", "similarity", "sites"},
+    "capacity": {"languages", "conditions", "embeddings", "read", "layers"},
+}
+OPTIONS = {"swap": ("--task", "pos", "--sentences", 30)}
+
+
+def probe(*arguments: object) -> tuple[str, str]:
+    done = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout, done.stderr
+
+
+def kept(run: Path, kind: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "probes" / f"{kind}.json").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("world")
+    (folder / "families.tsv").write_text(FAMILIES)
+    return folder
+
+
+def train(world: Path, method: str, steps: int) -> Path:
+    recipe = load_recipe(tiny_recipe(world, method, tasks=("mlm", "pos"), train={"steps": steps}))
+    train_recipe(recipe, world / method)
+    return world / method
+
+
+@pytest.fixture(scope="module")
+def hyperx(world):
+    return train(world, "hyperx", 120)
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_every_probe_prints_keeps_and_draws(kind, hyperx, world, tmp_path):
+    given = OPTIONS.get(kind, ()) if kind != "languages" else ("--typology", world / "families.tsv")
+    files = ("--json", tmp_path / "found.json", "--figure", tmp_path / "figure.png")
+    out, err = probe(kind, hyperx, *given, *files)
+    found = kept(hyperx, kind)
+    assert found.pop("kind") == kind
+    assert found.pop("checkpoint") == load_run(hyperx).checkpoint.name
+    assert found.keys() == PLACES[kind]
+    assert json.loads((tmp_path / "found.json").read_text()) == kept(hyperx, kind)
+    assert (tmp_path / "figure.png").stat().st_size > 5000
+    assert "Stored in" in err
+    assert "─" in out
+
+
+def test_contradicting_languages_need_their_own_weights(hyperx):
+    out, err = probe("swap", hyperx, "--task", "pos")
+    found = kept(hyperx, "swap")
+    assert (found["languages"], found["donors"], found["metric"]) == (
+        ["aa", "bb", "cc"],
+        ["aa", "bb", "cc"],
+        "accuracy",
+    )
+    run = load_run(hyperx)
+    evaluated = run.evaluate(run.recipe.data.test)
+    for row, language in enumerate(found["languages"]):
+        own = evaluated.cells[Condition("pos", language)].scores[0].value
+        assert found["scores"][row][row] == pytest.approx(own, abs=1e-5), "its own weights score what evaluate says"
+    assert found["scores"][0][0] > found["scores"][0][1] + 40
+    assert "Language does not matter" not in out
+    assert "aa with weights of bb" in err
+
+
+def test_languages_and_donors_can_be_chosen(hyperx):
+    probe("swap", hyperx, "--task", "pos", "--languages", "aa", "--donors", "cc", "--sentences", 5)
+    found = kept(hyperx, "swap")
+    assert (found["languages"], found["donors"]) == (["aa"], ["aa", "cc"])
+
+
+def test_a_model_that_ignores_languages_is_found_out(world):
+    run = train(world, "multilingual", 3)
+    out, _ = probe("swap", run, "--task", "pos", "--sentences", 10)
+    assert "Language does not matter: every score is the same" in out
+    assert all(len(set(row)) == 1 for row in kept(run, "swap")["scores"])
+    out, _ = probe("weights", run)
+    assert "All languages have the same weights." in out
+    with pytest.raises(PolyloomError, match="method multilingual: languages have nothing of their own"):
+        probe("languages", run)
+    with pytest.raises(PolyloomError, match="method multilingual: it generates nothing"):
+        probe("capacity", run)
+
+
+def test_families_are_shown_and_what_is_not_known_is_said(hyperx, world, tmp_path, monkeypatch):
+    (tmp_path / "families.tsv").write_text("code\tfamily_name\naa\tOne\nbb\tTwo\n")
+    out, _ = probe("languages", hyperx, "--typology", tmp_path)
+    assert "No family is known of: cc." in out
+    assert "too few are known" in out
+    monkeypatch.setenv("POLYLOOM_DATA", str(tmp_path / "nowhere"))
+    out, err = probe("languages", hyperx)
+    assert "No families: beside the corpora is no folder meta." in err
+    assert set(kept(hyperx, "languages")["families"].values()) == {None}
+    (tmp_path / "data" / "meta").mkdir(parents=True)
+    (tmp_path / "data" / "meta" / "families.tsv").write_text(FAMILIES)
+    monkeypatch.setenv("POLYLOOM_DATA", str(tmp_path / "data"))
+    probe("languages", hyperx)
+    assert kept(hyperx, "languages")["families"] == {"aa": "One", "bb": "Two", "cc": "One"}
+
+
+def test_mistakes_are_told_before_anything_is_scored(hyperx, tmp_path):
+    for arguments, error, message in (
+        (["swap", hyperx], ConfigError, "has mlm, pos. Name one"),
+        (["swap", hyperx, "--task", "pso"], ConfigError, "Did you mean 'pos'"),
+        (["swap", hyperx, "--task", "pos", "--languages", "xx"], ConfigError, "'xx' is not scored on data.test"),
+        (["swap", hyperx, "--task", "pos", "--donors", "xx"], ConditionError, "unknown language 'xx'"),
+        (["weights", hyperx, "--tasks", "ner"], ConditionError, "unknown task 'ner'"),
+        (["weights", hyperx, "--figure", tmp_path / "figure.gif"], PolyloomError, "unknown format"),
+        (["languages", hyperx, "--typology", tmp_path / "nowhere"], PolyloomError, "cannot be read"),
+    ):
+        with pytest.raises(error, match=message):
+            probe(*arguments)
+
+
+def test_translations_keep_their_tokens(tmp_path, monkeypatch):
+    pairs = {"boza-kepa": ("boza", "kepa"), "boza-nina": ("boza", "nina")}
+    texts: dict[str, list[str]] = {name: [] for pair in pairs.values() for name in pair}
+    for corpus, (source, target) in pairs.items():
+        for record in resolve(f"artificial:{corpus}/train[:100]").records("bitext"):
+            texts[source].append(record.source)  # type: ignore[union-attr]
+            texts[target].append(record.target)  # type: ignore[union-attr]
+    train_vocabulary(texts, tmp_path / "vocabulary", config=VocabularyConfig(size=200), languages=list(texts))
+    directions = {f"mt/{s}/{t}": f"artificial:{corpus}/SPLIT[:8]" for corpus, (s, t) in pairs.items()}
+    recipe = {
+        "backbone": {"preset": "transformer-mini", "tokenizer": str(tmp_path / "vocabulary")},
+        "method": {"name": "lang-adapters", "adapter_size": 4},
+        "languages": list(texts),
+        "tasks": {"mt": {}},
+        "directions": ["boza/*"],
+        "data": {
+            part: {c: corpus.replace("SPLIT", split) for c, corpus in directions.items()}
+            for part, split in (("train", "train"), ("validation", "dev"), ("test", "test"))
+        },
+        "train": {"steps": 2, "rows_per_batch": 4, "max_length": 24},
+    }
+    train_recipe(parse_recipe(recipe, source="test"), tmp_path / "run")
+    written, write = [], Model.write
+
+    def listen(model, batch, *, weights, **options):
+        written.append((batch.conditions, batch.inputs, weights))
+        return write(model, batch, weights=weights, **options)
+
+    monkeypatch.setattr(Model, "write", listen)
+    probe("swap", tmp_path / "run", "--sentences", 2)
+    found = kept(tmp_path / "run", "swap")
+    assert (found["languages"], found["donors"]) == (["boza/kepa", "boza/nina"], ["kepa", "nina"])
+    assert found["own"] == ["kepa", "nina"]
+    assert len(written) == 4
+    model = load_run(tmp_path / "run").model
+    (own, one, by_right), (same, other, donated) = written[:2]
+    assert own == same == [Condition("mt", "boza", "kepa")] * 2
+    assert all(torch.equal(one[name], other[name]) for name in one), "text and language tokens are its own"
+    for weights, name in ((by_right, "kepa"), (donated, "nina")):
+        meant = model.weights([Condition("mt", "boza", name)]).blocks[0].tensors
+        assert all(torch.allclose(t, meant[key]) for key, t in weights.blocks[0].tensors.items())
+
+
+def test_families_beyond_the_palette_share_one_style():
+    families = {f"x{i}": f"family {i % 10}" for i in range(30)} | {"zz": None}
+    styles = family_styles(families)
+    assert len(styles) == len(STYLES) + 2
+    assert len(set(styles.values())) == len(styles), "colour and marker tell them apart"
+    assert len({color for color, _ in STYLES}) == len({marker for _, marker in STYLES}) == len(STYLES)
+
+
+def test_figures_have_room_for_many_and_for_few(tmp_path):
+    for count in (2, 30):
+        names = [f"l{i}" for i in range(count)]
+        merges = [[0, 1, 0.1, 2]] + [[i + 1, count + i - 1, 0.1 * i, i + 2] for i in range(1, count - 1)]
+        draw_languages(
+            {
+                "languages": names,
+                "families": dict.fromkeys(names),
+                "map": {name: [i, -i] for i, name in enumerate(names)},
+                "linkage": merges,
+            },
+            tmp_path / "languages.png",
+        )
+        scores = [[float(i + j) if i != 1 else None for j in range(count)] for i in range(count)]
+        swapped = {"languages": names, "own": names, "donors": names, "scores": scores, "task": "pos", "metric": "f1"}
+        draw_swap(swapped, tmp_path / "swap.svg")
+        assert "language" in probe_view.show_swap(swapped, higher_is_better=True)
+        site = {"site": "encoder.0", "between_languages": 0.1, "between_tasks": None, "effective_rank": 1.0}
+        similarity = [[1.0] * count] * count
+        draw_weights({"conditions": names, "similarity": similarity, "sites": [site]}, tmp_path / "weights.png")
+    nothing = {"width": 3, "participation_ratio": 0.0, "effective_rank": 0.0, "spectrum": []}
+    draw_capacity({"embeddings": nothing, "read": {**nothing, "spectrum": [0.9, 0.1]}}, tmp_path / "capacity.png")
