@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from polyloom.cli import app
 from polyloom.config import load_recipe
 from polyloom.data.artificial import Family
 from polyloom.data.catalog import resolve
@@ -21,6 +19,7 @@ from polyloom.exchange import export_run
 from polyloom.grow import Data, Settings, add_language, add_task, begin_as
 from polyloom.runs import Run, load_run, train_recipe
 from polyloom.types import Condition
+from tests.shared import polyloom
 
 KNOWN = ("boza", "bame", "kepa", "kumi", "neno", "nina")
 NEW = "baru"  # of boza's and bame's branch
@@ -124,9 +123,7 @@ def test_what_cannot_be_added_is_refused(trained, folder, tmp_path):
 def test_the_command_says_what_came_of_it(trained, folder, tmp_path):
     arguments = ["add", "language", trained, NEW, "--text", folder / "new.txt", "--steps", 8, "-o", tmp_path / "grown"]
     arguments += ["--like", "boza,bame", "--test", f"pos=artificial:{NEW}/test[:50]"]
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    assert result.exit_code == 0, result.output
-    said = dict(line.split("\t", 1) for line in result.stdout.splitlines())
+    said = dict(line.split("\t", 1) for line in polyloom(*arguments).splitlines())
     assert said["began as"] == "boza,bame"
     assert {"donors", f"pos/{NEW}", "seconds"} <= said.keys()
 

@@ -27,9 +27,15 @@ SECONDS = 10
 
 @cache
 def plan(recipe: str, *overrides: str) -> tuple[dict[str, Any], float]:
+    printed, seconds = python(OFFLINE, "plan", f"recipes/{recipe}.yaml", *overrides, "--json")
+    return json.loads(printed), seconds
+
+
+def python(*code: str) -> tuple[str, float]:
+    """What a program prints, and its CPU time: of one thread, what the clock shows on a quiet machine."""
     before = _seconds_of_children()
     done = subprocess.run(
-        [sys.executable, "-c", OFFLINE, "plan", f"recipes/{recipe}.yaml", *overrides, "--json"],
+        [sys.executable, "-c", *code],
         cwd=ROOT,
         env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
         capture_output=True,
@@ -37,11 +43,10 @@ def plan(recipe: str, *overrides: str) -> tuple[dict[str, Any], float]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout), _seconds_of_children() - before
+    return done.stdout, _seconds_of_children() - before
 
 
 def _seconds_of_children() -> float:
-    """CPU time of one thread: what the clock shows on a quiet machine, and the same on a busy one."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -107,7 +112,8 @@ RECIPES = sorted(str(path.relative_to(ROOT / "recipes").with_suffix("")) for pat
 )
 def test_every_recipe_is_planned_in_time_with_every_alternative(recipe: str) -> None:
     made, seconds = plan(recipe)
-    assert seconds < SECONDS
+    # Importing the libraries is nearly all of it. Where a machine is so slow that ten seconds go by: half of it.
+    assert seconds < SECONDS or seconds < 2 * python("import torch, transformers.modeling_utils")[1]
     assert next(iter(made["methods"])) == made["chosen"]
     assert len(made["methods"]) == 10
     for cost in made["methods"].values():

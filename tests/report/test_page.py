@@ -9,10 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from polyloom.cli.report import report
 from polyloom.errors import CheckpointError, PolyloomError
 from polyloom.evaluate.comparison import compare
 from polyloom.evaluate.matrix import MARK, Matrix
@@ -20,6 +17,7 @@ from polyloom.report.page import make_report
 from polyloom.report.sources import History, read_source
 from tests.report.conftest import HOSTILE
 from tests.report.reading import Page
+from tests.shared import polyloom
 
 SECTIONS = ["runs", "scores", "comparison", "examples", "curves", "mixture", "audit", "languages", "donors", "weights"]
 
@@ -210,11 +208,7 @@ def test_no_run_and_a_run_named_twice_are_refused(tmp_path, madx):
 
 
 def test_the_command_writes_the_page_and_says_where(madx, tmp_path):
-    app = typer.Typer()
-    app.command()(report)
     target = tmp_path / "new" / "page.html"
-    done = CliRunner().invoke(app, [str(madx), "-o", str(target), "--examples", "0"])
-    assert done.exit_code == 0, done.output
-    assert done.stdout.strip() == str(target)
+    assert polyloom("report", madx, "-o", target, "--examples", 0).strip() == str(target)
     assert "--examples 0" in Page(target.read_text()).text()
     assert list(target.parent.iterdir()) == [target]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polyloom.cli.tables import aligned
+from polyloom.probe.capacity import capacity_rows
 from polyloom.probe.swap import language_matters, summarize
 
 Found = Mapping[str, Any]
@@ -101,18 +102,14 @@ def _closest(names: Sequence[str], similarity: Sequence[Sequence[float]]) -> str
 
 def show_capacity(found: Found) -> str:
     """How full the hypernetwork is."""
-    embeddings, read = found["embeddings"], found["read"]
-    rows = [
-        ["language embeddings", f"{embeddings['participation_ratio']:.1f}", str(embeddings["width"])],
-        ["what the heads read", f"{read['effective_rank']:.1f}", str(read["width"])],
-    ]
-    rows += [
-        [f"active units of layer {layer['layer']}", str(layer["units"] - layer["dead"]), str(layer["units"])]
-        for layer in found["layers"]
-    ]
-    notes = [f"Over {found['conditions']} conditions in {found['languages']} languages."]
-    notes.append("Embeddings: participation ratio, at most one less than languages. Read: effective rank.")
-    return "\n".join([aligned(["", "used", "of"], rows), *notes]) + "\n"
+    rows = [list(row) for row in capacity_rows(found)]
+    over = f"Over {found['conditions']} conditions in {found['languages']} languages."
+    return (
+        "\n".join(
+            [aligned(["", "used", "of"], rows), over, "A participation ratio is at most one less than languages."]
+        )
+        + "\n"
+    )
 
 
 def _number(value: float | None, digits: int = 2) -> str:

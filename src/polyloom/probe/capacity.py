@@ -1,6 +1,6 @@
 """How much of what a hypernetwork could express is used."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,6 +60,23 @@ def probe_capacity(model: Model, conditions: Sequence[Condition], *, max_bytes: 
             for number, active in enumerate(seen.active, start=1)
         ],
     }
+
+
+def capacity_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What was measured, for people: a part, how much of it is used, and of how much."""
+    embeddings, read = found["embeddings"], found["read"]
+    return [
+        (
+            "language embeddings (participation ratio)",
+            f"{embeddings['participation_ratio']:.1f}",
+            str(embeddings["width"]),
+        ),
+        ("what the heads read (effective rank)", f"{read['effective_rank']:.1f}", str(read["width"])),
+        *(
+            (f"active units of layer {layer['layer']}", str(layer["units"] - layer["dead"]), str(layer["units"]))
+            for layer in found["layers"]
+        ),
+    ]
 
 
 def _last(method: Method) -> nn.Module:

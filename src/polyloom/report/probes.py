@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from polyloom.probe.capacity import capacity_rows
 from polyloom.report.html import (
     Markup,
     details,
@@ -144,14 +145,7 @@ def _weights(source: Source, probe: Probe) -> list[Markup]:
 
 def _capacity(source: Source, probe: Probe) -> Markup:
     """How much of the hypernetwork is used."""
-    used = [
-        ("language embeddings (participation ratio)", probe["embeddings"]["participation_ratio"], probe["embeddings"]),
-        ("what the heads read (effective rank)", probe["read"]["effective_rank"], probe["read"]),
-    ]
-    rows = [row(name, f"{value:.1f}", str(of["width"])) for name, value, of in used]
-    for layer in probe["layers"]:
-        active = str(layer["units"] - layer["dead"])
-        rows.append(row(f"active units of layer {layer['layer']}", active, str(layer["units"])))
+    rows = [row(*cells) for cells in capacity_rows(probe)]
     label = f"How full the hypernetwork of {source.name} is"
     drawn = table(label, header_row("part", "used", "of"), rows, class_="numbers")
     return figure(drawn, caption=joined([f"{label}. ", made_by(f"polyloom probe capacity {source.shell}")]))
