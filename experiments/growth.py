@@ -60,17 +60,24 @@ def work(fit: Fit, runs: Path, results: Path) -> str:
 
 
 def add(run: Any, fit: Fit) -> dict[str, Any]:
-    """What a language gains."""
+    """What a language gains; nothing else may change."""
+    import torch  # noqa: PLC0415 - seconds to import
+
     from polyloom.data.typology import read_typology  # noqa: PLC0415
     from polyloom.grow import Data, Settings, add_language  # noqa: PLC0415
+    from polyloom.runs import load_run  # noqa: PLC0415
 
     about, some = PLAN["data"][fit.language], f"[:{fit.lines}]"
     text = about["text"] + some if "text" in about else None
     pairs = {"mt/eng": about["pairs"] + some} if "pairs" in about else {}
     data = Data(text=text, examples=pairs, test=about["test"])
     settings: Any = Settings(begin=fit.begin, steps=PLAN["steps"])  # type: ignore[arg-type]
+    known = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
     with tempfile.TemporaryDirectory() as folder:
         grown = add_language(run, fit.language, Path(folder), data=data, settings=settings, typology=read_typology())
+        learnt = load_run(Path(folder)).model.state_dict()
+    for name, tensor in known.items():  # all that was there is as it was, in what was written
+        assert torch.equal(tensor, learnt[name][: len(tensor)] if tensor.dim() else learnt[name]), name
     return {
         "like": list(grown.like), "donors": grown.donors, "before": grown.before, "after": grown.after,
         "seconds": grown.seconds, "unknown": grown.unknown,
