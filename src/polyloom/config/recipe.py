@@ -48,8 +48,8 @@ class BackboneConfig:
         preset: An encoder-decoder from scratch, for translation; keys of `config` go before its own. Sizes and special
             tokens of the vocabulary come from `tokenizer`.
         tokenizer: On the Hugging Face Hub, or a directory; that of `name` by default.
-        dtype: Of a frozen backbone; ``bf16`` with `attention` ``eager`` is several times faster on CPUs with AMX. What
-            learns is in fp32 in any case.
+        dtype: Of a frozen backbone; ``bf16`` with `attention` ``eager`` is several times faster on CPUs with AMX, and
+            slower on those without bf16. What learns is in fp32 in any case.
         attention: How attention is computed; Transformers' choice by default.
     """
 
