@@ -80,6 +80,7 @@ def add(run: Any, fit: Fit) -> dict[str, Any]:
         assert torch.equal(tensor, learnt[name][: len(tensor)] if tensor.dim() else learnt[name]), name
     return {
         "like": list(grown.like), "donors": grown.donors, "before": grown.before, "after": grown.after,
+        "held_out": grown.held_out,
         "seconds": grown.seconds, "unknown": grown.unknown,
     }  # fmt: skip
 

@@ -92,6 +92,7 @@ def test_a_new_language_gains_and_no_other_changes(trained, folder, tmp_path):
     strangers = [value for donor, value in growth.donors if branches[donor] != branches[NEW]]
     assert sum(kin) / len(kin) > sum(strangers) / len(strangers), growth.donors
     assert growth.after[f"mlm/{NEW}"] < growth.before[f"mlm/{NEW}"], "perplexity"
+    assert growth.held_out[1] > growth.held_out[0] == growth.donors[0][1]
     grown = load_run(tmp_path / "grown")
     old, new = dict(before.model.named_parameters()), dict(grown.model.named_parameters())
     assert old.keys() == new.keys()
@@ -125,7 +126,7 @@ def test_the_command_says_what_came_of_it(trained, folder, tmp_path):
     arguments += ["--like", "boza,bame", "--test", f"pos=artificial:{NEW}/test[:50]"]
     said = dict(line.split("\t", 1) for line in polyloom(*arguments).splitlines())
     assert said["began as"] == "boza,bame"
-    assert {"donors", f"pos/{NEW}", "seconds"} <= said.keys()
+    assert {"donors", "held out", f"pos/{NEW}", "seconds"} <= said.keys()
 
 
 @pytest.mark.usefixtures("cache")

@@ -89,6 +89,8 @@ class Growth:
         like: What it began as.
         before: Scores of the test corpora with the weights that it began with, by condition.
         after: With those learnt.
+        held_out: How well what was held out is predicted, before and after: minus its loss, by which donors are judged
+            and the best is kept.
         seconds: Time that learning took.
         unknown: Share of pieces of the text that the tokenizer did not know.
         pieces: How many pieces are new.
@@ -98,6 +100,7 @@ class Growth:
     like: Sequence[str]
     before: Mapping[str, float]
     after: Mapping[str, float]
+    held_out: tuple[float, float]
     seconds: float
     unknown: float
     pieces: int = 0
@@ -139,11 +142,11 @@ def add_language(  # noqa: PLR0913 - each has a meaning of its own
     _begin(run, name, like, token=next(iter((*like, *(donor for donor, _ in donors))), name))
     stored = any(isinstance(table, Bank) for table in model.method.growing("language"))
     plan = _plan(run, learn, replace(settings, lr=settings.lr or (run.recipe.optim.lr if stored else 1e-2)))
-    before, after, seconds = _fit(run, plan, held, tested, tell, pieces_from=old if settings.pieces else None)
+    fitted = _fit(run, plan, held, tested, tell, pieces_from=old if settings.pieces else None)
     if settings.pieces:
         model.backbone.model.save_pretrained(into / BACKBONE)
     _write(run, folder, learn, languages=(*run.recipe.languages, name), tasks=_tasks(run))
-    return Growth(donors, like, before, after, seconds, unknown, run.answering.pieces.vocab_size - old)
+    return Growth(donors, like, *fitted, unknown, run.answering.pieces.vocab_size - old)
 
 
 def add_task(  # noqa: PLR0913 - each has a meaning of its own
@@ -171,10 +174,10 @@ def add_task(  # noqa: PLR0913 - each has a meaning of its own
     model.add_task(name, label_sets(cells)[name], like=like)
     plan = _plan(run, learn, replace(settings, lr=settings.lr or 3e-3), kind="task", head=name)
     tested = {Condition(name, language): corpus for language, corpus in (test or {}).items()}
-    before, after, seconds = _fit(run, plan, held, tested, tell)
+    fitted = _fit(run, plan, held, tested, tell)
     tasks = {**run.recipe.tasks, name: TaskConfig()}
     _write(run, folder, learn, tasks=tasks)
-    return Growth((), settings.like[:1], before, after, seconds, 0.0)
+    return Growth((), settings.like[:1], *fitted, 0.0)
 
 
 def begin_as(
@@ -293,8 +296,8 @@ def _fit(
     tell: Tell,
     *,
     pieces_from: int | None = None,
-) -> tuple[dict[str, float], dict[str, float], float]:
-    """Scores before and after, and how long it took."""
+) -> tuple[dict[str, float], dict[str, float], tuple[float, float], float]:
+    """Scores before and after, of tests and of what is held out, and how long it took."""
     kind = plan.stage.trains[0].removeprefix("rows.")
     corpora = {condition: [resolve(corpus)] for condition, corpus in tested.items()}
 
@@ -302,12 +305,12 @@ def _fit(
         tell({"event": "step", "step": step.number, "of": plan.steps, "loss": step.loss, "score": score})
 
     before, started = _scores(run, corpora), time.perf_counter()
-    fit_newest(
+    held_out = fit_newest(
         run.model, plan, pieces=run.answering.pieces, kind=kind, pieces_from=pieces_from,
         score=lambda: goodness(_held_scores(run, held)), tell=heard,
     )  # fmt: skip
     seconds = time.perf_counter() - started
-    return before, _scores(run, corpora), seconds
+    return before, _scores(run, corpora), held_out, seconds
 
 
 def _held_scores(run: Run, held: Corpora) -> list[Score]:

@@ -90,6 +90,7 @@ def _report(growth: "Growth") -> None:
     typer.echo(f"began as\t{','.join(growth.like) or '-'}")
     if growth.donors:
         typer.echo("donors\t" + ", ".join(f"{donor} {value:.3f}" for donor, value in growth.donors[:5]))
+    typer.echo("held out\t" + "\t".join(f"{value:.3f}" for value in growth.held_out))
     for condition, value in growth.after.items():
         typer.echo(f"{condition}\t{growth.before[condition]:.2f}\t{value:.2f}")
     typer.echo(f"seconds\t{growth.seconds:.1f}")
