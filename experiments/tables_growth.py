@@ -35,6 +35,22 @@ def text() -> str:
     return markdown(["language", "lines", "Hyper-X: best donor's", *head, *adapters], lines)
 
 
+def losses(method: str, language: str, lines: int, begin: str) -> str:
+    """Of a piece of what was held out, before and after."""
+    return " → ".join(f"{-x:.2f}" for x in stored("growth", f"{method}-{language}-{lines}-{begin}")["held_out"])
+
+
+def fit() -> str:
+    """How well raw text of the new languages is predicted before and after."""
+    columns = [("hyperx", "likeliest"), ("hyperx", "fresh"), ("madx", "likeliest"), ("madx", "fresh")]
+    rows = [
+        [language, str(lines), *(losses(method, language, lines, begin) for method, begin in columns)]
+        for language in PLAN["runs"]["hyperx"]["languages"]
+        for lines in PLAN["lines"]
+    ]
+    return markdown(["language", "lines", *(" ".join(column) for column in columns)], rows)
+
+
 def seconds() -> str:
     """How long it took, and how many numbers are learnt."""
     lines = []
@@ -63,31 +79,40 @@ def donors() -> str:
     return markdown(["method", "language", "suggested", "best", "difference"], lines)
 
 
+def near(method: str) -> list[str]:
+    """The languages whose suggested donor is close to the best."""
+    return [language for language, (told, best, tags) in judged(method).items() if tags[best] - tags[told] <= CLOSE]
+
+
 def close() -> str:
     """For how many languages the suggestion is close to the best."""
     lines = []
     for method in ("hyperx", "madx"):
         rows = judged(method).values()
-        few = [told for told, best, tags in rows if tags[best] - tags[told] <= CLOSE]
         suggested = fmean(tags[told] for told, _, tags in rows)
         anyone = fmean(fmean(tags.values()) for _, _, tags in rows)
-        lines.append([method, f"{len(few)} of {len(rows)}", f"{suggested:.1f}", f"{anyone:.1f}"])
-    return markdown(["method", f"within {CLOSE:g} points", "suggested, mean", "any donor, mean"], lines)
+        english = [tags[best] - tags["en"] <= CLOSE for _, best, tags in rows if "en" in tags]
+        always = f"{sum(english)} of {len(english)}"
+        lines.append([method, f"{len(near(method))} of {len(rows)}", always, f"{suggested:.1f}", f"{anyone:.1f}"])
+    within = f"within {CLOSE:g} points"
+    return markdown(["method", within, f"always English: {within}", "suggested, mean", "any donor, mean"], lines)
 
 
 def translation() -> str:
-    """BLEU of a language added to a translation run, into it and out of it."""
-    lines = []
+    """BLEU of a language added to a translation run, into it and out of it, and if it was there from the beginning."""
+    lines, ways = [], ("mt/eng/por", "mt/por/eng")
     for amount in PLAN["lines"]:
-        begun = stored("growth", f"mt-por-{amount}-likeliest")
-        before = ", ".join(f"{score:.1f}" for score in begun["before"].values())
-        found = [after("mt", "por", amount, begin) for begin in PLAN["runs"]["mt"]["begin"]]
-        lines.append([str(amount), f"{before} ({begun['like'][0]})", *found])
-    return markdown(["pairs", "best donor's", *PLAN["runs"]["mt"]["begin"]], lines)
+        for begin in PLAN["runs"]["mt"]["begin"]:
+            found = stored("growth", f"mt-por-{amount}-{begin}")
+            scores = [f"{found['before'][way]:.1f} → {found['after'][way]:.1f}" for way in ways]
+            lines.append([str(amount), begin, *scores, losses("mt", "por", amount, begin)])
+    known = stored("mt-table", "hyper-33-0")["cells"]
+    lines.append(["all", "*trained with it*", *(f"{known[way]['scores'][0]['value']:.1f}" for way in ways), ""])
+    return markdown(["pairs", "begun as", "BLEU from English", "BLEU into English", "loss, held out"], lines)
 
 
 assert set(PLAN["data"]) & set(CORPORA["text"]) == set(), "what is added is new"
 TABLES: dict[str, Callable[[], str]] = {
-    "growth-text": text, "growth-seconds": seconds, "growth-donors": donors, "growth-close": close,
+    "growth-text": text, "growth-fit": fit, "growth-seconds": seconds, "growth-donors": donors, "growth-close": close,
     "growth-translation": translation,
 }  # fmt: skip
