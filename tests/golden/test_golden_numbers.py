@@ -112,7 +112,7 @@ RECIPES = sorted(str(path.relative_to(ROOT / "recipes").with_suffix("")) for pat
 )
 def test_every_recipe_is_planned_in_time_with_every_alternative(recipe: str) -> None:
     made, seconds = plan(recipe)
-    # Importing the libraries is nearly all of it. Where a machine is so slow that ten seconds go by: half of it.
+    # Importing the libraries is nearly all of it. Where a machine is so slow that ten seconds go by: half at least.
     assert seconds < SECONDS or seconds < 2 * python("import torch, transformers.modeling_utils")[1]
     assert next(iter(made["methods"])) == made["chosen"]
     assert len(made["methods"]) == 10

@@ -103,13 +103,10 @@ def _closest(names: Sequence[str], similarity: Sequence[Sequence[float]]) -> str
 def show_capacity(found: Found) -> str:
     """How full the hypernetwork is."""
     rows = [list(row) for row in capacity_rows(found)]
-    over = f"Over {found['conditions']} conditions in {found['languages']} languages."
-    return (
-        "\n".join(
-            [aligned(["", "used", "of"], rows), over, "A participation ratio is at most one less than languages."]
-        )
-        + "\n"
-    )
+    lines = [aligned(["", "used", "of"], rows)]
+    lines.append(f"Over {found['conditions']} conditions in {found['languages']} languages.")
+    lines.append("A participation ratio is at most one less than languages.")
+    return "\n".join(lines) + "\n"
 
 
 def _number(value: float | None, digits: int = 2) -> str:
