@@ -1,5 +1,6 @@
 """``polyloom demo``: everything once, offline, in minutes, on languages that were made up."""
 
+import os
 import shlex
 import time
 import webbrowser
@@ -33,9 +34,8 @@ def demo(
     """
     if folder.exists():
         raise typer.BadParameter(f"{folder} exists already. Choose another folder (-o), or remove it.")
-    import torch  # noqa: PLC0415 - takes seconds
-
-    torch.set_num_threads(1)  # networks so small that a second thread only waits, minutes if anything else runs
+    # Networks so small that a second thread only waits, for minutes if anything else runs; torch reads this at import.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     started = time.monotonic()
     folder.mkdir(parents=True)
     _say("Twelve related languages are made up (docs/data.md, 'An artificial family'). They share words, as kin do.")
