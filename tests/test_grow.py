@@ -10,8 +10,6 @@ import torch
 
 from polyloom.config import load_recipe
 from polyloom.data.artificial import Family
-from polyloom.data.catalog import resolve
-from polyloom.data.records import Text
 from polyloom.data.typology import Typology
 from polyloom.data.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.errors import PolyloomError
@@ -19,7 +17,7 @@ from polyloom.exchange import export_run
 from polyloom.grow import Data, Settings, add_language, add_task, begin_as
 from polyloom.runs import Run, load_run, train_recipe
 from polyloom.types import Condition
-from tests.shared import polyloom
+from tests.shared import lines_of, polyloom
 
 KNOWN = ("boza", "bame", "kepa", "kumi", "neno", "nina")
 NEW = "baru"  # of boza's and bame's branch
@@ -34,8 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("grow")
     texts = {}
     for language in (*KNOWN, NEW):
-        records = resolve(f"artificial:{language}/train[:500]").records("text")
-        texts[language] = [record.text for record in records if isinstance(record, Text)]
+        texts[language] = lines_of(f"artificial:{language}/train[:500]")
     train_vocabulary(texts, place / "vocabulary", config=VocabularyConfig(size=600, mask=True))
     (place / "new.txt").write_text("\n".join(texts[NEW]) + "\n")
     return place
