@@ -19,25 +19,27 @@ import torch
 from benchmarks.training import WARMUP, seconds
 
 import polyloom as pl
+from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
 from polyloom.data.mixture import MixtureConfig
-from polyloom.data.pieces import load_pieces
+from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.methods.hyperx import HyperXConfig
-from polyloom.train.distributed import Team
-from polyloom.train.loop import Loop, StagePlan
-from polyloom.train.prepare import prepare_cell, training_cells
-from polyloom.train.settings import OptimConfig, TrainConfig
-from polyloom.types import Condition
+from polyloom.train.config import OptimConfig, TrainConfig
+from polyloom.train.distributed import ProcessGroup
+from polyloom.train.loop import StagePlan, TrainLoop
+from polyloom.train.prepare import prepare_dataset, training_datasets
 
 LANGUAGES = ("bg", "cs", "de", "en", "es", "fi", "fr", "id", "it", "kk", "pl", "te", "tr", "uk", "vi", "yo")
 KINDS = (1, 4, 16)
 
 
-def make_loop(backbone: Path, data: Path, cells_per_batch: int) -> Loop:
+def make_loop(backbone: Path, data: Path, datasets_per_batch: int) -> TrainLoop:
     """A loop that learns raw text, sixteen rows at a time."""
-    pieces = load_pieces(backbone)
-    cells = {
-        (c := Condition("mlm", language)): prepare_cell(c, [resolve(f"leipzig:{language}", root=data)], pieces=pieces)
+    tokenizer = load_tokenizer(backbone)
+    datasets = {
+        (c := Condition("mlm", language)): prepare_dataset(
+            c, [resolve(f"leipzig:{language}", root=data)], tokenizer=tokenizer
+        )
         for language in LANGUAGES
     }
     torch.manual_seed(0)
@@ -46,11 +48,22 @@ def make_loop(backbone: Path, data: Path, cells_per_batch: int) -> Loop:
     model = pl.Model(loaded, config, languages=LANGUAGES, tasks={"mlm": None})
     (stage,) = model.method.stages()
     train = TrainConfig(
-        steps=1000, rows_per_batch=16, accumulate=4, max_length=128, dropout=False, fill=True, vocabulary="corpus"
+        steps=1000,
+        rows_per_batch=16,
+        grad_accum_steps=4,
+        max_length=128,
+        dropout=False,
+        pack_sequences=True,
+        mlm_candidates="corpus",
     )
-    chosen = training_cells(cells, method=model.method, labels={}, stage=stage)
-    mixture = MixtureConfig(kind="round-robin", cells_per_batch=cells_per_batch)
-    return Loop(model, StagePlan(stage, OptimConfig(lr=1e-4), train, mixture, chosen), pieces=pieces, team=Team())
+    chosen = training_datasets(datasets, method=model.method, labels={}, stage=stage)
+    mixture = MixtureConfig(strategy="round-robin", datasets_per_batch=datasets_per_batch)
+    return TrainLoop(
+        model,
+        StagePlan(stage, OptimConfig(lr=1e-4), train, mixture, chosen),
+        tokenizer=tokenizer,
+        process_group=ProcessGroup(),
+    )
 
 
 def measure(backbone: Path, data: Path, rounds: int) -> dict[str, Any]:

@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
+from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
-from polyloom.data.files import read_lines
-from polyloom.data.pieces import load_pieces
-from polyloom.data.vocabulary import VocabularyConfig, train_vocabulary
-from polyloom.train.prepare import prepare_cell
-from polyloom.types import Condition
+from polyloom.data.tokenization.tokenizer import load_tokenizer
+from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
+from polyloom.io.files import read_lines
+from polyloom.train.prepare import prepare_dataset
 
 CONDITION = Condition("mt", "aa", "bb")
 NUM_WORDS, MEAN_WORDS, CHUNK = 20_000, 10, 10_000
@@ -69,26 +69,26 @@ def write_vocabulary(folder: Path, *, size: int = 8000, lines: int = 20_000) -> 
 
 def prepare(folder: Path) -> dict[str, Any]:
     """Prepare the corpus of a folder in this process, which must be a fresh one, and say what it took."""
-    pieces = load_pieces(str(folder / "vocabulary"))
+    tokenizer = load_tokenizer(str(folder / "vocabulary"))
     corpus = resolve(f"{folder}/text.{{aa,bb}}")
-    pieces.text(["warm up"])
+    tokenizer.text(["warm up"])
     before, cpu, wall = memory("RssAnon"), time.process_time(), time.perf_counter()
     with Watch() as watch:
-        cell = prepare_cell(CONDITION, [corpus], pieces=pieces, folder=folder / "cells")
+        dataset = prepare_dataset(CONDITION, [corpus], tokenizer=tokenizer, folder=folder / "datasets")
     took = {"cpu_seconds": time.process_time() - cpu, "seconds": time.perf_counter() - wall}
-    size = cell.path.stat().st_size
-    pairs = len(cell) + sum(cell.meta["dropped"].values())
-    cell.path.unlink()
+    size = dataset.path.stat().st_size
+    pairs = len(dataset) + sum(dataset.meta["dropped"].values())
+    dataset.path.unlink()
     return took | {
         "pairs": pairs,
-        "kept": len(cell),
-        "dropped": cell.meta["dropped"],
+        "kept": len(dataset),
+        "dropped": dataset.meta["dropped"],
         "memory_before_mb": before / 1e6,
         "memory_peak_mb": watch.peak / 1e6,
         "with_mapped_files_mb": memory("VmHWM") / 1e6,
         "pairs_per_cpu_second": pairs / took["cpu_seconds"],
-        "bytes_per_pair": size / len(cell),
-        "mean_length": float(cell.lengths.mean()),
+        "bytes_per_pair": size / len(dataset),
+        "mean_length": float(dataset.lengths.mean()),
     }
 
 

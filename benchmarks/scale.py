@@ -18,8 +18,9 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # as `polyloom` does: fresh 
 
 import torch
 
+from polyloom.conditions import Inventory
 from polyloom.methods import METHODS, Method, build_method
-from polyloom.types import BackboneShape, Site, World
+from polyloom.weights import BackboneShape, Site
 
 NUM_LANGUAGES = 300
 NUM_CONDITIONS = 16
@@ -34,8 +35,8 @@ def shape(layers: int, width: int) -> BackboneShape:
 
 def build(name: str, backbone: BackboneShape, languages: int, **settings: Any) -> Method:
     """A method for so many languages."""
-    world = World.of((f"l{i}" for i in range(languages)), ["pos", "ner"])
-    return build_method(METHODS[name].config_type(**settings), shape=backbone, world=world).eval()
+    world = Inventory.of((f"l{i}" for i in range(languages)), ["pos", "ner"])
+    return build_method(METHODS[name].config_type(**settings), shape=backbone, inventory=world).eval()
 
 
 def adding(name: str, backbone: BackboneShape, **settings: Any) -> dict[str, Any]:

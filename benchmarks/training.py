@@ -27,43 +27,45 @@ import torch
 
 import polyloom as pl
 from polyloom.checkpoint import backbone_identity, describe_model, trained_parameters, write_checkpoint
+from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
 from polyloom.data.mixture import MixtureConfig
-from polyloom.data.pieces import Pieces, load_pieces
-from polyloom.methods.base import MethodConfig
+from polyloom.data.tokenization.tokenizer import Tokenizer, load_tokenizer
+from polyloom.methods.base import MethodConfig, Stage
 from polyloom.methods.full import FullConfig
 from polyloom.methods.hyperx import HyperXConfig
 from polyloom.methods.translation_banks import LangAdaptersConfig
-from polyloom.train.distributed import Team
-from polyloom.train.loop import Loop, StagePlan
-from polyloom.train.prepare import label_sets, prepare_cell, training_cells
-from polyloom.train.settings import OptimConfig, TrainConfig
-from polyloom.types import Condition, Stage
+from polyloom.train.config import OptimConfig, TrainConfig
+from polyloom.train.distributed import ProcessGroup
+from polyloom.train.loop import StagePlan, TrainLoop
+from polyloom.train.prepare import label_sets, prepare_dataset, training_datasets
 
 LANGUAGES = ("en", "de", "sv", "tr")
 WARMUP = 3
 
 
-def make_loop(folder: Path, config: MethodConfig, *, stage: Stage | None, data: Path, pieces: Pieces) -> Loop:
+def make_loop(
+    folder: Path, config: MethodConfig, *, stage: Stage | None, data: Path, tokenizer: Tokenizer
+) -> TrainLoop:
     """A loop that tags English, ready to take steps."""
     condition = Condition("pos", "en")
-    cells = {condition: prepare_cell(condition, [resolve("ud:en_ewt/train", root=data)], pieces=pieces)}
-    labels = label_sets(cells)
+    datasets = {condition: prepare_dataset(condition, [resolve("ud:en_ewt/train", root=data)], tokenizer=tokenizer)}
+    labels = label_sets(datasets)
     torch.manual_seed(0)
     model = pl.Model(pl.load_backbone(folder), config, languages=LANGUAGES, tasks=labels)
     stage = stage or model.method.stages()[0]
     train = TrainConfig(steps=1000, rows_per_batch=16, max_length=128, dropout=False)
-    chosen = training_cells(cells, method=model.method, labels=labels, stage=stage)
+    chosen = training_datasets(datasets, method=model.method, labels=labels, stage=stage)
     plan = StagePlan(stage, OptimConfig(lr=1e-4), train, MixtureConfig(), chosen)
-    return Loop(model, plan, pieces=pieces, team=Team())
+    return TrainLoop(model, plan, tokenizer=tokenizer, process_group=ProcessGroup())
 
 
-def bare_step(loop: Loop) -> Callable[[int], None]:
+def bare_step(loop: TrainLoop) -> Callable[[int], None]:
     """Forward and backward through the bare backbone, for the batch of a step."""
     backbone = loop.model.backbone
 
     def run(index: int) -> None:
-        (portion,), _, _ = loop.shares(index)
+        (portion,), _, _ = loop.micro_batches(index)
         backbone.hidden(**portion.batch.inputs).sum().backward()  # type: ignore[no-untyped-call]
         backbone.zero_grad(set_to_none=True)
 
@@ -79,13 +81,19 @@ def seconds(work: Callable[[], Any]) -> float:
 
 def measure(folder: Path, data: Path, rounds: int) -> dict[str, Any]:
     """All variants, in turn."""
-    pieces = load_pieces(folder)
+    tokenizer = load_tokenizer(folder)
     stored = Stage("stored", ("adapters", "backbone.norms", "heads"))
     variants = {
-        "full": make_loop(folder, FullConfig(), stage=None, data=data, pieces=pieces),
-        "hyperx": make_loop(folder, HyperXConfig(adapter_size=48, norm=True), stage=None, data=data, pieces=pieces),
+        "full": make_loop(folder, FullConfig(), stage=None, data=data, tokenizer=tokenizer),
+        "hyperx": make_loop(
+            folder, HyperXConfig(adapter_size=48, norm=True), stage=None, data=data, tokenizer=tokenizer
+        ),
         "stored": make_loop(
-            folder, LangAdaptersConfig(adapter_size=48, placement="output"), stage=stored, data=data, pieces=pieces
+            folder,
+            LangAdaptersConfig(adapter_size=48, placement="output"),
+            stage=stored,
+            data=data,
+            tokenizer=tokenizer,
         ),
     }
     full, hyperx = variants["full"], variants["hyperx"]
@@ -98,7 +106,7 @@ def measure(folder: Path, data: Path, rounds: int) -> dict[str, Any]:
         torch.stack([t.sum() for block in made.blocks for t in block.tensors.values()]).sum().backward()  # type: ignore[no-untyped-call]
         hyperx.optimizer.forget()
 
-    works |= {"generation": generate, "data": full.shares}
+    works |= {"generation": generate, "data": full.micro_batches}
     times: dict[str, list[float]] = {name: [] for name in works}
     tokens = []
     for index in range(WARMUP + rounds):
@@ -107,11 +115,11 @@ def measure(folder: Path, data: Path, rounds: int) -> dict[str, Any]:
             if index >= WARMUP:
                 times[name].append(spent)
         if index >= WARMUP:
-            tokens.append(sum(portion.batch.num_tokens for portion in full.shares(index)[0]))
+            tokens.append(sum(portion.batch.num_tokens for portion in full.micro_batches(index)[0]))
     return {"rounds": rounds, "tokens": tokens, "seconds": times, "checkpoint_seconds": checkpoint(hyperx)}
 
 
-def checkpoint(loop: Loop, repeats: int = 5) -> list[float]:
+def checkpoint(loop: TrainLoop, repeats: int = 5) -> list[float]:
     """Writing weights and optimizer state to disk."""
     identity, model = backbone_identity(loop.model), loop.model
 

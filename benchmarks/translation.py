@@ -33,13 +33,14 @@ from transformers import AutoModelForSeq2SeqLM
 
 from polyloom.backbones import backbone_from_config
 from polyloom.backbones.decoding import Decoding
+from polyloom.conditions import Condition
 from polyloom.config.recipe import PRESETS
 from polyloom.methods.base import MethodConfig
 from polyloom.methods.full import DenseConfig
 from polyloom.methods.hyper_adapters import HyperAdaptersConfig
 from polyloom.model import Model
 from polyloom.tasks.batch import Batch
-from polyloom.types import Condition, Weights
+from polyloom.weights import Weights
 
 ROWS, SOURCE, NEW = 32, 24, 24
 ALONE = 4  # rows that a round takes one at a time; all take the same work, so 32 take eight times as long
@@ -144,7 +145,7 @@ class Search:
         """As evaluation and prediction do it."""
         decoding = Decoding(beams=self.case.beams, max_ratio=0.0, max_extra=self.case.new)
         batch = Batch(self.inputs, self.conditions, {})
-        return self.model.write(batch, eos_id=END, decoding=decoding, weights=self.ready_mixed)
+        return self.model.generate_ids(batch, eos_id=END, decoding=decoding, weights=self.ready_mixed)
 
     def some(self) -> list[int]:
         """The rows of this turn."""

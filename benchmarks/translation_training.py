@@ -24,22 +24,22 @@ import torch
 from benchmarks.training import WARMUP, seconds
 
 from polyloom.backbones import backbone_from_config
+from polyloom.conditions import Condition
 from polyloom.config.recipe import PRESETS
 from polyloom.data.catalog import Corpus, resolve
 from polyloom.data.mixture import MixtureConfig
-from polyloom.data.pieces import Pieces, load_pieces
 from polyloom.data.records import Bitext
-from polyloom.data.vocabulary import VocabularyConfig, train_vocabulary
-from polyloom.methods.base import MethodConfig
+from polyloom.data.tokenization.tokenizer import Tokenizer, load_tokenizer
+from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
+from polyloom.methods.base import MethodConfig, Stage
 from polyloom.methods.full import DenseConfig
 from polyloom.methods.hyper_adapters import HyperAdaptersConfig
 from polyloom.methods.translation_banks import LangAdaptersConfig
 from polyloom.model import Model
-from polyloom.train.distributed import Team
-from polyloom.train.loop import Loop, StagePlan
-from polyloom.train.prepare import prepare_cell, training_cells
-from polyloom.train.settings import OptimConfig, TrainConfig
-from polyloom.types import Condition, Stage
+from polyloom.train.config import OptimConfig, TrainConfig
+from polyloom.train.distributed import ProcessGroup
+from polyloom.train.loop import StagePlan, TrainLoop
+from polyloom.train.prepare import prepare_dataset, training_datasets
 
 LANGUAGES = ("eng", "deu", "spa", "tur", "fin")
 CONDITIONS = [Condition("mt", *pair) for x in LANGUAGES[1:] for pair in (("eng", x), (x, "eng"))]
@@ -63,7 +63,7 @@ def corpus_of(condition: Condition, data: Path) -> Corpus:
     return resolve(f"tatoeba-mt:eng-{other}/train[:5000]", root=data)
 
 
-def vocabulary(folder: Path, data: Path) -> Pieces:
+def vocabulary(folder: Path, data: Path) -> Tokenizer:
     """Eight thousand pieces of these languages."""
     texts: dict[str, list[str]] = {language: [] for language in LANGUAGES}
     for condition in CONDITIONS[::2]:
@@ -72,29 +72,33 @@ def vocabulary(folder: Path, data: Path) -> Pieces:
             texts["eng"].append(record.source)
             texts[condition.languages[1]].append(record.target)
     train_vocabulary(texts, folder, config=VocabularyConfig(size=8000), languages=LANGUAGES)
-    return load_pieces(str(folder))
+    return load_tokenizer(str(folder))
 
 
-def make_loop(preset: str, config: MethodConfig, stage: Stage, *, data: Path, pieces: Pieces) -> Loop:
+def make_loop(preset: str, config: MethodConfig, stage: Stage, *, data: Path, tokenizer: Tokenizer) -> TrainLoop:
     """A loop ready to take steps."""
-    cells = {c: prepare_cell(c, [corpus_of(c, data)], pieces=pieces) for c in CONDITIONS}
-    special = {"pad_token_id": pieces.pad_id, "eos_token_id": pieces.eos_id, "decoder_start_token_id": pieces.eos_id}
+    datasets = {c: prepare_dataset(c, [corpus_of(c, data)], tokenizer=tokenizer) for c in CONDITIONS}
+    special = {
+        "pad_token_id": tokenizer.pad_id,
+        "eos_token_id": tokenizer.eos_id,
+        "decoder_start_token_id": tokenizer.eos_id,
+    }
     torch.manual_seed(0)
-    backbone = backbone_from_config({**PRESETS[preset], **special, "vocab_size": pieces.vocab_size})
+    backbone = backbone_from_config({**PRESETS[preset], **special, "vocab_size": tokenizer.vocab_size})
     model = Model(backbone, config, languages=LANGUAGES, tasks={"mt": None}, directions=["eng/*", "*/eng"])
     train = TrainConfig(steps=1000, tokens_per_batch=1024, max_length=64, dropout=False, label_smoothing=0.1)
-    chosen = training_cells(cells, method=model.method, labels={}, stage=stage)
-    plan = StagePlan(stage, OptimConfig(lr=1e-4), train, MixtureConfig(cells_per_batch=4), chosen)
-    return Loop(model, plan, pieces=pieces, team=Team())
+    chosen = training_datasets(datasets, method=model.method, labels={}, stage=stage)
+    plan = StagePlan(stage, OptimConfig(lr=1e-4), train, MixtureConfig(datasets_per_batch=4), chosen)
+    return TrainLoop(model, plan, tokenizer=tokenizer, process_group=ProcessGroup())
 
 
 def measure(preset: str, data: Path, *, rounds: int) -> dict[str, Any]:
     """All variants, in turn."""
     size = 32 if preset == "transformer-mini" else 128
     with tempfile.TemporaryDirectory() as folder:
-        pieces = vocabulary(Path(folder), data)
+        tokenizer = vocabulary(Path(folder), data)
         loops = {
-            name: make_loop(preset, config, stage, data=data, pieces=pieces)
+            name: make_loop(preset, config, stage, data=data, tokenizer=tokenizer)
             for name, (config, stage) in variants(size).items()
         }
     times: dict[str, list[float]] = {name: [] for name in loops}

@@ -63,7 +63,7 @@ def main() -> None:
                     "train": {f"pos/{language}": str(folder / f"{language}-train.tsv") for language in TAGS},
                     "test": {f"pos/{language}": str(folder / f"{language}-test.tsv") for language in TAGS},
                 },
-                "mixture": {"cells_per_batch": 2},  # both languages in every batch
+                "mixture": {"datasets_per_batch": 2},  # both languages in every batch
                 "optim": {"lr": 1e-2},
                 "train": {"steps": 80, "rows_per_batch": 32, "dropout": False},
             }
@@ -73,7 +73,7 @@ def main() -> None:
         print(run.evaluate(recipe.data.test).to_markdown())
         sentence = pl.Tagged(words=("ba", "do", "fi"), tags=())
         for language in TAGS:
-            (tags,) = run.answering.answers([sentence], pl.Condition("pos", language))
+            (tags,) = run.predictor.predict([sentence], pl.Condition("pos", language))
             print(language, *(f"{word}/{tag}" for word, tag in zip(sentence.words, tags, strict=True)))
 
 

@@ -35,7 +35,7 @@ from read import (
     swapped,
 )  # fmt: skip
 
-from polyloom.cli.tables import markdown
+from polyloom.cli.render.tables import markdown
 
 DOCS = HERE.parent / "docs"
 MIXED = ["en", "tr", "wo", "id", "vi", "te"]  # labelled for one task in each partition

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from job import RESULTS
 
-from polyloom.runs import Run, load_run
+from polyloom.workflows.runs import Run, load_run
 
 
 def look_into_runs(measure: Callable[[Run], dict[str, Any]], kind: str, about: str | None) -> None:

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 from job import HERE, RESULTS
 from run import one_thread
 
-from polyloom.settings import read_settings
+from polyloom.io.yaml import read_settings
 
 PLAN = read_settings(HERE / "growth.yaml")
 TEXT, SENTENCES = 100, 100  # lines by which donors are suggested, sentences by which those of known ones are judged
 
 
-class Fit(NamedTuple):
+class Trainer(NamedTuple):
     """One language added to one run; without a language, the donors of all that the run knows."""
 
     method: str
@@ -37,20 +37,20 @@ class Fit(NamedTuple):
         return f"{self.method}-{self.language}-{self.lines}-{self.begin}" if self.language else f"{self.method}-donors"
 
 
-def fits() -> Iterator[Fit]:
+def fits() -> Iterator[Trainer]:
     """All of them."""
     for method, about in PLAN["runs"].items():
         if method != "mt":
-            yield Fit(method)
+            yield Trainer(method)
         for language in about["languages"]:
             for lines in PLAN["lines"]:
                 for begin in about["begin"]:
-                    yield Fit(method, language, lines, begin)
+                    yield Trainer(method, language, lines, begin)
 
 
-def work(fit: Fit, runs: Path, results: Path) -> str:
+def work(fit: Trainer, runs: Path, results: Path) -> str:
     """Add it, or judge donors; write the result."""
-    from polyloom.runs import load_run  # noqa: PLC0415 - seconds to import
+    from polyloom.workflows.runs import load_run  # noqa: PLC0415 - seconds to import
 
     run = load_run(runs / PLAN["runs"][fit.method]["run"])
     result = add(run, fit) if fit.language else {"donors": judge(run)}
@@ -59,19 +59,19 @@ def work(fit: Fit, runs: Path, results: Path) -> str:
     return fit.name
 
 
-def add(run: Any, fit: Fit) -> dict[str, Any]:
+def add(run: Any, fit: Trainer) -> dict[str, Any]:
     """What a language gains; nothing else may change."""
     import torch  # noqa: PLC0415 - seconds to import
 
     from polyloom.data.typology import read_typology  # noqa: PLC0415
-    from polyloom.grow import Data, Settings, add_language  # noqa: PLC0415
-    from polyloom.runs import load_run  # noqa: PLC0415
+    from polyloom.workflows.add_language import AddLanguageConfig, NewLanguageData, add_language  # noqa: PLC0415
+    from polyloom.workflows.runs import load_run  # noqa: PLC0415
 
     about, some = PLAN["data"][fit.language], f"[:{fit.lines}]"
     text = about["text"] + some if "text" in about else None
     pairs = {"mt/eng": about["pairs"] + some} if "pairs" in about else {}
-    data = Data(text=text, examples=pairs, test=about["test"])
-    settings: Any = Settings(begin=fit.begin, steps=PLAN["steps"])  # type: ignore[arg-type]
+    data = NewLanguageData(text=text, examples=pairs, test=about["test"])
+    settings: Any = AddLanguageConfig(init_from=fit.begin, steps=PLAN["steps"])  # type: ignore[arg-type]
     known = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
     with tempfile.TemporaryDirectory() as folder:
         grown = add_language(run, fit.language, Path(folder), data=data, settings=settings, typology=read_typology())
@@ -87,9 +87,9 @@ def add(run: Any, fit: Fit) -> dict[str, Any]:
 
 def judge(run: Any) -> dict[str, dict[str, dict[str, float]]]:
     """For every language, as if it were new, how well others' weights predict its text and its tags."""
+    from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.data.catalog import resolve  # noqa: PLC0415
-    from polyloom.grow import part, suggest_donors  # noqa: PLC0415
-    from polyloom.types import Condition  # noqa: PLC0415
+    from polyloom.workflows.add_language import part, suggest_donors  # noqa: PLC0415
 
     corpora, new = read_settings(HERE / "corpora.yaml"), "new"
     known = {x: (corpora["text"][x], corpora["test"][f"pos/{x}"]) for x in run.model.method.languages}

@@ -12,10 +12,11 @@ from finished import look_into_runs
 from job import HERE
 from torch import Tensor
 
+from polyloom.conditions import ConditionIds
+from polyloom.io.yaml import read_settings
 from polyloom.methods import Method
-from polyloom.runs import Run
-from polyloom.settings import read_settings
-from polyloom.types import ConditionIds, Site
+from polyloom.weights import Site
+from polyloom.workflows.runs import Run
 
 PEERS = read_settings(HERE / "corpora.yaml")["peer"]
 SETS: Mapping[str, Callable[[int, int], bool]] = {

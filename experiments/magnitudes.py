@@ -8,9 +8,9 @@ import torch
 from finished import look_into_runs
 from translations import ENGLISH
 
+from polyloom.conditions import Condition
 from polyloom.methods import Method
-from polyloom.runs import Run, Setup
-from polyloom.types import Condition
+from polyloom.workflows.runs import Run, prepare_training
 
 
 @torch.inference_mode()
@@ -24,7 +24,7 @@ def magnitude(method: Method) -> float:
 
 def measure(run: Run) -> dict[str, float]:
     """Before, in a model made anew, and after."""
-    return {"fresh": magnitude(Setup.of(run.recipe).model.method), "trained": magnitude(run.model.method)}
+    return {"fresh": magnitude(prepare_training(run.recipe).model.method), "trained": magnitude(run.model.method)}
 
 
 if __name__ == "__main__":

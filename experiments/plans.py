@@ -9,7 +9,7 @@ from job import HERE, Job, Settings, merged
 from translations import translation_jobs
 
 from polyloom.errors import PolyloomError, suggest
-from polyloom.settings import read_settings
+from polyloom.io.yaml import read_settings
 
 TASKS = ("mlm", "pos", "ner", "dep")
 SHARED = ("corpora", "methods", "directions", "growth")  # read by others
@@ -45,8 +45,8 @@ def jobs(name: str, *, runs: Path, backbone: str | None = None) -> Iterator[Job]
                 recipe = make_recipe(settings, corpora, seed)
                 if backbone is not None:
                     recipe["backbone"]["name"] = backbone
-                if "start" in settings:
-                    recipe["start"] = str(runs / f"{settings['start']}-{seed}")
+                if "init_from" in settings:
+                    recipe["init_from"] = str(runs / f"{settings['init_from']}-{seed}")
                 tested = recipe["data"]["test"] if seed in settings.get("swap", ()) else ()
                 swaps = {condition: _donors(condition, recipe["languages"], corpora) for condition in tested}
                 yield Job(Path(name).stem, row, seed, recipe, swaps)
@@ -122,12 +122,12 @@ def _budget(steps: Mapping[str, int], cells: Iterable[str], *, stages: bool) -> 
         by_task.setdefault(cell.partition("/")[0], []).append(cell)
     labelled = sum(steps[task] for task in by_task if task != "mlm")
     if stages:
-        turns = {"kind": "round-robin"}
+        turns = {"strategy": "round-robin"}
         made = {"tasks": {"train": {"steps": labelled}, "mixture": turns}}
         if "mlm" in by_task:
-            made["languages"] = {"train": {"steps": steps["mlm"]}, "mixture": turns | {"cells_per_batch": 4}}
+            made["languages"] = {"train": {"steps": steps["mlm"]}, "mixture": turns | {"datasets_per_batch": 4}}
         return {"stages": made}
     total = labelled + ("mlm" in by_task and steps["mlm"])
     weights = {cell: steps[task] / len(names) for task, names in by_task.items() for cell in names}
-    mixture = {"kind": "weights", "weights": weights} | ({"cells_per_batch": 4} if "mlm" in by_task else {})
+    mixture = {"strategy": "weights", "weights": weights} | ({"datasets_per_batch": 4} if "mlm" in by_task else {})
     return {"train": {"steps": total}, "mixture": mixture}

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from job import HERE, RESULTS
 
+from polyloom.io.yaml import read_settings
 from polyloom.metrics.score import Array, Score
 from polyloom.metrics.significance import resampled_sums
-from polyloom.settings import read_settings
 
 SAMPLES = 1000
 CORPORA = read_settings(HERE / "corpora.yaml")
@@ -66,7 +66,7 @@ def mean(chosen: Cells) -> float:
 def resampled(chosen: Cells) -> Array:
     """That mean over sentences drawn anew, many times; alike for the same conditions, so that one can subtract."""
     draws = [
-        scores[c].metric.value(resampled_sums(scores[c].parts_NP, number, samples=SAMPLES))
+        scores[c].metric.value(resampled_sums(scores[c].statistics_NP, number, samples=SAMPLES))
         for number, (row, c) in enumerate(chosen)
         for scores in row.scores
     ]

@@ -19,10 +19,10 @@ from plans import experiments, jobs
 from translations import make_vocabulary, score_translations
 
 from polyloom.errors import PolyloomError
-from polyloom.settings import dump_yaml
+from polyloom.io.yaml import dump_yaml
 
 if TYPE_CHECKING:
-    from polyloom.runs import Run
+    from polyloom.workflows.runs import Run
 
 
 def main() -> None:
@@ -88,7 +88,7 @@ def is_done(job: Job, results: Path) -> bool:
 def run(job: Job, runs: Path, results: Path) -> str:
     """Train (or go on with) one run, score what is not scored yet, write the result; says how it went."""
     from polyloom.config import parse_recipe  # noqa: PLC0415
-    from polyloom.runs import load_run, train_recipe  # noqa: PLC0415
+    from polyloom.workflows.runs import load_run, train_recipe  # noqa: PLC0415
 
     folder, translates = runs / job.experiment / job.name, "mt" in job.recipe["tasks"]
     if translates and not (vocabulary := Path(job.recipe["backbone"]["tokenizer"])).exists():
@@ -140,15 +140,24 @@ def portable(recipe: dict[str, Any]) -> dict[str, Any]:
     """A recipe without the paths of this machine."""
     paths = {key: Path(path).name for key, path in recipe["backbone"].items() if key in ("name", "tokenizer")}
     backbone = recipe["backbone"] | paths
-    return recipe | {"backbone": backbone} | ({"start": Path(recipe["start"]).name} if "start" in recipe else {})
+    return (
+        recipe
+        | {"backbone": backbone}
+        | ({"init_from": Path(recipe["init_from"]).name} if "init_from" in recipe else {})
+    )
 
 
 def training(folder: Path) -> dict[str, Any]:
     """What a run's log says of its training: how much was learnt from what, for how long, with what in mind."""
     events = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     steps = {event["total"]: event for event in events if event["event"] == "step"}  # of repeated ones the last
-    stages = {event["stage"]: event["audit"] for event in events if event["event"] == "stage"}
-    trained = {group["name"]: group["trained"] for audit in stages.values() for group in audit if group["trained"]}
+    stages = {event["stage"]: event["parameter_report"] for event in events if event["event"] == "stage"}
+    trained = {
+        group["name"]: group["trained"]
+        for parameter_report in stages.values()
+        for group in parameter_report
+        if group["trained"]
+    }
     curve = [[total, *event["losses"].items()] for total, event in sorted(steps.items()) if total % 10 == 0]
     return {
         "seconds": sum(sum(event["seconds"].values()) for event in steps.values()),

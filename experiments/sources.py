@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from finished import look_into_runs
 
+from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
 from polyloom.data.records import Bitext
-from polyloom.runs import Run
-from polyloom.types import Condition
+from polyloom.workflows.runs import Run
 
 
 def loss(run: Run, condition: Condition, pairs: Sequence[Bitext]) -> float:
     """Of the targets, given the sources, per piece."""
-    found = list(run.answering.answers(pairs, condition, losses=True))
+    found = list(run.predictor.predict(pairs, condition, losses=True))
     total, count = np.sum(found, axis=0)
     return float(total / count)
 

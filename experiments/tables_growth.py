@@ -6,7 +6,7 @@ from statistics import fmean
 from growth import PLAN, fits
 from read import CORPORA, stored
 
-from polyloom.cli.tables import markdown
+from polyloom.cli.render.tables import markdown
 
 BEGINS = PLAN["runs"]["hyperx"]["begin"]
 CLOSE = 2.0  # points that a suggested donor may be worse than the best
@@ -42,7 +42,7 @@ def losses(method: str, language: str, lines: int, begin: str) -> str:
 
 def fit() -> str:
     """How well raw text of the new languages is predicted before and after."""
-    columns = [("hyperx", "likeliest"), ("hyperx", "fresh"), ("madx", "likeliest"), ("madx", "fresh")]
+    columns = [("hyperx", "best-donor"), ("hyperx", "fresh"), ("madx", "best-donor"), ("madx", "fresh")]
     rows = [
         [language, str(lines), *(losses(method, language, lines, begin) for method, begin in columns)]
         for language in PLAN["runs"]["hyperx"]["languages"]

@@ -6,7 +6,7 @@ import numpy as np
 from read import Cells, Row, difference, mean, results, scores_of, second, source_losses, spread, stored
 from translations import ENGLISH, HALVES, OTHERS, SHARED
 
-from polyloom.cli.tables import markdown
+from polyloom.cli.render.tables import markdown
 from polyloom.metrics.score import Array
 from polyloom.probe.languages import purity
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from job import HERE, Job, Settings, merged
 
-from polyloom.settings import read_settings
+from polyloom.io.yaml import read_settings
 
 if TYPE_CHECKING:
     from polyloom.model import Model
-    from polyloom.runs import Run
+    from polyloom.workflows.runs import Run
 
 SHARED = read_settings(HERE / "directions.yaml")
 ENGLISH, *OTHERS = SHARED["languages"]
@@ -75,7 +75,7 @@ def make_data(halves: dict[str, tuple[str, str]], zero_shot: Sequence[str], *, w
 def make_vocabulary(into: Path) -> None:
     """The vocabulary of all experiments, with tokens for halves of languages too; or without a language."""
     from polyloom.data.catalog import resolve  # noqa: PLC0415
-    from polyloom.data.vocabulary import VocabularyConfig, train_vocabulary  # noqa: PLC0415
+    from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary  # noqa: PLC0415
 
     texts: dict[str, list[str]] = {ENGLISH: []}
     without = into.name.removeprefix("vocabulary-without-")
@@ -89,14 +89,14 @@ def make_vocabulary(into: Path) -> None:
 
 def score_translations(run: "Run", job: Job, test: Mapping[str, Sequence[str]]) -> Settings:
     """Scores of all directions; of those nobody trained also through English; also with weights of other languages."""
+    from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.probe.swap import DonatedCache, with_donor  # noqa: PLC0415
-    from polyloom.types import Condition  # noqa: PLC0415
 
     direct = run.evaluate(test).to_dict()
     untrained = {name: corpora for name, corpora in test.items() if ENGLISH not in name.split("/")}
     through = run.evaluate(untrained, pivot=ENGLISH).to_dict()
     swaps: dict[str, Settings] = {condition: {} for condition in job.swaps}
-    run.answering.cache = cache = DonatedCache(run.model)
+    run.predictor.cache = cache = DonatedCache(run.model)
     for donors in zip(*job.swaps.values(), strict=True):  # of all conditions together: first relatives, then strangers
         chosen = dict(zip(job.swaps, donors, strict=True))
         cache.donated = {

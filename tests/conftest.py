@@ -17,7 +17,7 @@ torch.set_num_threads(1)
 @pytest.fixture(scope="session", autouse=True)
 def _cells_of_this_session(tmp_path_factory):
     """Nothing that an earlier version encoded is found again, and nothing is left in anybody's home."""
-    os.environ["POLYLOOM_CACHE"] = str(tmp_path_factory.mktemp("cells"))
+    os.environ["POLYLOOM_CACHE"] = str(tmp_path_factory.mktemp("datasets"))
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import pytest
 
 import polyloom
 from polyloom.cli import main
-from polyloom.settings import parse_yaml
+from polyloom.io.yaml import parse_yaml
 
 ROOT = Path(__file__).parents[1]
 RECIPE = "recipes/hyperx/mbert-small.yaml"

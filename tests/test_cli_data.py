@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from polyloom.cli import main
-from polyloom.settings import dump_yaml, parse_yaml
+from polyloom.io.yaml import dump_yaml, parse_yaml
 from tests.shared import DATA, Done, Run, needs_data
 
 ROOT = Path(__file__).parents[1]

@@ -11,7 +11,7 @@ import pytest
 
 from polyloom.cli import main
 from polyloom.config import load_recipe
-from polyloom.runs import load_run, train_recipe
+from polyloom.workflows.runs import load_run, train_recipe
 from tests.tiny_run import sentences, tiny_recipe
 
 TASKS = ("mlm", "pos", "ner", "dep", "nli")
@@ -24,9 +24,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(world: Path) -> Path:
-    recipe = tiny_recipe(world, tasks=TASKS, mixture={"cells_per_batch": 8})  # five tasks need many cells at a time
+    recipe = tiny_recipe(world, tasks=TASKS, mixture={"datasets_per_batch": 8})  # five tasks need many cells at a time
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("POLYLOOM_CACHE", str(world / "cells"))
+        patched.setenv("POLYLOOM_CACHE", str(world / "datasets"))
         train_recipe(load_recipe(recipe), world / "run")
     return world / "run"
 
@@ -57,7 +57,8 @@ def test_a_treebank_gets_its_tags_and_trees_back(predict, world, language):
     for task, column in (("pos", 3), ("dep", 6)):
         lines = [line.split("\t") for line in gold.split("\n")]
         blank = "\n".join(
-            "\t".join([*cells[:column], "_", *cells[column + 1 :]]) if len(cells) == 10 else cells[0] for cells in lines
+            "\t".join([*datasets[:column], "_", *datasets[column + 1 :]]) if len(datasets) == 10 else datasets[0]
+            for datasets in lines
         )
         code, out, err = predict(f"{task}/{language}", "--input", "conllu", stdin=blank)
         assert (code, err) == (0, "")
@@ -90,8 +91,8 @@ def test_answers_are_those_of_the_evaluation(predict, trained, world):
             if "\t" in a
         ]
         right = 100 * sum(a == b for a, b in pairs) / len(pairs)
-        (cell,) = run.evaluate({name: [str(world / "cc-test.conllu")]}).cells.values()
-        assert cell.scores[0].value == pytest.approx(right)
+        (result,) = run.evaluate({name: [str(world / "cc-test.conllu")]}).results.values()
+        assert result.scores[0].value == pytest.approx(right)
 
 
 def test_empty_input_has_an_empty_answer(predict):

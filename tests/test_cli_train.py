@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from polyloom.cli import main, train_view
+from polyloom.cli import main
+from polyloom.cli.render import train as train_view
 from polyloom.evaluate.matrix import MARK
 from tests.shared import Done, Run
 from tests.tiny_run import tiny_recipe
@@ -23,10 +24,10 @@ GUIDE = (Path(__file__).parents[1] / "docs" / "training.md").read_text()
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cells: Path, tmp_path: Path) -> Run:
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], results: Path, tmp_path: Path) -> Run:
     """Run the command in this process, which has torch imported already."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("POLYLOOM_CACHE", str(cells))
+    monkeypatch.setenv("POLYLOOM_CACHE", str(results))
 
     def run_here(*arguments: object) -> Done:
         monkeypatch.setattr(sys, "argv", ["polyloom", *map(str, arguments)])
@@ -39,8 +40,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cel
 
 
 @pytest.fixture(scope="module")
-def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cells")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("results")
 
 
 @pytest.fixture(scope="module")
@@ -137,10 +138,15 @@ def test_curves_for_tensorboard(run, recipe, tmp_path, monkeypatch):
     assert "pip install 'polyloom[track]'" in absent.stderr
 
 
-def test_on_a_terminal_it_is_drawn_and_the_cursor_comes_back(recipe, tmp_path, cells):
+def test_on_a_terminal_it_is_drawn_and_the_cursor_comes_back(recipe, tmp_path, results):
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "polyloom", "train", str(recipe), "-o", str(tmp_path / "run")]
-    environment = os.environ | {"POLYLOOM_CACHE": str(cells), "OMP_NUM_THREADS": "1", "TERM": "xterm", "COLUMNS": "100"}
+    environment = os.environ | {
+        "POLYLOOM_CACHE": str(results),
+        "OMP_NUM_THREADS": "1",
+        "TERM": "xterm",
+        "COLUMNS": "100",
+    }
     drawn = b""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=follower, text=True, env=environment) as process:
         os.close(follower)
@@ -163,10 +169,10 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
-def test_of_several_processes_one_talks(recipe, tmp_path, cells):
+def test_of_several_processes_one_talks(recipe, tmp_path, results):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*launcher, "-m", "polyloom", "train", str(recipe), "-o", str(tmp_path / "run")]
-    environment = os.environ | {"POLYLOOM_CACHE": str(cells), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"POLYLOOM_CACHE": str(results), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{tmp_path / 'run' / 'checkpoints' / 'step-00000006'}\n"
@@ -229,7 +235,10 @@ def test_part_of_a_matrix_does_not_replace_the_whole(run, trained):
     assert not re.search("^bb", done.stdout, re.MULTILINE)
     assert json.loads(stored.read_text()) == whole
     run("evaluate", trained, "--on", "validation")
-    assert json.loads((trained / "evaluations" / "validation.json").read_text())["cells"].keys() == {"pos/aa", "pos/bb"}
+    assert json.loads((trained / "evaluations" / "validation.json").read_text())["results"].keys() == {
+        "pos/aa",
+        "pos/bb",
+    }
 
 
 def test_runs_are_compared_cell_by_cell(run, recipe, trained, tmp_path):

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from polyloom.backbones import FAMILIES, Family, backbone_from_config, register_family
+from polyloom.conditions import Condition, Inventory
 from polyloom.errors import BackboneError, BusyError, ConditionError, ConfigError, RowError
 from polyloom.methods import METHODS
-from polyloom.types import Condition, World
 from tests.contracts.tiny import CONFIGS, ROWS, logits, tiny_backbone, tiny_inputs, tiny_model
 
 
@@ -52,17 +52,17 @@ def test_psf_says_whom_it_cannot_serve():
     model.method.encode(["ner/en", "pos/tr"])
     with pytest.raises(ConditionError, match=r"without labelled data in any cell, and 'yo' has none.*en, tr"):
         model.method.encode(["pos/yo"])
-    unlabelled = World.of(["en"], ["mlm"])
+    unlabelled = Inventory.of(["en"], ["mlm"])
     with pytest.raises(ConfigError, match="no label set"):
-        METHODS["psf"](METHODS["psf"].config_type(), shape=model.backbone.shape, world=unlabelled)
+        METHODS["psf"](METHODS["psf"].config_type(), shape=model.backbone.shape, inventory=unlabelled)
 
 
 def test_directions_are_expanded_and_checked():
-    assert World.of(["en", "tr", "sw"], ["mt"], ["en/*", "*/en", "tr/sw"]).directions == (
+    assert Inventory.of(["en", "tr", "sw"], ["mt"], ["en/*", "*/en", "tr/sw"]).directions == (
         "en/tr", "en/sw", "tr/en", "sw/en", "tr/sw",
     )  # fmt: skip
     with pytest.raises(ConditionError, match=r"unknown language 'swa'.*Did you mean 'sw'"):
-        World.of(["en", "sw"], ["mt"], ["en/swa"])
+        Inventory.of(["en", "sw"], ["mt"], ["en/swa"])
     with pytest.raises(ConditionError, match="'en' is there already"):
         tiny_model("madx", "bert").method.add_language("en")
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from polyloom.config import Recipe, build_backbone, load_recipe, parse_recipe, recipe_schema, resolved
+from polyloom.config import Recipe, backbone_from_recipe, load_recipe, parse_recipe, recipe_schema, resolved
 from polyloom.errors import BackboneError, ConfigError
+from polyloom.io.yaml import dump_yaml, parse_yaml, read_settings
 from polyloom.methods import METHODS
 from polyloom.methods.hyper_adapters import HyperAdaptersConfig
 from polyloom.methods.hyperx import HyperXConfig
-from polyloom.settings import dump_yaml, parse_yaml, read_settings
-from polyloom.train.settings import OptimConfig
+from polyloom.train.config import OptimConfig
 
 ROOT = Path(__file__).parents[1]
 RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
@@ -192,7 +192,7 @@ def test_overrides_change_a_recipe() -> None:
     assert recipe.method == HyperAdaptersConfig(hidden_size=204, adapter_size=128)
     assert recipe.optim.lr == 5e-5
     assert len(recipe.languages) == 51
-    assert len(recipe.world().directions) == 100
+    assert len(recipe.inventory().directions) == 100
 
 
 def keys_fit(value: Any, schema: Any, definitions: Any) -> bool:
@@ -228,14 +228,14 @@ def test_the_schema_validates_every_recipe() -> None:
 
 def test_a_backbone_is_built_from_its_config() -> None:
     recipe = parse_recipe(settings())
-    assert build_backbone(recipe, device="meta").shape.width == 16
-    assert next(build_backbone(recipe, device="cpu").parameters()).device.type == "cpu"
+    assert backbone_from_recipe(recipe, device="meta").shape.width == 16
+    assert next(backbone_from_recipe(recipe, device="cpu").parameters()).device.type == "cpu"
 
 
 def test_a_backbone_by_name_needs_no_weights_to_plan(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert", "hidden_size": 32, "num_attention_heads": 2}')
     recipe = parse_recipe(settings(backbone={"name": str(tmp_path)}))
-    backbone = build_backbone(recipe, device="meta")
+    backbone = backbone_from_recipe(recipe, device="meta")
     assert backbone.shape.width == 32
     assert all(parameter.is_meta for parameter in backbone.parameters())
 
@@ -243,7 +243,7 @@ def test_a_backbone_by_name_needs_no_weights_to_plan(tmp_path: Path) -> None:
 def test_a_backbone_that_cannot_be_found_says_so(tmp_path: Path) -> None:
     recipe = parse_recipe(settings(backbone={"name": str(tmp_path / "nothing")}))
     with pytest.raises(BackboneError, match=r"backbone\.name: .*backbone\.config"):
-        build_backbone(recipe, device="meta")
+        backbone_from_recipe(recipe, device="meta")
 
 
 def test_a_recipe_is_frozen() -> None:

@@ -7,7 +7,7 @@ from polyloom.cli import app, demo
 
 
 def test_the_demo_goes_through(tmp_path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "cells"))
+    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "datasets"))
     monkeypatch.delenv("POLYLOOM_DATA", raising=False)
     monkeypatch.setattr(demo, "STEPS", {"read": 30, "train": 20, "grow": 8})
     folder = tmp_path / "demo"

@@ -15,7 +15,7 @@ import pytest
 from polyloom.config import parse_recipe
 from polyloom.data.catalog import resolve
 from polyloom.data.records import Bitext
-from polyloom.settings import read_settings
+from polyloom.io.yaml import read_settings
 from tests.shared import DATA, lines_of, needs_data
 
 ROOT = Path(__file__).parents[1]

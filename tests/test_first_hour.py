@@ -17,10 +17,10 @@ from threading import Thread
 
 import pytest
 
+from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
 from polyloom.data.records import Bitext
 from polyloom.evaluate.matrix import Matrix
-from polyloom.types import Condition
 from tests.shared import DATA, needs_data
 
 ROOT = Path(__file__).parents[1]
@@ -68,7 +68,7 @@ def follow(heading: str, folder: Path, **variables: str) -> dict[str, str]:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "HF_HUB_OFFLINE": "1",
         "POLYLOOM_DATA": str(folder / "data"),
-        "POLYLOOM_CACHE": str(folder / "cells"),
+        "POLYLOOM_CACHE": str(folder / "datasets"),
         **variables,
     }
     printed = {}
@@ -96,9 +96,9 @@ def test_the_first_hour(pretrained, mirror, tmp_path):
     for run in ("hyperx", "madx"):
         matrix = Matrix.read(tmp_path / "runs" / run / "evaluations" / "test.json")
         for language, share_of_most_frequent_tag in (("de", 25), ("tr", 35), ("mt", 25)):
-            cell = matrix.cells[Condition("pos", language)]
-            assert cell.zero_shot
-            assert cell.scores[0].value > share_of_most_frequent_tag + 10
+            dataset = matrix.results[Condition("pos", language)]
+            assert dataset.zero_shot
+            assert dataset.scores[0].value > share_of_most_frequent_tag + 10
         events = [json.loads(line) for line in (tmp_path / "runs" / run / "log.jsonl").read_text().splitlines()]
         losses = [event["losses"]["pos"] for event in events if "pos" in event.get("losses", {})]
         assert losses[-1] < losses[0] / 2

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 
 from polyloom.backbones import Backbone, load_backbone
-from polyloom.checkpoint import identify, load_checkpoint
-from polyloom.export.adapter import Adapter, attach, read_adapter
+from polyloom.checkpoint import backbone_fingerprint, load_checkpoint
+from polyloom.export.adapter import Adapter, load_adapters_into, read_adapter
 from polyloom.export.adapterhub import read_adapterhub
 from polyloom.export.peft import read_peft
 from tests.fixtures.write import CONDITION, HERE, LABELS, logits
@@ -28,7 +28,7 @@ def test_there_are_fixtures():
 
 
 def placed(adapter: Adapter, backbone: Backbone) -> Adapter:
-    return replace(adapter, identity=identify(backbone, ()))
+    return replace(adapter, identity=backbone_fingerprint(backbone, ()))
 
 
 @pytest.mark.parametrize("name", ["hyperx", "madx", "lora"])
@@ -39,7 +39,9 @@ def test_what_was_written_is_read_and_means_the_same(folder, name):
         return load_backbone(folder / "backbone")
 
     torch.testing.assert_close(logits(load_checkpoint(folder / f"checkpoint-{name}", fresh()).eval()), expected)
-    torch.testing.assert_close(logits(attach([read_adapter(folder / f"adapter-{name}")], fresh())), expected)
+    torch.testing.assert_close(
+        logits(load_adapters_into([read_adapter(folder / f"adapter-{name}")], fresh())), expected
+    )
     backbone = fresh()
     if name == "lora":
         adapter = read_peft(folder / "peft", CONDITION, backbone, labels=LABELS)
@@ -47,4 +49,4 @@ def test_what_was_written_is_read_and_means_the_same(folder, name):
         place = folder / f"adapterhub-{name}"
         folders = [place] if (place / "adapter_config.json").exists() else [place / "tr", place / "pos"]
         adapter = read_adapterhub(folders, CONDITION, backbone.shape)
-    torch.testing.assert_close(logits(attach([placed(adapter, backbone)], backbone)), expected)
+    torch.testing.assert_close(logits(load_adapters_into([placed(adapter, backbone)], backbone)), expected)

@@ -8,15 +8,21 @@ from typing import Any
 import pytest
 import torch
 
+from polyloom.conditions import Condition
 from polyloom.config import load_recipe
-from polyloom.data.artificial import Family
+from polyloom.data.synthetic import Family
+from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.data.typology import Typology
-from polyloom.data.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.errors import PolyloomError
-from polyloom.exchange import export_run
-from polyloom.grow import Data, Settings, add_language, add_task, begin_as
-from polyloom.runs import Run, load_run, train_recipe
-from polyloom.types import Condition
+from polyloom.workflows.add_language import (
+    AddLanguageConfig,
+    NewLanguageData,
+    add_language,
+    add_task,
+    languages_to_start_from,
+)
+from polyloom.workflows.exchange import export_run
+from polyloom.workflows.runs import Run, load_run, train_recipe
 from tests.shared import lines_of, polyloom
 
 KNOWN = ("boza", "bame", "kepa", "kumi", "neno", "nina")
@@ -32,23 +38,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("grow")
     texts = {}
     for language in (*KNOWN, NEW):
-        texts[language] = lines_of(f"artificial:{language}/train[:500]")
+        texts[language] = lines_of(f"synthetic:{language}/train[:500]")
     train_vocabulary(texts, place / "vocabulary", config=VocabularyConfig(size=600, mask=True))
     (place / "new.txt").write_text("\n".join(texts[NEW]) + "\n")
     return place
 
 
 def train(folder: Path, name: str, *, backbone: Mapping[str, Any], method: Mapping[str, Any], **more: Any) -> Path:
-    corpora = {f"{task}/{x}": f"artificial:{x}/train[:500]" for task in more["tasks"] for x in KNOWN}
+    corpora = {f"{task}/{x}": f"synthetic:{x}/train[:500]" for task in more["tasks"] for x in KNOWN}
     recipe = {
         "backbone": backbone, "method": method, "languages": list(KNOWN), "tasks": {task: {} for task in more["tasks"]},
-        "data": {"train": corpora}, "mixture": {"cells_per_batch": 6}, "optim": {"lr": 3e-3, "warmup_steps": 20},
+        "data": {"train": corpora}, "mixture": {"datasets_per_batch": 6}, "optim": {"lr": 3e-3, "warmup_steps": 20},
         "train": {"steps": more["steps"], "rows_per_batch": 48, "max_length": 48, "dropout": False},
     }  # fmt: skip
     path = folder / f"{name}.yaml"
     path.write_text(json.dumps(recipe))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("POLYLOOM_CACHE", str(folder / "cells"))
+        patched.setenv("POLYLOOM_CACHE", str(folder / "datasets"))
         train_recipe(load_recipe(path), folder / name)
     return folder / name
 
@@ -82,8 +88,10 @@ def weights(run: Run) -> dict[str, torch.Tensor]:
 @pytest.mark.usefixtures("cache")
 def test_a_new_language_gains_and_no_other_changes(trained, folder, tmp_path):
     before, run = load_run(trained), load_run(trained)
-    data = Data(text=str(folder / "new.txt"), test={"mlm": f"artificial:{NEW}/test", "pos": f"artificial:{NEW}/test"})
-    growth = add_language(run, NEW, tmp_path / "grown", data=data, settings=Settings(steps=60))
+    data = NewLanguageData(
+        text=str(folder / "new.txt"), test={"mlm": f"synthetic:{NEW}/test", "pos": f"synthetic:{NEW}/test"}
+    )
+    growth = add_language(run, NEW, tmp_path / "grown", data=data, settings=AddLanguageConfig(steps=60))
     branches = Family().groups()
     kin = [value for donor, value in growth.donors if branches[donor] == branches[NEW]]
     strangers = [value for donor, value in growth.donors if branches[donor] != branches[NEW]]
@@ -103,24 +111,24 @@ def test_a_new_language_gains_and_no_other_changes(trained, folder, tmp_path):
 
 @pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "cells"))
+    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "datasets"))
 
 
 @pytest.mark.usefixtures("cache")
 def test_what_cannot_be_added_is_refused(trained, folder, tmp_path):
     run = load_run(trained)
     with pytest.raises(PolyloomError, match="nothing to learn from"):
-        add_language(run, NEW, tmp_path / "a", data=Data())
+        add_language(run, NEW, tmp_path / "a", data=NewLanguageData())
     with pytest.raises(PolyloomError, match="is there already"):
-        add_language(run, "boza", tmp_path / "a", data=Data(text=str(folder / "new.txt")))
+        add_language(run, "boza", tmp_path / "a", data=NewLanguageData(text=str(folder / "new.txt")))
     with pytest.raises(PolyloomError, match="the run has none"):
-        add_language(run, NEW, tmp_path / "a", data=Data(examples={"ner": "x"}))
+        add_language(run, NEW, tmp_path / "a", data=NewLanguageData(examples={"ner": "x"}))
 
 
 @pytest.mark.usefixtures("cache")
 def test_the_command_says_what_came_of_it(trained, folder, tmp_path):
     arguments = ["add", "language", trained, NEW, "--text", folder / "new.txt", "--steps", 8, "-o", tmp_path / "grown"]
-    arguments += ["--like", "boza,bame", "--test", f"pos=artificial:{NEW}/test[:50]"]
+    arguments += ["--like", "boza,bame", "--test", f"pos=synthetic:{NEW}/test[:50]"]
     said = dict(line.split("\t", 1) for line in polyloom(*arguments).splitlines())
     assert said["began as"] == "boza,bame"
     assert {"donors", "held out", f"pos/{NEW}", "seconds"} <= said.keys()
@@ -129,15 +137,15 @@ def test_the_command_says_what_came_of_it(trained, folder, tmp_path):
 @pytest.mark.usefixtures("cache")
 def test_a_new_task_is_learnt_and_no_other_changes(trained, tmp_path):
     before = load_run(trained)
-    examples = {x: f"artificial:{x}/train[:300]" for x in ("boza", "kepa")}
-    test = {x: f"artificial:{x}/test[:60]" for x in ("boza", "bame")}
+    examples = {x: f"synthetic:{x}/train[:300]" for x in ("boza", "kepa")}
+    test = {x: f"synthetic:{x}/test[:60]" for x in ("boza", "bame")}
     growth = add_task(
         load_run(trained),
         "dep",
         tmp_path / "grown",
         examples=examples,
         test=test,
-        settings=Settings(steps=150),
+        settings=AddLanguageConfig(steps=150),
     )
     assert growth.after["dep/boza"] > growth.before["dep/boza"] + 5, growth
     grown = load_run(tmp_path / "grown")
@@ -151,16 +159,16 @@ def test_a_language_can_begin_as_its_nearest_by_typology(tmp_path):
     tables = tmp_path / "tables"
     tables.mkdir()
     codes = {"boza": "aaa", "bame": "aab", "kepa": "aac"}
-    assert begin_as("baru", [(x, 0.0) for x in codes], "mean", None) == tuple(codes)
+    assert languages_to_start_from("baru", [(x, 0.0) for x in codes], "mean", None) == tuple(codes)
     (tables / "features.tsv").write_text("iso\tf1\tf2\naaa\t1\t1\naab\t1\t0\naac\t0\t0\nzzz\t1\t1\n")
     (tables / "families.tsv").write_text("iso\tfamily\naaa\tA\naab\tA\naac\tB\nzzz\tA\n")
     typology = Typology.read(tables)
     donors = [(code, 0.0) for code in codes.values()]
-    assert begin_as("zzz", donors, "typology", typology) == ("aaa", "aab", "aac")
-    assert begin_as("zzz", donors, "family", typology) == ("aaa", "aab")
-    assert begin_as("zzz", donors, "fresh", None) == ()
+    assert languages_to_start_from("zzz", donors, "typology", typology) == ("aaa", "aab", "aac")
+    assert languages_to_start_from("zzz", donors, "family", typology) == ("aaa", "aab")
+    assert languages_to_start_from("zzz", donors, "fresh", None) == ()
     with pytest.raises(PolyloomError, match="--typology"):
-        begin_as("zzz", donors, "family", None)
+        languages_to_start_from("zzz", donors, "family", None)
 
 
 @pytest.mark.usefixtures("cache")
@@ -178,8 +186,8 @@ def test_a_language_is_known_by_its_typology_too(folder, pretrained, tmp_path, m
     vectors = Typology.read(tables).vectors((*KNOWN, NEW), 8)
     table = load_run(trained).model.get_parameter("method.features.weight")
     assert torch.equal(table, torch.tensor([vectors[x] for x in KNOWN])), "given, not learnt"
-    text = Data(text=str(folder / "new.txt"))
-    add_language(load_run(trained), NEW, tmp_path / "grown", data=text, settings=Settings(steps=4))
+    text = NewLanguageData(text=str(folder / "new.txt"))
+    add_language(load_run(trained), NEW, tmp_path / "grown", data=text, settings=AddLanguageConfig(steps=4))
     grown = load_run(tmp_path / "grown")
     table = grown.model.get_parameter("method.features.weight")
     assert torch.equal(table, torch.tensor([vectors[x] for x in (*KNOWN, NEW)])), "not those of what it began as"

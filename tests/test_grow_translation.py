@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from polyloom.config import load_recipe
-from polyloom.data.vocabulary import VocabularyConfig, train_vocabulary
+from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.errors import PolyloomError
-from polyloom.grow import Data, Settings, add_language
-from polyloom.runs import load_run, train_recipe
+from polyloom.workflows.add_language import AddLanguageConfig, NewLanguageData, add_language
+from polyloom.workflows.runs import load_run, train_recipe
 from tests.shared import lines_of, polyloom
 
 KNOWN, NEW = ("boza", "bame", "kepa"), "baru"
@@ -25,14 +25,14 @@ METHODS = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("grow-mt")
-    texts = {language: lines_of(f"artificial:{language}/train[:300]") for language in KNOWN}
+    texts = {language: lines_of(f"synthetic:{language}/train[:300]") for language in KNOWN}
     tokens = (*KNOWN, NEW)  # that there is one for the new language helps nobody: it was never trained
     train_vocabulary(texts, place / "vocabulary", config=VocabularyConfig(size=300), languages=tokens)
     return place
 
 
 def train(folder: Path, method: str) -> Path:
-    corpora = {f"mt/{way}": f"artificial:boza-{x}/train[:300]" for x in KNOWN[1:] for way in (f"boza/{x}", f"{x}/boza")}
+    corpora = {f"mt/{way}": f"synthetic:boza-{x}/train[:300]" for x in KNOWN[1:] for way in (f"boza/{x}", f"{x}/boza")}
     recipe = {
         "backbone": {
             "preset": "transformer-mini", "tokenizer": str(folder / "vocabulary"),
@@ -44,14 +44,14 @@ def train(folder: Path, method: str) -> Path:
     }  # fmt: skip
     (folder / f"{method}.yaml").write_text(json.dumps(recipe))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("POLYLOOM_CACHE", str(folder / "cells"))
+        patched.setenv("POLYLOOM_CACHE", str(folder / "datasets"))
         train_recipe(load_recipe(folder / f"{method}.yaml"), folder / method)
     return folder / method
 
 
 @pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "cells"))
+    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "datasets"))
 
 
 @pytest.mark.usefixtures("cache")
@@ -59,9 +59,14 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_new_language_is_translated_and_no_other_direction_changes(method, folder, tmp_path):
     trained = train(folder, method)
     heard: list[Mapping[str, Any]] = []
-    pairs = Data(examples={"mt/boza": f"artificial:boza-{NEW}/train[:300]"})
+    pairs = NewLanguageData(examples={"mt/boza": f"synthetic:boza-{NEW}/train[:300]"})
     growth = add_language(
-        load_run(trained), NEW, tmp_path / "grown", data=pairs, settings=Settings(steps=40), tell=heard.append
+        load_run(trained),
+        NEW,
+        tmp_path / "grown",
+        data=pairs,
+        settings=AddLanguageConfig(steps=40),
+        on_event=heard.append,
     )
     scores = [event["score"] for event in heard if event["score"] is not None]
     assert max(scores) > growth.donors[0][1], "better than the best donor's weights"
@@ -70,7 +75,7 @@ def test_a_new_language_is_translated_and_no_other_direction_changes(method, fol
     old, new = dict(before.model.named_parameters()), dict(grown.model.named_parameters())
     for name, tensor in old.items():
         assert torch.equal(tensor, new[name][: len(tensor)]), name
-    assert grown.recipe.tasks["mt"].token_of == {NEW: growth.like[0]}
+    assert grown.recipe.tasks["mt"].language_token_aliases == {NEW: growth.like[0]}
     asked = ["boza", *KNOWN[1:]]
     for run in (before, grown):
         assert said(tmp_path, run.path, f"mt/boza/{asked[1]}") == said(tmp_path, trained, f"mt/boza/{asked[1]}")
@@ -80,7 +85,7 @@ def test_a_new_language_is_translated_and_no_other_direction_changes(method, fol
 
 
 def said(folder: Path, run: Path, condition: str) -> str:
-    lines = lines_of("artificial:boza/test[:6]")
+    lines = lines_of("synthetic:boza/test[:6]")
     return polyloom("predict", run, condition, "--beams", 1, stdin="\n".join(lines) + "\n")
 
 
@@ -88,9 +93,9 @@ def said(folder: Path, run: Path, condition: str) -> str:
 def test_what_cannot_be_added_is_refused(folder, tmp_path):
     run = load_run(train(folder, "pair-adapters"))
     dense = load_run(train(folder, "dense"))
-    corpus = f"artificial:boza-{NEW}/train[:20]"
+    corpus = f"synthetic:boza-{NEW}/train[:20]"
     with pytest.raises(PolyloomError, match="mt/eng=FILE, with the other language"):
-        add_language(run, NEW, tmp_path / "a", data=Data(examples={"mt": corpus}))
+        add_language(run, NEW, tmp_path / "a", data=NewLanguageData(examples={"mt": corpus}))
     for one in (run, dense):
         with pytest.raises(PolyloomError, match="nothing of its own in it"):
-            add_language(one, NEW, tmp_path / "a", data=Data(examples={"mt/boza": corpus}))
+            add_language(one, NEW, tmp_path / "a", data=NewLanguageData(examples={"mt/boza": corpus}))

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from polyloom.conditions import Condition, Inventory
 from polyloom.methods.hyper_adapters import HyperAdapters, HyperAdaptersConfig
-from polyloom.nn.growing import xavier_std
 from polyloom.nn.hypernetwork import SMALL_STD
-from polyloom.types import BackboneShape, Condition, Site, Weights, World
+from polyloom.nn.tables import xavier_std
+from polyloom.weights import BackboneShape, Site, Weights
 
 WIDTHS = (64, 102, 204, 612, 2048)
 SHAPE = BackboneShape("test", 64, tuple(Site(s, i) for s in ("encoder", "decoder") for i in range(3)), ("layer",))
@@ -21,7 +22,7 @@ CONDITIONS = [Condition("mt", LANGUAGES[i], LANGUAGES[i - 1]) for i in range(12)
 def generated(hidden_size: int, **settings) -> Weights:
     torch.manual_seed(0)
     config = HyperAdaptersConfig(adapter_size=24, hidden_size=hidden_size, **settings)
-    method = HyperAdapters(config, shape=SHAPE, world=World.of(LANGUAGES, ["mt"])).eval()
+    method = HyperAdapters(config, shape=SHAPE, inventory=Inventory.of(LANGUAGES, ["mt"])).eval()
     with torch.no_grad():
         return method.weights(CONDITIONS)
 
@@ -40,7 +41,7 @@ def test_init_hyper_meets_its_target_in_every_head(hidden_size, rescale):
 def test_init_hyper_meets_its_target_for_conditions_it_did_not_measure():
     torch.manual_seed(0)
     config = HyperAdaptersConfig(adapter_size=24, hidden_size=204)
-    method = HyperAdapters(config, shape=SHAPE, world=World.of(LANGUAGES, ["mt"])).eval()
+    method = HyperAdapters(config, shape=SHAPE, inventory=Inventory.of(LANGUAGES, ["mt"])).eval()
     fresh = [Condition("mt", one, other) for one in LANGUAGES for other in LANGUAGES[::3] if one != other]
     with torch.no_grad():
         tensors = method.weights([c for c in fresh if c not in CONDITIONS]).blocks[0].tensors
@@ -63,7 +64,7 @@ def test_hyperx_generates_what_the_published_model_started_from():
 
     torch.manual_seed(0)
     encoder = BackboneShape("test", 256, tuple(Site("encoder", i) for i in range(6)), ("output",))
-    method = HyperX(HyperXConfig(adapter_size=64), shape=encoder, world=World.of(LANGUAGES, ["pos"]))
+    method = HyperX(HyperXConfig(adapter_size=64), shape=encoder, inventory=Inventory.of(LANGUAGES, ["pos"]))
     with torch.no_grad():
         tensors = method.weights([f"pos/{language}" for language in LANGUAGES]).blocks[0].tensors
     for name in ("down", "up"):

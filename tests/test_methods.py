@@ -8,7 +8,7 @@ from polyloom.methods import METHODS
 from polyloom.methods.base import AdapterMethod
 from polyloom.methods.hyper_adapters import HyperAdaptersConfig
 from polyloom.model import Model
-from polyloom.types import Site, Weights
+from polyloom.weights import Site, Weights
 from tests.contracts.tiny import (
     LANGUAGES,
     ROWS,
@@ -75,8 +75,8 @@ def test_adapters_that_start_as_identity_change_nothing_at_first_but_can_learn(m
         assert torch.equal(model(inputs, ROWS).logits, model.backbone(**inputs).logits)
     model(inputs, ROWS).logits.square().sum().backward()
     own = model.method.groups()
-    learns = own.get("adapters", own.get("hypernetwork", []))
-    assert any(p.grad is not None and p.grad.abs().max() > 0 for p in learns)
+    trainable = own.get("adapters", own.get("hypernetwork", []))
+    assert any(p.grad is not None and p.grad.abs().max() > 0 for p in trainable)
 
 
 def test_linear_hyper_adapters_of_a_mean_of_languages_are_the_mean_of_theirs():
@@ -187,10 +187,10 @@ def test_a_condition_may_not_be_listed_twice_in_weights():
 
 
 def test_a_world_needs_a_language():
-    from polyloom.types import World
+    from polyloom.conditions import Inventory
 
     with pytest.raises(ConditionError, match="at least one language"):
-        World.of([], ["pos"])
+        Inventory.of([], ["pos"])
 
 
 def test_default_settings_are_the_papers():

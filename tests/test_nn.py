@@ -6,10 +6,10 @@ from torch import Tensor
 
 from polyloom.errors import BackboneError
 from polyloom.nn.bottleneck import bottleneck, bottleneck_shapes
-from polyloom.nn.growing import Bank, GrowingEmbedding, normal_init, xavier_init, xavier_std
 from polyloom.nn.invertible import couple, invertible_shapes, uncouple
 from polyloom.nn.linear import layer_norm, linear
 from polyloom.nn.lora import lora, lora_shapes
+from polyloom.nn.tables import Bank, GrowingEmbedding, normal_init, xavier_init, xavier_std
 
 B, T, D = 5, 7, 16
 

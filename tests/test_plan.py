@@ -18,18 +18,18 @@ from hypothesis import strategies as st
 from rich.console import Console
 from torch.utils.flop_counter import FlopCounterMode
 
-from polyloom.cli.plan_run_view import render_run
-from polyloom.cli.plan_view import number, render
 from polyloom.cli.plot import log_plot
-from polyloom.config import Recipe, build_backbone, load_recipe, parse_recipe
+from polyloom.cli.render.plan import number, render
+from polyloom.cli.render.plan_run import render_run
+from polyloom.conditions import Inventory
+from polyloom.config import Recipe, backbone_from_recipe, load_recipe, parse_recipe
 from polyloom.data.mixture import Mixture
 from polyloom.errors import ConfigError, DataError
+from polyloom.io.yaml import parse_yaml
 from polyloom.methods import METHODS, build_method
 from polyloom.model import Model
-from polyloom.planning import Plan, Size, plan, plan_run, read_sizes
-from polyloom.planning.schedule import example_flops
-from polyloom.settings import parse_yaml
-from polyloom.types import World
+from polyloom.workflows.planning import Plan, Size, plan, plan_run, read_sizes
+from polyloom.workflows.planning.schedule import example_flops
 
 ROOT = Path(__file__).parents[1]
 BERT: dict[str, Any] = {
@@ -79,7 +79,7 @@ def test_counts_are_those_of_a_real_model(name: str, backbone_config: dict[str, 
     planned = recipe(name, config=backbone_config)
     cost = plan(planned).costs()[name]
     model = Model(
-        build_backbone(planned, device="cpu"),
+        backbone_from_recipe(planned, device="cpu"),
         planned.method,
         languages=planned.languages,
         tasks={"mlm": None, "pos": 5},
@@ -99,13 +99,13 @@ def test_counts_are_those_of_a_real_model(name: str, backbone_config: dict[str, 
 def test_growth_is_what_a_rebuild_gives(name: str, directions: tuple[str, ...]) -> None:
     planned = recipe(name, directions=directions)
     made = plan(planned)
-    shape = build_backbone(planned, device="meta").shape
+    shape = backbone_from_recipe(planned, device="meta").shape
     languages = [*planned.languages, *(f"x{index}" for index in range(97))]
 
     def extra(count: int, **more_tasks: int) -> int:
-        world = World.of(languages[:count], {"mlm": None, "pos": 5, **more_tasks}, directions)
+        world = Inventory.of(languages[:count], {"mlm": None, "pos": 5, **more_tasks}, directions)
         with torch.device("meta"):
-            return sum(p.numel() for p in build_method(planned.method, shape=shape, world=world).parameters())
+            return sum(p.numel() for p in build_method(planned.method, shape=shape, inventory=world).parameters())
 
     cost = made.costs()[name]
     assert cost.parameters_per_language == extra(4) - extra(3)
@@ -240,7 +240,7 @@ SIZES = {frozenset(("en", "de")): Size(1_000_000, 30.0), frozenset(("en", "gu"))
 
 def test_a_run_is_planned_by_the_arithmetic_of_its_mixture() -> None:
     steps = 5 * 2**12 // 2  # five rounds of a small mixture, in which shares are exact
-    settings = translation("mixture.cells_per_batch=2", f"train.steps={steps}", kind="dense")
+    settings = translation("mixture.datasets_per_batch=2", f"train.steps={steps}", kind="dense")
     made = plan(settings)
     run = plan_run(settings, made, sizes=SIZES, flops_per_second=1e12)
     lot = np.random.default_rng(0)
@@ -261,12 +261,12 @@ def test_a_run_is_planned_by_the_arithmetic_of_its_mixture() -> None:
     assert run.hash_bytes == 24_000_000
     assert run.order_bytes == 12 * 2 * 1_002_000
     assert run.model_bytes == 16 * made.costs()["dense"].total_parameters
-    assert run.cell_bytes == 2 * 1_002_000 * (12 + 8 * 28)
+    assert run.dataset_bytes == 2 * 1_002_000 * (12 + 8 * 28)
 
 
 def test_operations_are_those_that_torch_counts() -> None:
     settings = translation(kind="dense")
-    backbone, length = build_backbone(settings), 10
+    backbone, length = backbone_from_recipe(settings), 10
     backbone.model.set_attn_implementation("eager")
     ids = torch.full((1, length), 7)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -285,7 +285,7 @@ def test_too_many_passes_and_thin_batches_are_seen() -> None:
     settings = translation("train.tokens_per_batch=64000", "train.steps=20000")
     run = plan_run(settings, plan(settings), sizes=SIZES)
     assert {d.direction for d in run.repeated()} == {d.direction for d in run.thin()} == {"en/gu", "gu/en"}
-    gentle = translation("mixture={kind: unimax, max_repeats: 3, cells_per_batch: 8}", "train.steps=100")
+    gentle = translation("mixture={strategy: unimax, max_repeats: 3, datasets_per_batch: 8}", "train.steps=100")
     run = plan_run(gentle, plan(gentle), sizes=SIZES)
     assert not run.repeated()
     assert max(d.passes for d in run.directions) <= 3 + 1e-9
@@ -297,7 +297,7 @@ def test_too_many_passes_and_thin_batches_are_seen() -> None:
         ("train.steps=null", "train.steps: missing"),
         ("train.tokens_per_batch=null", "train.tokens_per_batch: missing"),
         ("languages=[en, de, gu, fr]", "nothing for en/fr and 1 more"),
-        ("mixture={kind: round-robin}", "no run of round-robin"),
+        ("mixture={strategy: round-robin}", "no run of round-robin"),
     ],
 )
 def test_what_a_run_cannot_be_planned_without_is_said(override: str, message: str) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from polyloom.conditions import Inventory
 from polyloom.methods import METHODS, build_method
-from polyloom.types import BackboneShape, Site, World
+from polyloom.weights import BackboneShape, Site
 from tests.contracts.tiny import LANGUAGES, ROWS, logits, tiny_inputs, tiny_model
 
 LARGE = BackboneShape(
@@ -21,9 +22,9 @@ LARGE = BackboneShape(
 @pytest.mark.parametrize("method", METHODS)
 def test_a_thousand_languages_and_two_hundred_tasks_need_no_more_tensors_than_one(method):
     def tensors(languages: int, tasks: int) -> int:
-        world = World.of((f"l{i}" for i in range(languages)), {f"t{i}": 5 for i in range(tasks)})
+        world = Inventory.of((f"l{i}" for i in range(languages)), {f"t{i}": 5 for i in range(tasks)})
         with torch.device("meta"):
-            built = build_method(METHODS[method].config_type(), shape=LARGE, world=world)
+            built = build_method(METHODS[method].config_type(), shape=LARGE, inventory=world)
         return len(list(built.parameters()))
 
     assert tensors(1000, 200) == tensors(2, 1)

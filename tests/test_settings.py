@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyloom.errors import ConfigError
-from polyloom.settings import MAX_BYTES, dump_yaml, parse_yaml, read_settings
+from polyloom.io.yaml import MAX_BYTES, dump_yaml, parse_yaml, read_settings
 
 
 def parse(text: str) -> Any:

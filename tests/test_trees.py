@@ -9,7 +9,7 @@ import torch
 
 from polyloom.errors import PolyloomError
 from polyloom.nn.biaffine import Biaffine
-from polyloom.nn.trees import maximum_spanning_tree
+from polyloom.nn.spanning_tree import maximum_spanning_tree
 from tests.metrics.peers import ask, needs_peers
 
 

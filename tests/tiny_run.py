@@ -149,7 +149,7 @@ def tiny_recipe(
     given = {"name": method} if isinstance(method, str) else method
     labelled = [task for task in tasks if task != "mlm"]
 
-    def cells(split: str, languages: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    def datasets(split: str, languages: Sequence[str], names: Sequence[str]) -> dict[str, str]:
         return {f"{t}/{lang}": str(folder / f"{lang}-{split}.{_FORMATS[t][0]}") for t in names for lang in languages}
 
     raw = [task for task in tasks if task == "mlm"]
@@ -159,11 +159,11 @@ def tiny_recipe(
         "languages": list(LANGUAGES),
         "tasks": {task: {} for task in tasks},
         "data": {
-            "train": cells("train", LANGUAGES, raw) | cells("train", LANGUAGES[:2], labelled),
-            "validation": cells("dev", LANGUAGES[:2], labelled or raw),
-            "test": cells("test", LANGUAGES, tasks),
+            "train": datasets("train", LANGUAGES, raw) | datasets("train", LANGUAGES[:2], labelled),
+            "validation": datasets("dev", LANGUAGES[:2], labelled or raw),
+            "test": datasets("test", LANGUAGES, tasks),
         },
-        "mixture": {"temperature": 5.0, "cells_per_batch": 4},
+        "mixture": {"temperature": 5.0, "datasets_per_batch": 4},
         "optim": {"lr": 1e-2, "warmup_steps": 10},
         "train": {"steps": 200, "rows_per_batch": 32, "dropout": False},
     }

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from polyloom.backbones import register_family as register_family
     from polyloom.checkpoint import load_checkpoint as load_checkpoint
     from polyloom.checkpoint import save_checkpoint as save_checkpoint
+    from polyloom.conditions import Condition as Condition
     from polyloom.config import Recipe as Recipe
     from polyloom.config import load_recipe as load_recipe
     from polyloom.config import parse_recipe as parse_recipe
@@ -33,13 +34,12 @@ if TYPE_CHECKING:
     from polyloom.methods.translation_banks import LangAdaptersConfig as LangAdaptersConfig
     from polyloom.methods.translation_banks import PairAdaptersConfig as PairAdaptersConfig
     from polyloom.model import Model as Model
-    from polyloom.planning import plan as plan
-    from polyloom.runs import Run as Run
-    from polyloom.runs import load_run as load_run
-    from polyloom.runs import train_recipe as train_recipe
-    from polyloom.types import Condition as Condition
-    from polyloom.types import Site as Site
     from polyloom.version import __version__ as __version__
+    from polyloom.weights import Site as Site
+    from polyloom.workflows.planning import plan as plan
+    from polyloom.workflows.runs import Run as Run
+    from polyloom.workflows.runs import load_run as load_run
+    from polyloom.workflows.runs import train_recipe as train_recipe
 
 _NAMES = {
     "backbones": "Backbone Family backbone_from_config load_backbone register_family",

@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from polyloom.backbones import Backbone
-from polyloom.data.files import PARTIAL, new_folder, sha256_of
 from polyloom.errors import CheckpointError, ConditionError, ConfigError, suggest
+from polyloom.io.files import PARTIAL, new_folder, sha256_of
 from polyloom.methods import METHODS
 from polyloom.model import Model
 from polyloom.version import __version__
@@ -74,7 +74,7 @@ def load_checkpoint(path: str | Path, backbone: Backbone, *, same_backbone: bool
             _check_backbone(model, manifest["backbone"], path)
     except (KeyError, TypeError, ValueError, AttributeError, ConditionError, ConfigError) as error:
         raise CheckpointError(f"{path}: {MANIFEST} is not as this version writes it: {error!r}") from error
-    fill(trained_parameters(model), tensors, path)
+    load_tensors_into(trained_parameters(model), tensors, path)
     return model
 
 
@@ -129,25 +129,25 @@ def _tensors(file: Path, digest: object) -> dict[str, Tensor]:
 
 def describe_model(model: Model) -> dict[str, Any]:
     """What must be known to build a model again, but for its backbone."""
-    world = model.method.world()
+    inventory = model.method.inventory()
     labels = {name: list(task.labels) for name, task in model.tasks.items() if task.needs_labels}
     return {
         "format": FORMAT,
         "polyloom": __version__,
         "method": {"name": model.method.config.name} | asdict(model.method.config),
-        "languages": world.languages,
-        "tasks": dict(world.tasks) | labels,
-        "directions": world.directions,
+        "languages": inventory.languages,
+        "tasks": dict(inventory.tasks) | labels,
+        "directions": inventory.directions,
     }
 
 
 def backbone_identity(model: Model) -> dict[str, str]:
     """Which backbone a model needs: its type, and a hash of all in it that is never trained."""
     names = (name for name in trained_parameters(model) if name.startswith("backbone."))
-    return identify(model.backbone, {name.removeprefix("backbone.") for name in names})
+    return backbone_fingerprint(model.backbone, {name.removeprefix("backbone.") for name in names})
 
 
-def identify(backbone: Backbone, skip: Container[str]) -> dict[str, str]:
+def backbone_fingerprint(backbone: Backbone, skip: Container[str]) -> dict[str, str]:
     """Which backbone this is, but for parameters that come from elsewhere."""
     return {"model_type": backbone.shape.family, "frozen_sha256": backbone.fingerprint(skip=skip)}
 
@@ -176,7 +176,7 @@ def _check_backbone(model: Model, stored: dict[str, str], path: Path) -> None:
 
 
 @torch.no_grad()
-def fill(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor], path: Path) -> None:
+def load_tensors_into(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor], path: Path) -> None:
     """Copy tensors into parameters of the same names and shapes."""
     wrong = sorted(parameters.keys() ^ tensors.keys())
     wrong += [name for name in parameters.keys() & tensors.keys() if parameters[name].shape != tensors[name].shape]

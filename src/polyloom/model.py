@@ -8,16 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from polyloom.backbones import Backbone
-from polyloom.backbones.decoding import Begin, Decoding, Limit
+from polyloom.backbones.decoding import Decoding, ForcedPrefix, LengthLimit
+from polyloom.conditions import Condition, ConditionIds, Inventory
 from polyloom.errors import BackboneError, ConditionError, RowError, suggest
 from polyloom.methods import Method, MethodConfig, build_method
+from polyloom.methods.base import Stage
 from polyloom.nn.linear import linear
 from polyloom.tasks import TASKS, build_task
-from polyloom.tasks.base import States, Task
+from polyloom.tasks.base import HeadInputs, Task
 from polyloom.tasks.batch import Batch
-from polyloom.types import Condition, ConditionIds, Stage, Weights, World
+from polyloom.weights import Weights
 
-Rows = Sequence[Condition | str] | ConditionIds
+Conditions = Sequence[Condition | str] | ConditionIds
 Labels = Sequence[str] | int | None
 
 
@@ -50,7 +52,7 @@ class Model(nn.Module):
             name: labels if isinstance(labels, int) or labels is None else len(labels) for name, labels in tasks.items()
         }
         if isinstance(method, MethodConfig):
-            method = build_method(method, shape=backbone.shape, world=World.of(languages, sizes, directions))
+            method = build_method(method, shape=backbone.shape, inventory=Inventory.of(languages, sizes, directions))
         self.method = method
         self.heads = nn.ModuleDict(
             {
@@ -89,13 +91,13 @@ class Model(nn.Module):
             raise ConditionError(f"task {name!r}: this model has no head for it. {suggest(name, self.tasks)}")
         return self.tasks[name]
 
-    def weights(self, rows: Rows) -> Weights:
+    def weights(self, rows: Conditions) -> Weights:
         """The weights of a batch, laid out for its rows."""
         ids = rows if isinstance(rows, ConditionIds) else self.method.encode(rows)
         made: Weights = self.method(ids)
         return made.for_rows(ids.rows_B)
 
-    def forward(self, inputs: Mapping[str, Any], rows: Rows, *, weights: Weights | None = None) -> Any:
+    def forward(self, inputs: Mapping[str, Any], rows: Conditions, *, weights: Weights | None = None) -> Any:
         """Run the backbone with every row's own weights.
 
         Args:
@@ -110,10 +112,10 @@ class Model(nn.Module):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Sum of the loss over a batch, by task."""
         parts = self._states(batch)
-        return {task: self.tasks[task].loss(states, batch.parts[task].data) for task, states in parts}
+        return {task: self.tasks[task].loss(states, batch.by_task[task].data) for task, states in parts}
 
     @torch.no_grad()
-    def write(
+    def generate_ids(
         self, batch: Batch, *, eos_id: int, decoding: Decoding, weights: Weights | None = None
     ) -> list[list[int]]:
         """The text that the decoder of each row writes, as pieces, without what it began with.
@@ -136,31 +138,31 @@ class Model(nn.Module):
             max_new_tokens=int(limits_B.max()) + prefix_BP.shape[1] - 1,
             decoder_start_token_id=prefix_BP[:, 0].tolist(),
             eos_token_id=eos_id,
-            logits_processor=[Limit(limits_B, prefix=prefix_BP.shape[1], eos_id=eos_id), Begin(prefix_BP)],
+            logits_processor=[LengthLimit(limits_B, prefix=prefix_BP.shape[1], eos_id=eos_id), ForcedPrefix(prefix_BP)],
         )
         written = ids_BT[:, prefix_BP.shape[1] :].tolist()
         return [ids[: ids.index(eos_id)] if eos_id in ids else ids for ids in written]
 
     @torch.no_grad()
-    def answers(self, batch: Batch) -> list[Any]:
+    def predict(self, batch: Batch) -> list[Any]:
         """The answer to each example of a batch, in the order in which the examples were given."""
         found: dict[int, Any] = {}
         for task, states in self._states(batch):
-            part = batch.parts[task]
+            part = batch.by_task[task]
             found |= zip(part.positions, self.tasks[task].decode(states, part.data), strict=True)
         return [found[position] for position in sorted(found)]
 
-    def _states(self, batch: Batch) -> Iterator[tuple[str, States]]:
+    def _states(self, batch: Batch) -> Iterator[tuple[str, HeadInputs]]:
         """One pass through the backbone for all rows, then what each task's head sees of it."""
         weights = self.weights(batch.conditions)
         with self.backbone.using(weights, num_rows=_count(batch.inputs, batch.conditions, weights)):
             hidden_BTD = self.backbone.hidden(**batch.inputs).float()  # heads learn in fp32
-        for task, part in batch.parts.items():
+        for task, part in batch.by_task.items():
             own = weights.take(part.rows)
             made = any(block.kind == "classifier" for block in own.blocks)
             yield (
                 task,
-                States(
+                HeadInputs(
                     hidden_BTD[part.rows],
                     vocabulary=partial(self._vocabulary, weights=own),
                     classify=partial(classify, weights=own) if made else None,
@@ -168,15 +170,17 @@ class Model(nn.Module):
             )
 
     def _vocabulary(
-        self, hidden_ND: Tensor, row_N: Tensor, choice_V: Tensor | None = None, *, weights: Weights
+        self, hidden_ND: Tensor, row_N: Tensor, candidates_V: Tensor | None = None, *, weights: Weights
     ) -> Tensor:
         """Logits of single states, each a row of its own, with the inverse of what is invertible."""
         invertible = Weights(tuple(block for block in weights.blocks if block.kind == "invertible"))
         with self.backbone.using(invertible.for_rows(row_N), num_rows=len(row_N)):
-            return self.backbone.vocabulary(hidden_ND[:, None].to(self.backbone.model.dtype), choice_V)[:, 0]
+            return self.backbone.vocabulary(hidden_ND[:, None].to(self.backbone.model.dtype), candidates_V)[:, 0]
 
     @torch.no_grad()
-    def generate(self, inputs: Mapping[str, Any], rows: Rows, *, weights: Weights | None = None, **options: Any) -> Any:
+    def generate(
+        self, inputs: Mapping[str, Any], rows: Conditions, *, weights: Weights | None = None, **options: Any
+    ) -> Any:
         """Generate text with Transformers' `generate`; weights are made once for the whole batch.
 
         Args:
@@ -210,13 +214,13 @@ class Model(nn.Module):
     def group(self, name: str) -> list[nn.Parameter]:
         """One of the groups, or a part of one.
 
-        ``rows.language``: what each language has. ``heads.pos``: a single head. ``backbone.pieces``: embeddings
+        ``rows.language``: what each language has. ``heads.pos``: a single head. ``backbone.tokens``: embeddings
         """
         kind, _, part = name.partition(".")
-        if name == "backbone.pieces":
+        if name == "backbone.tokens":
             return [self.backbone.model.get_input_embeddings().weight]
         if kind == "rows":
-            return [p for table in self.method.growing(part) if table.learns for p in table.parameters()]
+            return [p for table in self.method.growing(part) if table.trainable for p in table.parameters()]
         if kind == "heads" and part:
             return list(self.task(part).parameters())
         return self.groups()[name]
@@ -235,7 +239,7 @@ def parameter_groups(method: Method, backbone: Backbone) -> dict[str, list[nn.Pa
     }
 
 
-def served(method: Method) -> list[Condition]:
+def supported_conditions(method: Method) -> list[Condition]:
     """All tasks in all languages; of translation, and where only pairs are served, in all directions."""
     pairs = [direction.split("/") for direction in method.directions]
     found = []
@@ -243,8 +247,8 @@ def served(method: Method) -> list[Condition]:
         generates = task in TASKS and TASKS[task].generates
         alone = [] if generates else [Condition(task, language) for language in method.languages]
         directions = [Condition(task, source, target) for source, target in pairs]
-        kept = [condition for condition in alone if method.serves(condition)]
-        found += kept or [condition for condition in directions if method.serves(condition)]
+        kept = [condition for condition in alone if method.supports(condition)]
+        found += kept or [condition for condition in directions if method.supports(condition)]
     return found
 
 
@@ -254,7 +258,7 @@ def classify(hidden_BTD: Tensor, weights: Weights) -> Tensor:
     return linear(hidden_BTD, tensors["weight"], tensors["bias"])
 
 
-def _count(inputs: Mapping[str, Any], rows: Rows, weights: Weights) -> int:
+def _count(inputs: Mapping[str, Any], rows: Conditions, weights: Weights) -> int:
     """How many rows there are, by the inputs, by the conditions and by the weights alike."""
     batch = next(len(value) for value in inputs.values() if isinstance(value, Tensor))
     if isinstance(rows, ConditionIds):

@@ -11,7 +11,7 @@ from polyloom.backbones import FAMILIES, Backbone, backbone_from_config
 from polyloom.methods import METHODS
 from polyloom.methods.base import AdapterMethod, MethodConfig
 from polyloom.model import Model, classify
-from polyloom.types import Weights
+from polyloom.weights import Weights
 
 WIDTH = 16
 VOCAB = 60

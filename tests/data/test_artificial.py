@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 
 from polyloom.cli import main
-from polyloom.data.artificial import Family
-from polyloom.data.artificial.corpus import SIZES
-from polyloom.data.artificial.dice import Dice
-from polyloom.data.artificial.evolution import SUFFIXES, WORDS, stepped
-from polyloom.data.artificial.meaning import concepts_of
-from polyloom.data.artificial.render import Sentence
-from polyloom.data.artificial.sounds import changed, spelled
+from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
-from polyloom.data.check import Role, Use, check_corpora
-from polyloom.data.conllu import read_conllu
+from polyloom.data.check import CorpusRole, Role, check_corpora
+from polyloom.data.readers.conllu import read_conllu
 from polyloom.data.records import Bitext, Tagged, Text, Tree
+from polyloom.data.synthetic import Family
+from polyloom.data.synthetic.corpus import SIZES
+from polyloom.data.synthetic.dice import Dice
+from polyloom.data.synthetic.evolution import SUFFIXES, WORDS, stepped
+from polyloom.data.synthetic.meaning import concepts_of
+from polyloom.data.synthetic.render import Sentence
+from polyloom.data.synthetic.sounds import changed, spelled
 from polyloom.errors import DataError
-from polyloom.types import Condition
 
 FAMILY = Family()
 NAMES = FAMILY.names
@@ -41,7 +41,7 @@ ROLES: dict[str, Role] = {"train": "train", "dev": "validation", "test": "test"}
 PRINT_HASHES = """
 from polyloom.data.catalog import resolve
 for name in ("boza/dev", "kepa/test", "neno/dev#ner", "togu-boza/test"):
-    print(name, resolve(f"artificial:{name}").sha256)
+    print(name, resolve(f"synthetic:{name}").sha256)
 """
 
 
@@ -73,8 +73,8 @@ def rank_correlation(*columns: Sequence[float]) -> float:
 def test_what_is_generated_never_changes():
     """Runs continue by it and published figures rest on it; a new version of the generator is a new family."""
     assert FAMILY.tree() == GOLDEN_TREE
-    assert resolve("artificial:boza/dev").sha256.startswith(GOLDEN_HASHES[0])
-    assert resolve("artificial:kepa/test").sha256.startswith(GOLDEN_HASHES[1])
+    assert resolve("synthetic:boza/dev").sha256.startswith(GOLDEN_HASHES[0])
+    assert resolve("synthetic:kepa/test").sha256.startswith(GOLDEN_HASHES[1])
 
 
 def test_other_processes_generate_the_same_bytes():
@@ -82,7 +82,7 @@ def test_other_processes_generate_the_same_bytes():
     for seed in ("1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": seed}
         answers.add(subprocess.check_output([sys.executable, "-c", PRINT_HASHES], env=environment, text=True))
-    here = {name: resolve(f"artificial:{name}").sha256 for name in ("boza/dev", "kepa/test", "togu-boza/test")}
+    here = {name: resolve(f"synthetic:{name}").sha256 for name in ("boza/dev", "kepa/test", "togu-boza/test")}
     assert len(answers) == 1
     assert dict(line.split() for line in answers.pop().splitlines()).items() >= here.items()
 
@@ -138,7 +138,7 @@ def test_trees_are_trees_by_our_reader_of_treebanks(language, tmp_path):
     read = [
         sentence.tree() for sentence in read_conllu(tmp_path / "x.conllu")
     ]  # raises unless there is one root and no circle
-    assert read == list(resolve(f"artificial:{language}/test").records("tree"))
+    assert read == list(resolve(f"synthetic:{language}/test").records("tree"))
     for tree in read:
         arcs = [tuple(sorted(arc)) for arc in enumerate(tree.heads, start=1) if arc[1]]
         assert not any(a < c < b < d for a, b in arcs for c, d in arcs)  # no two cross
@@ -315,41 +315,41 @@ def test_the_order_of_subject_and_object_is_opposed_where_nothing_else_tells_the
 
 
 def test_names_lead_to_records_of_every_kind():
-    corpus = resolve("artificial:neno/test[10:20]")
+    corpus = resolve("synthetic:neno/test[10:20]")
     assert (corpus.task, corpus.language, corpus.split) == ("pos", "neno", "test")
     assert (corpus.licence, corpus.non_commercial) == ("CC0-1.0", False)
     sentences = said("neno")[10:20]
     assert list(corpus.records("tags")) == [Tagged(s.words, s.upos) for s in sentences]
     assert list(corpus.records("tree")) == [Tree(s.words, s.heads, s.relations) for s in sentences]
     assert list(corpus.records("text")) == [Text(s.text) for s in sentences]
-    entities = resolve("artificial:neno/test#ner[10:20]")
+    entities = resolve("synthetic:neno/test#ner[10:20]")
     assert entities.task == "ner"
     assert list(entities.records("tags")) == [Tagged(s.words, s.entities) for s in sentences]
-    assert resolve("artificial:neno/test").sha256 == corpus.sha256 != resolve("artificial:neno/dev").sha256
+    assert resolve("synthetic:neno/test").sha256 == corpus.sha256 != resolve("synthetic:neno/dev").sha256
 
 
 def test_translations_mean_the_same_in_both_directions():
-    forth, back = resolve("artificial:boza-kepa/test"), resolve("artificial:kepa-boza/test")
+    forth, back = resolve("synthetic:boza-kepa/test"), resolve("synthetic:kepa-boza/test")
     pairs = [Bitext(a.text, b.text) for a, b in zip(said("boza"), said("kepa"), strict=True)]
     assert (forth.task, forth.language, forth.languages) == ("mt", None, ("boza", "kepa"))
     assert list(forth.records("bitext")) == list(back.records("bitext", direction=("boza", "kepa"))) == pairs
     assert list(back.records("bitext")) == [Bitext(pair.target, pair.source) for pair in pairs]
-    assert forth.sha256 == back.sha256 != resolve("artificial:boza-neno/test").sha256
+    assert forth.sha256 == back.sha256 != resolve("synthetic:boza-neno/test").sha256
 
 
 @pytest.mark.parametrize(
     ("name", "kind", "what"),
     [
-        ("artificial:bozza/train", "tags", "no language 'bozza'. Did you mean 'boza'? Known: boza, kepa"),
-        ("artificial:boza", "tags", "which split? Known: train, dev, test. Write artificial:LANGUAGE/SPLIT."),
-        ("artificial:boza/tset", "tags", "which split? Did you mean 'test'?"),
-        ("artificial:boza-boza/train", "bitext", "one language is needed, or two for translations."),
-        ("artificial:boza-kepa-neno/train", "bitext", "one language is needed, or two for translations."),
-        ("artificial:boza/train#pos", "tags", "only #ner can follow"),
-        ("artificial:boza-kepa/train#ner", "tags", "only #ner can follow"),
-        ("artificial:boza/test[:201]", "tags", "there are fewer examples than the slice asks for."),
-        ("artificial:boza/test", "bitext", "no records of kind 'bitext'. Known: tags, tree, text."),
-        ("artificial:boza-kepa/test", "tags", "no records of kind 'tags'. Known: bitext."),
+        ("synthetic:bozza/train", "tags", "no language 'bozza'. Did you mean 'boza'? Known: boza, kepa"),
+        ("synthetic:boza", "tags", "which split? Known: train, dev, test. Write synthetic:LANGUAGE/SPLIT."),
+        ("synthetic:boza/tset", "tags", "which split? Did you mean 'test'?"),
+        ("synthetic:boza-boza/train", "bitext", "one language is needed, or two for translations."),
+        ("synthetic:boza-kepa-neno/train", "bitext", "one language is needed, or two for translations."),
+        ("synthetic:boza/train#pos", "tags", "only #ner can follow"),
+        ("synthetic:boza-kepa/train#ner", "tags", "only #ner can follow"),
+        ("synthetic:boza/test[:201]", "tags", "there are fewer examples than the slice asks for."),
+        ("synthetic:boza/test", "bitext", "no records of kind 'bitext'. Known: tags, tree, text."),
+        ("synthetic:boza-kepa/test", "tags", "no records of kind 'tags'. Known: bitext."),
         ("artificail:boza/test", "tags", "unknown collection 'artificail'. Did you mean 'artificial'?"),
     ],
 )
@@ -361,9 +361,9 @@ def test_mistakes_are_explained(name, kind, what):
 
 
 def test_mistakes_in_families_are_explained():
-    with pytest.raises(DataError, match="artificial: a family has 1 to 100 languages, not 0"):
+    with pytest.raises(DataError, match="synthetic: a family has 1 to 100 languages, not 0"):
         Family(languages=0)
-    with pytest.raises(DataError, match=r"artificial:xyz: no such language\. Known: boza"):
+    with pytest.raises(DataError, match=r"synthetic:xyz: no such language\. Known: boza"):
         FAMILY.sentence("xyz", "test", 0)
 
 
@@ -372,21 +372,21 @@ def test_our_check_finds_nothing_to_worry_about():
     for task, end in (("pos", ""), ("ner", "#ner"), ("dep", ""), ("mlm", "")):
         for language in ("kepa", "nina", "togu"):
             for split, role in ROLES.items():
-                uses.append(Use(task, language, role, resolve(f"artificial:{language}/{split}{end}")))
+                uses.append(CorpusRole(task, language, role, resolve(f"synthetic:{language}/{split}{end}")))
     for pair in ("kepa-nina", "nina-togu"):
         for split, role in ROLES.items():
-            uses.append(Use("mt", pair.replace("-", "/"), role, resolve(f"artificial:{pair}/{split}")))
-    uses.append(Use("mt", "kepa/togu", "test", resolve("artificial:kepa-togu/test")))  # zero-shot
+            uses.append(CorpusRole("mt", pair.replace("-", "/"), role, resolve(f"synthetic:{pair}/{split}")))
+    uses.append(CorpusRole("mt", "kepa/togu", "test", resolve("synthetic:kepa-togu/test")))  # zero-shot
     report = check_corpora(uses)
-    assert {worry.severity for worry in report.worries} <= {"note"}
+    assert {issue.severity for issue in report.issues} <= {"note"}
     assert all(facts.duplicates <= 0.01 * facts.sentences for facts in report.corpora)
 
 
 def test_the_command_checks_them_without_a_data_root(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("POLYLOOM_DATA", str(tmp_path / "none"))
-    names = ["artificial:boza/train", "artificial:boza/test", "artificial:boza-kepa/dev"]
+    names = ["synthetic:boza/train", "synthetic:boza/test", "synthetic:boza-kepa/dev"]
     monkeypatch.setattr(sys, "argv", ["polyloom", "data", "check", "--strict", *names])
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code
-    assert "artificial:boza/train" in capsys.readouterr().out
+    assert "synthetic:boza/train" in capsys.readouterr().out

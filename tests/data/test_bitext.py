@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from polyloom.data.bitext import Filter, Seen, Sieve, Table, read_bitext
 from polyloom.data.catalog import Corpus, resolve
+from polyloom.data.readers.bitext import DedupSet, Filter, PairFilter, Table, read_bitext
 from polyloom.data.records import Bitext
 from polyloom.errors import DataError
 from tests.shared import DATA, needs_data
@@ -332,18 +332,18 @@ def test_the_filter_keeps_up_to_its_bounds_and_is_symmetric():
 
 
 def test_what_was_left_out_is_counted_by_rule():
-    sieve = Sieve(Filter(max_length=10))
+    sieve = PairFilter(Filter(max_length=10))
     lengths = [(2, 3), (0, 1), (11, 9), (9, 3), (2, 3), (2, 2)]
     pairs = [Bitext("a", "b"), Bitext("x", "y"), Bitext("c", "d"), Bitext("e", "f"), Bitext("a", "b"), Bitext("b", "a")]
     kept = [sieve.keeps(pair, *both) for pair, both in zip(pairs, lengths, strict=True)]
     assert kept == [True, False, False, False, False, True]
     assert sieve.dropped == {"empty": 1, "length": 1, "ratio": 1, "duplicate": 1}
-    every = Sieve(Filter(deduplicate=False))
+    every = PairFilter(Filter(deduplicate=False))
     assert [every.keeps(Bitext("a", "b"), 1, 1) for _ in range(3)] == [True] * 3
 
 
 def test_repetitions_are_those_of_the_whole_pair_and_cost_little():
-    seen = Seen()
+    seen = DedupSet()
     pairs = [
         Bitext("a", "bc"),
         Bitext("ab", "c"),
@@ -366,7 +366,7 @@ def test_repetitions_are_those_of_the_whole_pair_and_cost_little():
 @needs_data
 def test_real_repetitions_are_found():
     pairs = pairs_of(resolve("bible:eng-deu/train", root=DATA))
-    sieve = Sieve(Filter(max_length=10**6, max_ratio=10**6))
+    sieve = PairFilter(Filter(max_length=10**6, max_ratio=10**6))
     kept = [pair for pair in pairs if sieve.keeps(pair, 1, 1)]
     assert kept == list(dict.fromkeys(pairs))
     assert sieve.dropped["duplicate"] == len(pairs) - len(kept) > 0

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from polyloom.data import files
-from polyloom.data.bitext import Aligned, read_bitext
+from polyloom.data.readers.bitext import Aligned, read_bitext
 from polyloom.errors import DataError
+from polyloom.io import files
 from tests.data.test_bitext import UNIT, tmx, unit, write
 from tests.data.test_fuzz import checked_line, damage, lines_of, use
 from tests.shared import needs_data
@@ -64,7 +64,7 @@ def test_entities_of_a_document_are_refused_and_those_of_its_dtd_are_not_dropped
 READ = """
 import json, re, sys, time
 from pathlib import Path
-from polyloom.data.bitext import read_bitext
+from polyloom.data.readers.formats.bitext import read_bitext
 from polyloom.errors import DataError
 def peak():
     return int(re.search(r"VmHWM:\\s*([0-9]+) kB", Path("/proc/self/status").read_text())[1]) / 1024

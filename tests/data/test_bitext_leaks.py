@@ -6,14 +6,17 @@ from pathlib import Path
 import pytest
 
 from polyloom.data.catalog import resolve
-from polyloom.data.check import Use, check_corpora, text_key
+from polyloom.data.check import CorpusRole, check_corpora, text_key
 from polyloom.data.records import Bitext, Pair, Text
 from tests.data.test_bitext import pairs_of, write
 from tests.shared import DATA, needs_data
 
 
 def overlaps(train: Path, test: Path, direction: str = "x/y") -> dict[str | None, int]:
-    uses = [Use("mt", "eng/y", "train", resolve(str(train))), Use("mt", direction, "test", resolve(str(test)))]
+    uses = [
+        CorpusRole("mt", "eng/y", "train", resolve(str(train))),
+        CorpusRole("mt", direction, "test", resolve(str(test))),
+    ]
     return {overlap.side: overlap.count for overlap in check_corpora(uses).overlaps}
 
 
@@ -46,20 +49,20 @@ def test_test_pairs_are_found_in_training_by_source_by_target_and_whole(tmp_path
 def test_a_leak_is_told_once_and_by_its_weight(tmp_path, rows, said):
     write(tmp_path, {"train.tsv": "One.\tEins.\n", "test.tsv": rows})
     train, test = (resolve(str(tmp_path / f"{name}.tsv")) for name in ("train", "test"))
-    report = check_corpora([Use("mt", "a/b", "train", train), Use("mt", "c/b", "test", test)])
+    report = check_corpora([CorpusRole("mt", "a/b", "train", train), CorpusRole("mt", "c/b", "test", test)])
     expected = [line.format(test.name, train.name) for line in said]
-    assert [f"{worry.severity}: {worry.what}" for worry in report.worries] == expected
+    assert [f"{issue.severity}: {issue.what}" for issue in report.issues] == expected
 
 
 def test_raw_text_that_has_the_answers_is_noted(tmp_path):
     write(tmp_path, {"raw.txt": "Eins.\n", "test.tsv": "One.\tEins.\n"})
     raw, test = (resolve(str(tmp_path / name)) for name in ("raw.txt", "test.tsv"))
     for uses in (
-        [Use("mlm", "de", "train", raw), Use("mt", "en/de", "test", test)],
-        [Use("mt", "en/de", "train", test), Use("mlm", "de", "test", raw)],
+        [CorpusRole("mlm", "de", "train", raw), CorpusRole("mt", "en/de", "test", test)],
+        [CorpusRole("mt", "en/de", "train", test), CorpusRole("mlm", "de", "test", raw)],
     ):
-        (worry,) = check_corpora(uses).worries
-        assert "seen in another task" in worry.what
+        (issue,) = check_corpora(uses).issues
+        assert "seen in another task" in issue.what
 
 
 @needs_data
@@ -72,7 +75,9 @@ def test_the_splits_of_tatoeba_do_not_leak_but_a_join_of_them_does():
         "tatoeba-zero:fra-spa/test",
     ]
     corpora = [resolve(name, root=DATA) for name in names]
-    uses = [Use("mt", "/".join(c.languages or ()), "train" if c.split == "train" else "test", c) for c in corpora]
+    uses = [
+        CorpusRole("mt", "/".join(c.languages or ()), "train" if c.split == "train" else "test", c) for c in corpora
+    ]
     found = {(o.name, o.other, o.side): o.count for o in check_corpora(uses).overlaps}
     texts = {c.name: [(fold(p.source), fold(p.target)) for p in pairs_of(c)] for c in corpora}
     expected: dict[tuple[str, str, str | None], int] = {}

@@ -7,28 +7,28 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from polyloom.data.cells import ROWS_PER_RECORD_BATCH, ColumnKind, open_cell, write_cell
+from polyloom.data.encoded import ROWS_PER_RECORD_BATCH, ColumnKind, open_dataset, write_dataset
 from polyloom.errors import DataError
 
-COLUMNS: dict[str, ColumnKind] = {"pieces": "ints", "heads": "ints", "label": "int", "length": "int"}
+COLUMNS: dict[str, ColumnKind] = {"tokens": "ints", "heads": "ints", "label": "int", "length": "int"}
 LIMIT = 2**31
 
 
 def made(count, seed=0):
     random = np.random.default_rng(seed)
     for _ in range(count):
-        pieces = random.integers(-LIMIT, LIMIT, random.integers(0, 9)).tolist()
+        tokenizer = random.integers(-LIMIT, LIMIT, random.integers(0, 9)).tolist()
         heads = random.integers(0, 9, random.integers(0, 4)).tolist()
         yield {
             "heads": heads,
-            "pieces": pieces,
-            "length": len(pieces) + 1,
+            "tokens": tokenizer,
+            "length": len(tokenizer) + 1,
             "label": int(random.integers(-LIMIT, LIMIT)),
         }
 
 
 def write(path, rows, columns=COLUMNS):
-    return write_cell(path, rows, columns=columns, meta={})
+    return write_dataset(path, rows, columns=columns, meta={})
 
 
 def plain(rows):
@@ -38,16 +38,18 @@ def plain(rows):
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
     """More than two record batches, the last one not full."""
-    return write(tmp_path_factory.mktemp("cells") / "large.arrow", made(2 * ROWS_PER_RECORD_BATCH + 77))
+    return write(tmp_path_factory.mktemp("datasets") / "large.arrow", made(2 * ROWS_PER_RECORD_BATCH + 77))
 
 
 @pytest.mark.parametrize(
     "count", [0, 1, ROWS_PER_RECORD_BATCH - 1, ROWS_PER_RECORD_BATCH, 2 * ROWS_PER_RECORD_BATCH + 1]
 )
 def test_rows_are_read_as_they_were_written(tmp_path, count):
-    cell = write_cell(tmp_path / "a.arrow", made(count), columns=COLUMNS, meta={"task": "pos", "labels": ["ж", "b"]})
+    dataset = write_dataset(
+        tmp_path / "a.arrow", made(count), columns=COLUMNS, meta={"task": "pos", "labels": ["ж", "b"]}
+    )
     expected = list(made(count))
-    for opened in (cell, open_cell(tmp_path / "a.arrow")):
+    for opened in (dataset, open_dataset(tmp_path / "a.arrow")):
         assert len(opened) == count
         assert plain(opened.rows(range(count))) == expected
         assert opened.lengths.tolist() == [row["length"] for row in expected]
@@ -71,17 +73,17 @@ def test_rows_may_add_to_what_is_known_of_the_cell(tmp_path):
         for label in ["B", "A", "B"]:
             yield {"label": labels.setdefault(label, len(labels)), "length": 1}
 
-    cell = write_cell(tmp_path / "a", rows(), columns={"label": "int", "length": "int"}, meta={"labels": labels})
-    assert cell.meta == {"labels": {"B": 0, "A": 1}}
-    assert [row["label"] for row in cell.rows(range(3))] == [0, 1, 0]
+    dataset = write_dataset(tmp_path / "a", rows(), columns={"label": "int", "length": "int"}, meta={"labels": labels})
+    assert dataset.meta == {"labels": {"B": 0, "A": 1}}
+    assert [row["label"] for row in dataset.rows(range(3))] == [0, 1, 0]
 
 
 def test_lists_are_views_of_the_file_that_nobody_can_write_to(large):
-    row = next(row for row in large.rows(range(100)) if len(row["pieces"]))
-    assert row["pieces"].base is not None
-    assert row["pieces"].dtype == np.int32
+    row = next(row for row in large.rows(range(100)) if len(row["tokens"]))
+    assert row["tokens"].base is not None
+    assert row["tokens"].dtype == np.int32
     with pytest.raises(ValueError, match="read-only"):
-        row["pieces"][0] = 1
+        row["tokens"][0] = 1
     assert isinstance(row["label"], int)
 
 
@@ -92,8 +94,8 @@ def test_rows_outside_are_refused(large, index):
 
 
 def test_columns_of_empty_lists_only_are_empty(tmp_path):
-    cell = write(tmp_path / "a", [{"pieces": [], "length": 1}] * 3, {"pieces": "ints", "length": "int"})
-    assert plain(cell.rows([0, 2])) == [{"pieces": [], "length": 1}] * 2
+    dataset = write(tmp_path / "a", [{"tokens": [], "length": 1}] * 3, {"tokens": "ints", "length": "int"})
+    assert plain(dataset.rows([0, 2])) == [{"tokens": [], "length": 1}] * 2
 
 
 def test_a_cell_may_be_replaced_or_removed_while_it_is_read(tmp_path):
@@ -127,16 +129,16 @@ def test_a_failing_source_leaves_nothing_behind_and_the_old_cell_as_it_was(tmp_p
     with pytest.raises(RuntimeError, match="ends here"):
         write(path, failing())
     assert [file.name for file in tmp_path.iterdir()] == ["a.arrow"]
-    assert len(open_cell(path)) == 5
+    assert len(open_dataset(path)) == 5
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"pieces": [1, None]}, "rows 0 to 4, column pieces: "),
-        ({"pieces": None}, "rows 0 to 4, column pieces: "),
-        ({"pieces": [2**31]}, "column pieces: .* greater than maximum"),
-        ({"pieces": [1.5]}, "column pieces: .*float"),
+        ({"tokens": [1, None]}, "rows 0 to 4, column pieces: "),
+        ({"tokens": None}, "rows 0 to 4, column pieces: "),
+        ({"tokens": [2**31]}, "column pieces: .* greater than maximum"),
+        ({"tokens": [1.5]}, "column pieces: .*float"),
         ({"label": "x"}, "column label"),
         ({"length": 0}, "row 3: its length is 0"),
         ({"lable": 3}, r"row 3 has the columns .*lable\. Known: pieces, heads, label, length"),
@@ -152,7 +154,7 @@ def test_rows_that_do_not_fit_are_refused(tmp_path, change, message):
 
 def test_a_cell_without_length_is_refused(tmp_path):
     with pytest.raises(DataError, match="needs a column `length`"):
-        write(tmp_path / "a", [], {"pieces": "ints"})
+        write(tmp_path / "a", [], {"tokens": "ints"})
 
 
 def test_a_file_cut_anywhere_is_refused(tmp_path):
@@ -161,17 +163,17 @@ def test_a_file_cut_anywhere_is_refused(tmp_path):
     for size in [*range(0, len(content), 97), len(content) - 1]:
         (tmp_path / "b").write_bytes(content[:size])
         with pytest.raises(DataError, match=r"not a readable cell .* prepare the corpus again"):
-            open_cell(tmp_path / "b")
+            open_dataset(tmp_path / "b")
 
 
 def test_damaged_offsets_are_refused_before_anything_is_read_through_them(tmp_path):
-    cell = write(tmp_path / "a", [{"pieces": [7, 8, 9], "length": 3}] * 50, {"pieces": "ints", "length": "int"})
+    dataset = write(tmp_path / "a", [{"tokens": [7, 8, 9], "length": 3}] * 50, {"tokens": "ints", "length": "int"})
     content = bytearray((tmp_path / "a").read_bytes())
-    begin = 4 * int(cell._starts["pieces"][0, 0])
+    begin = 4 * int(dataset._starts["tokens"][0, 0])
     content[begin + 40 : begin + 44] = (10**6).to_bytes(4, "little")
     (tmp_path / "b").write_bytes(content)
     with pytest.raises(DataError, match="not a readable cell"):
-        open_cell(tmp_path / "b")
+        open_dataset(tmp_path / "b")
 
 
 def foreign(columns, metadata, compression=None):
@@ -194,7 +196,7 @@ INTS = pa.array(list(range(1, 1000)), pa.int32())
         (foreign({"length": INTS}, {}), "not made as a cell"),
         (foreign({"length": INTS, "text": ["a"] * 999}, MARK), "column text is of type string"),
         (foreign({"length": INTS.cast(pa.int64())}, MARK), "column length is of type int64"),
-        (foreign({"pieces": INTS}, MARK), "no column length"),
+        (foreign({"tokens": INTS}, MARK), "no column length"),
         (foreign({"length": pa.array([1, None], pa.int32())}, MARK), "a column has gaps"),
         (foreign({"length": INTS[:1], "x": pa.array([[1, None]], pa.list_(pa.int32()))}, MARK), "a list has gaps"),
         (foreign({"length": pa.array([1, 0], pa.int32())}, MARK), "a length is less than 1"),
@@ -205,23 +207,23 @@ INTS = pa.array(list(range(1, 1000)), pa.int32())
 def test_other_files_are_refused(tmp_path, save, reason):
     save(tmp_path / "a")
     with pytest.raises(DataError, match=rf"a: not a readable cell \(.*{reason}"):
-        open_cell(tmp_path / "a")
+        open_dataset(tmp_path / "a")
 
 
 def test_a_cell_that_is_not_there_says_what_to_do(tmp_path):
     with pytest.raises(DataError, match=r"no such cell\. Prepare the corpus first"):
-        open_cell(tmp_path / "a")
+        open_dataset(tmp_path / "a")
 
 
 @pytest.mark.timing
 def test_three_hundred_thousand_short_rows_are_read_in_a_second(tmp_path):
-    rows = [{"pieces": [1] * (i % 30), "length": i % 30 + 1} for i in range(3 * ROWS_PER_RECORD_BATCH)]
-    cell = write(tmp_path / "a", rows, {"pieces": "ints", "length": "int"})
+    rows = [{"tokens": [1] * (i % 30), "length": i % 30 + 1} for i in range(3 * ROWS_PER_RECORD_BATCH)]
+    dataset = write(tmp_path / "a", rows, {"tokens": "ints", "length": "int"})
     seconds = []
     for seed in range(20):
-        wanted = np.random.default_rng(seed).integers(0, len(cell), (100, 64))
+        wanted = np.random.default_rng(seed).integers(0, len(dataset), (100, 64))
         started = time.process_time()
         for batch in wanted:
-            cell.rows(batch)
+            dataset.rows(batch)
         seconds.append(time.process_time() - started)
     assert wanted.size / min(seconds) > 300_000

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from polyloom.conditions import Condition
 from polyloom.data.catalog import Corpus, resolve
-from polyloom.data.check import Lengths, Report, Role, Use, check_corpora, text_key
-from polyloom.data.pieces import load_pieces
+from polyloom.data.check import CorpusRole, Lengths, Report, Role, check_corpora, text_key
 from polyloom.data.records import Bitext, Kind, Pair, Record, Tagged, Text, Tree
+from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import DataError
-from polyloom.types import Condition
 from tests.shared import DATA, lines_of, needs_data
 
 
@@ -44,11 +44,11 @@ def tagged(text: str) -> Tagged:
 
 def check(*uses: tuple[str, Role, Corpus], **options: Any) -> Report:
     parts = [(Condition.parse(condition), role, corpus) for condition, role, corpus in uses]
-    return check_corpora([Use(one.task, one.source, role, corpus) for one, role, corpus in parts], **options)
+    return check_corpora([CorpusRole(one.task, one.source, role, corpus) for one, role, corpus in parts], **options)
 
 
 def said(report: Report) -> list[str]:
-    return [f"{worry.severity}: {worry.what}" for worry in report.worries]
+    return [f"{issue.severity}: {issue.what}" for issue in report.issues]
 
 
 MANY = [tagged(f"w{number}/N runs/V") for number in range(200)]
@@ -60,7 +60,7 @@ def test_facts_are_counted():
     assert (facts.sentences, facts.duplicates, facts.empty) == (3, 1, 0)
     assert facts.words == Lengths(total=5, mean=5 / 3, median=2, p95=2, longest=2)
     assert facts.labels == {"V": 3, "N": 2}
-    assert (facts.licence, facts.language, facts.role, facts.pieces) == ("CC0", "tr", "train", None)
+    assert (facts.licence, facts.language, facts.role, facts.tokens) == ("CC0", "tr", "train", None)
 
 
 def test_pairs_count_the_words_of_both_texts():
@@ -155,15 +155,15 @@ def test_labels_that_no_training_corpus_of_the_task_has_are_named():
     assert said(report) == [
         "check: test has labels that no ner training corpus has (50 % of all): B-DATE. They can never be predicted."
     ]
-    assert not check(("pos/en", "train", train[0][1]), ("ner/yo", "test", test)).worries  # nothing is known of ner
+    assert not check(("pos/en", "train", train[0][1]), ("ner/yo", "test", test)).issues  # nothing is known of ner
 
 
 def test_relations_are_compared_by_what_counts():
     train = Made("train", Tree(("a", "b"), (0, 1), ("root", "nmod")))
     test = Made("test", Tree(("c", "d", "e"), (0, 1, 1), ("root", "nmod:poss", "obl:arg")))
-    (worry,) = check(("dep/en", "train", train), ("dep/tr", "test", test)).worries
-    assert "obl:arg." in worry.what
-    assert "nmod" not in worry.what
+    (issue,) = check(("dep/en", "train", train), ("dep/tr", "test", test)).issues
+    assert "obl:arg." in issue.what
+    assert "nmod" not in issue.what
 
 
 def test_labels_that_are_missing_or_all_alike_are_serious():
@@ -183,7 +183,7 @@ def test_empty_corpora_and_sentences_are_told():
 def test_repetitions_and_licences_are_notes_and_come_last():
     train = Made("a", *MANY[:3], MANY[0], non_commercial=True)
     report = check(("pos/tr", "train", train), ("pos/tr", "test", Made("b", tagged("w1/N Runs/X"))))
-    assert [worry.severity for worry in report.worries] == ["serious", "check", "note", "note"]
+    assert [issue.severity for issue in report.issues] == ["serious", "check", "note", "note"]
     assert said(report)[2:] == ["note: repeated sentences: a (25 %).", "note: not for commercial use: a."]
 
 
@@ -194,7 +194,7 @@ def test_long_lists_are_cut_where_people_read_them():
 
 
 def test_a_good_corpus_is_nothing_to_worry_about():
-    assert not check(("pos/tr", "train", Made("a", *MANY[:50])), ("pos/tr", "test", Made("b", *MANY[50:]))).worries
+    assert not check(("pos/tr", "train", Made("a", *MANY[:50])), ("pos/tr", "test", Made("b", *MANY[50:]))).issues
 
 
 def test_an_unknown_task_is_an_error():
@@ -230,7 +230,7 @@ def test_memory_grows_by_few_bytes_per_sentence():
 def test_overlap_of_real_corpora_is_that_of_a_plain_comparison():
     names = {"train": "wikiann:yo/train", "validation": "wikiann:yo/dev", "test": "wikiann:yo/test"}
     corpora = {role: resolve(name, root=DATA) for role, name in names.items()}
-    report = check_corpora([Use("ner", "yo", role, corpus) for role, corpus in corpora.items()])  # type: ignore[arg-type]
+    report = check_corpora([CorpusRole("ner", "yo", role, corpus) for role, corpus in corpora.items()])  # type: ignore[arg-type]
     texts = {
         role: ["".join(record.words).casefold() for record in corpus.records("tags") if isinstance(record, Tagged)]
         for role, corpus in corpora.items()
@@ -260,21 +260,21 @@ def test_a_planted_leak_in_a_real_corpus_is_found_exactly(tmp_path):
 
 @needs_data
 def test_pieces_are_counted_as_the_tokenizer_cuts_them(pretrained):
-    tokenizer = load_pieces(pretrained)
+    tokenizer = load_tokenizer(pretrained)
     words, pairs, text = (resolve(name, root=DATA) for name in ("wikiann:yo/test", "americasnli:gn/test", "leipzig:yo"))
     uses = (("ner/yo", "test", words), ("nli/gn", "test", pairs), ("mlm/yo", "train", text))
-    of_words, of_pairs, of_text = check(*uses, pieces=tokenizer, max_length=64).corpora  # type: ignore[arg-type]
+    of_words, of_pairs, of_text = check(*uses, tokenizer=tokenizer, max_length=64).corpora  # type: ignore[arg-type]
     lengths = [
         sum(map(len, tokenizer.text([record.first, record.second])))
         for record in pairs.records("pair")
         if isinstance(record, Pair)
     ]
-    assert of_pairs.pieces
-    assert (of_pairs.pieces.total, of_pairs.pieces.longest) == (sum(lengths), max(lengths))
+    assert of_pairs.tokens
+    assert (of_pairs.tokens.total, of_pairs.tokens.longest) == (sum(lengths), max(lengths))
     assert of_pairs.too_long == sum(length + tokenizer.num_special(pair=True) > 64 for length in lengths)
     sentences = [record.words for record in words.records("tags") if isinstance(record, Tagged)]
-    assert of_words.pieces
-    assert of_words.pieces.total == sum(len(cut.ids) for cut in tokenizer.words(sentences))
+    assert of_words.tokens
+    assert of_words.tokens.total == sum(len(cut.ids) for cut in tokenizer.words(sentences))
     lines = tokenizer.text([record.text for record in text.records("text") if isinstance(record, Text)])
     assert of_text.unknown == sum(line.count(tokenizer.unk_id) for line in lines) > 0
 
@@ -283,9 +283,11 @@ def test_pieces_are_counted_as_the_tokenizer_cuts_them(pretrained):
 def test_letters_that_the_tokenizer_does_not_know_are_told_per_language(pretrained):
     strange = Made("a", *(Text("𐌰𐌱𐌲 𐌳𐌴") for _ in range(3)))
     report = check(
-        ("mlm/got", "train", strange), ("mlm/tr", "train", Made("b", Text("bir iki"))), pieces=load_pieces(pretrained)
+        ("mlm/got", "train", strange),
+        ("mlm/tr", "train", Made("b", Text("bir iki"))),
+        tokenizer=load_tokenizer(pretrained),
     )
-    assert [worry.what.partition("pieces")[2] for worry in report.worries if worry.severity == "check"] == [
+    assert [issue.what.partition("tokens")[2] for issue in report.issues if issue.severity == "check"] == [
         " of got are unknown: letters are not in the vocabulary."
     ]
 

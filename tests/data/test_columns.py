@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from polyloom.data.columns import read_columns
+from polyloom.data.readers.columns import read_columns
 from polyloom.data.records import Tagged
 from polyloom.errors import DataError
 from tests.shared import DATA, needs_data
@@ -30,7 +30,7 @@ def size(path: Path) -> tuple[int, int, int]:
 def readme(part: str) -> list[list[str]]:
     """The cells of all tables in a README."""
     text = (DATA / part / "README.md").read_text(encoding="utf-8")
-    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    return [[field.strip() for field in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
 
 
 @needs_data
@@ -38,8 +38,8 @@ def readme(part: str) -> list[list[str]]:
 def test_every_wikiann_file_has_the_sentences_its_readme_states(split):
     rows = [row for row in readme("ner") if len(row) == 5 and "sents" in row[1]]
     assert len(rows) == 47
-    for language, *cells, _ in rows:
-        stated = re.findall(r"(\d+) (?:sents|entities)", cells[["train", "dev", "test"].index(split)])
+    for language, *fields, _ in rows:
+        stated = re.findall(r"(\d+) (?:sents|entities)", fields[["train", "dev", "test"].index(split)])
         sentences, _, entities = size(DATA / "ner" / "wikiann" / language / f"{split}.tsv.xz")
         assert [sentences, entities] == [int(number) for number in stated], language
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from polyloom.data.conllu import Row, Sentence, read_conllu, write_sentence
+from polyloom.data.readers.conllu import Row, Sentence, read_conllu, write_sentence
 from polyloom.data.records import Tree
 from polyloom.errors import DataError
 from tests.shared import SHARED

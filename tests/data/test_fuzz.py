@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from polyloom.data import files
-from polyloom.data.columns import read_columns
-from polyloom.data.conllu import Sentence, read_conllu, write_sentence
-from polyloom.data.pairs import read_pairs
-from polyloom.data.text import read_json_text, read_text
+from polyloom.data.readers.columns import read_columns
+from polyloom.data.readers.conllu import Sentence, read_conllu, write_sentence
+from polyloom.data.readers.pairs import read_pairs
+from polyloom.data.readers.text import read_json_text, read_text
 from polyloom.errors import DataError
+from polyloom.io import files
 from tests.shared import DATA, needs_data
 
 pytestmark = needs_data
@@ -103,15 +103,15 @@ def insert(line: bytes, rng: random.Random) -> bytes:
 
 
 def replace_column(line: bytes, rng: random.Random) -> bytes:
-    cells = line.split(b"\t")
-    cells[rng.choice((0, 0, 6, -1)) if len(cells) > 6 else rng.randrange(len(cells))] = rng.choice(IDS)
-    return b"\t".join(cells)
+    datasets = line.split(b"\t")
+    datasets[rng.choice((0, 0, 6, -1)) if len(datasets) > 6 else rng.randrange(len(datasets))] = rng.choice(IDS)
+    return b"\t".join(datasets)
 
 
 def move_columns(line: bytes, rng: random.Random) -> bytes:
-    cells = line.split(b"\t")
-    cells.insert(rng.randrange(len(cells)), cells.pop(rng.randrange(len(cells))))
-    return b"\t".join(cells if rng.random() < 0.5 else cells[:-1] or cells)
+    datasets = line.split(b"\t")
+    datasets.insert(rng.randrange(len(datasets)), datasets.pop(rng.randrange(len(datasets))))
+    return b"\t".join(datasets if rng.random() < 0.5 else datasets[:-1] or datasets)
 
 
 def repeat(line: bytes, rng: random.Random) -> bytes:

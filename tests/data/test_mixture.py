@@ -22,11 +22,11 @@ BY_ROWS, BY_TOKENS = {"rows_per_batch": 8}, {"tokens_per_batch": 256}
 CONFIGS = [
     MixtureConfig(),
     MixtureConfig(temperature=5.0),
-    MixtureConfig(temperature=5.0, cells_per_batch=4),
-    MixtureConfig(kind="weights", weights={"pos/en": 1, "pos/tr": 2.5, "ner/yo": 0, "ner/gn": 0.1}),
-    MixtureConfig(kind="unimax", max_repeats=1000, cells_per_batch=2),
-    MixtureConfig(kind="round-robin"),
-    MixtureConfig(kind="ratio", ratio=(3, 1)),
+    MixtureConfig(temperature=5.0, datasets_per_batch=4),
+    MixtureConfig(strategy="weights", weights={"pos/en": 1, "pos/tr": 2.5, "ner/yo": 0, "ner/gn": 0.1}),
+    MixtureConfig(strategy="unimax", max_repeats=1000, datasets_per_batch=2),
+    MixtureConfig(strategy="round-robin"),
+    MixtureConfig(strategy="ratio", ratio=(3, 1)),
 ]
 
 GOLDEN_ROWS = [
@@ -37,7 +37,7 @@ GOLDEN_ROWS = [
 GOLDEN_TOKENS = [("pos/en", 642, 5380521551615138936), ("pos/tr", 255, 5380503959429115267)]
 
 
-def cells(sizes=SIZES):
+def datasets(sizes=SIZES):
     """Skewed lengths from 1 to 400, some of them longer than a draw may be."""
     made = {}
     for name, size in sizes.items():
@@ -48,12 +48,12 @@ def cells(sizes=SIZES):
 
 
 def mixture(config=CONFIGS[1], *, sizes=SIZES, seed=0, **size):
-    groups = [("pos/en", "pos/tr"), ("ner/yo", "ner/gn")] if config.kind == "ratio" and sizes is SIZES else None
-    return Mixture(cells(sizes), config, seed=seed, groups=groups, steps=1000, **(size or BY_ROWS))
+    groups = [("pos/en", "pos/tr"), ("ner/yo", "ner/gn")] if config.strategy == "ratio" and sizes is SIZES else None
+    return Mixture(datasets(sizes), config, seed=seed, groups=groups, steps=1000, **(size or BY_ROWS))
 
 
 def name_of(value):
-    return f"{value.kind}-{value.cells_per_batch}" if isinstance(value, MixtureConfig) else next(iter(value))
+    return f"{value.strategy}-{value.datasets_per_batch}" if isinstance(value, MixtureConfig) else next(iter(value))
 
 
 @pytest.mark.parametrize("size", [BY_ROWS, BY_TOKENS], ids=name_of)
@@ -77,7 +77,7 @@ print(json.dumps([picked(config, size) for config in CONFIGS for size in (BY_ROW
 
 def picked(config, size):
     made = mixture(config, **size)
-    return [[[p.cell, p.index, p.key] for p in made.batch(step)] for step in (0, 7, 5000, 10**9)]
+    return [[[p.dataset, p.index, p.key] for p in made.batch(step)] for step in (0, 7, 5000, 10**9)]
 
 
 def test_another_process_makes_the_same_batches():
@@ -87,13 +87,13 @@ def test_another_process_makes_the_same_batches():
 
 def fixed(config, **size):
     lengths = {name: (np.arange(count) * 7 % 97 + 1).astype(np.int32) for name, count in SIZES.items()}
-    return [(p.cell, p.index, p.key) for p in Mixture(lengths, config, seed=5, **size).batch(12345)]
+    return [(p.dataset, p.index, p.key) for p in Mixture(lengths, config, seed=5, **size).batch(12345)]
 
 
 def test_batches_never_change():
     """Runs that were interrupted continue by them."""
     assert fixed(MixtureConfig(temperature=2.0), rows_per_batch=3) == GOLDEN_ROWS
-    assert fixed(MixtureConfig(cells_per_batch=2), tokens_per_batch=140) == GOLDEN_TOKENS
+    assert fixed(MixtureConfig(datasets_per_batch=2), tokens_per_batch=140) == GOLDEN_TOKENS
 
 
 def stream(made, steps):
@@ -101,7 +101,7 @@ def stream(made, steps):
     seen = defaultdict(list)
     for step in range(steps):
         for pick in made.batch(step):
-            seen[pick.cell].append(pick.index)
+            seen[pick.dataset].append(pick.index)
     return seen
 
 
@@ -136,10 +136,10 @@ def test_passes_are_whole_for_every_size_of_cell_and_batch(size, rows, tokens, s
 @pytest.mark.parametrize("config", CONFIGS, ids=name_of)
 def test_shares_are_exact_in_every_round_and_passes_to_the_draw(config, size):
     made = mixture(config, **size)
-    steps = len(made._slots) // config.cells_per_batch
-    drawn = Counter(pick.cell for step in range(3 * steps, 4 * steps) for pick in one_of_each_draw(made, step))
+    steps = len(made._slots) // config.datasets_per_batch
+    drawn = Counter(pick.dataset for step in range(3 * steps, 4 * steps) for pick in one_of_each_draw(made, step))
     assert {name: drawn[name] / len(made._slots) for name in SIZES} == made.shares()
-    if config.kind in ("temperature", "weights", "unimax"):
+    if config.strategy in ("temperature", "weights", "unimax"):
         wanted = dict(zip(SIZES, made._wanted_shares(), strict=True))
         assert all(abs(share - wanted[name]) < 1 / len(made._slots) for name, share in made.shares().items())
     by_rows = stream(made, 333)
@@ -150,8 +150,8 @@ def test_shares_are_exact_in_every_round_and_passes_to_the_draw(config, size):
 
 
 def one_of_each_draw(made, step):
-    first = step * made.config.cells_per_batch
-    return [next(made._draw(draw)) for draw in range(first, first + made.config.cells_per_batch)]
+    first = step * made.config.datasets_per_batch
+    return [next(made._draw(draw)) for draw in range(first, first + made.config.datasets_per_batch)]
 
 
 def test_temperature_one_passes_through_all_cells_equally_often():
@@ -171,23 +171,23 @@ def test_the_table_says_what_a_run_takes():
 @pytest.mark.parametrize("size", [BY_ROWS, BY_TOKENS], ids=name_of)
 def test_batches_of_one_draw_hold_one_cell(size):
     made = mixture(**size)
-    order = [{pick.cell for pick in made.batch(step)} for step in range(300)]
+    order = [{pick.dataset for pick in made.batch(step)} for step in range(300)]
     assert all(len(names) == 1 for names in order)
     assert len(set().union(*order)) == len(SIZES)
 
 
 def test_mixed_batches_hold_as_many_cells_as_asked_for_in_equal_parts():
-    made = mixture(MixtureConfig(kind="round-robin", cells_per_batch=4), rows_per_batch=32)
-    assert Counter(pick.cell for pick in made.batch(5)) == dict.fromkeys(SIZES, 8)
+    made = mixture(MixtureConfig(strategy="round-robin", datasets_per_batch=4), rows_per_batch=32)
+    assert Counter(pick.dataset for pick in made.batch(5)) == dict.fromkeys(SIZES, 8)
 
 
 def test_the_token_budget_is_never_exceeded_but_by_a_single_row():
-    lengths, alone, filled = cells(), 0, []
-    for config in (MixtureConfig(temperature=2.0), MixtureConfig(cells_per_batch=4)):
+    lengths, alone, filled = datasets(), 0, []
+    for config in (MixtureConfig(temperature=2.0), MixtureConfig(datasets_per_batch=4)):
         made = mixture(config, tokens_per_batch=1024)
-        budget = 1024 // config.cells_per_batch
+        budget = 1024 // config.datasets_per_batch
         for draw in range(2000):
-            unit = [lengths[pick.cell][pick.index] for pick in made._draw(draw)]
+            unit = [lengths[pick.dataset][pick.index] for pick in made._draw(draw)]
             assert len(unit) * max(unit) <= budget or len(unit) == 1
             alone += max(unit) > budget
             filled += [sum(unit) / budget] if len(unit) > 1 else []
@@ -203,8 +203,8 @@ def test_keys_are_unique_and_depend_on_the_seed():
         assert len(set(found)) == len(found)
         assert 0 <= min(found) <= max(found) < 2**63
     assert not set(keys[0]) & set(keys[1])
-    by_rows = mixture(MixtureConfig(kind="round-robin", cells_per_batch=4), rows_per_batch=32)
-    seen = [(p.cell, p.index) for step in range(3) for p in by_rows.batch(step) if p.cell == "ner/gn"]
+    by_rows = mixture(MixtureConfig(strategy="round-robin", datasets_per_batch=4), rows_per_batch=32)
+    seen = [(p.dataset, p.index) for step in range(3) for p in by_rows.batch(step) if p.dataset == "ner/gn"]
     assert len(set(seen)) < len(seen), "an example that comes again in the same batch has another key"
 
 
@@ -218,7 +218,7 @@ def test_the_order_within_a_cell_does_not_depend_on_the_other_cells():
 
 def test_seeds_change_the_order_of_cells_and_of_examples():
     one, other = (mixture(seed=seed) for seed in (0, 1))
-    assert [one.batch(s)[0].cell for s in range(50)] != [other.batch(s)[0].cell for s in range(50)]
+    assert [one.batch(s)[0].dataset for s in range(50)] != [other.batch(s)[0].dataset for s in range(50)]
     assert stream(one, 200)["pos/tr"][:100] != stream(other, 200)["pos/tr"][:100]
 
 
@@ -233,12 +233,12 @@ def test_rounds_are_shuffled_each_in_its_own_way():
 
 
 def test_a_ratio_alternates_within_each_pair_and_takes_pair_after_pair():
-    order = [mixture(CONFIGS[-1]).batch(step)[0].cell for step in range(16)]
+    order = [mixture(CONFIGS[-1]).batch(step)[0].dataset for step in range(16)]
     assert order == (["pos/en"] * 3 + ["pos/tr"] + ["ner/yo"] * 3 + ["ner/gn"]) * 2
-    pair = mixture(MixtureConfig(kind="ratio", ratio=(1, 2)), sizes={"a": 5, "b": 6})
-    assert [pair.batch(step)[0].cell for step in range(6)] == ["a", "b", "b"] * 2
+    pair = mixture(MixtureConfig(strategy="ratio", ratio=(1, 2)), sizes={"a": 5, "b": 6})
+    assert [pair.batch(step)[0].dataset for step in range(6)] == ["a", "b", "b"] * 2
     shared = Mixture(
-        cells(), MixtureConfig(kind="ratio", ratio=(2, 1)), seed=0, rows_per_batch=7,
+        datasets(), MixtureConfig(strategy="ratio", ratio=(2, 1)), seed=0, rows_per_batch=7,
         groups=[("pos/en", name) for name in ("pos/tr", "ner/yo", "ner/gn")],
     )  # fmt: skip
     assert shared.shares()["pos/en"] == 2 / 3
@@ -246,11 +246,11 @@ def test_a_ratio_alternates_within_each_pair_and_takes_pair_after_pair():
 
 
 def test_round_robin_takes_cells_in_turn():
-    assert [mixture(CONFIGS[-2]).batch(step)[0].cell for step in range(8)] == [*SIZES, *SIZES]
+    assert [mixture(CONFIGS[-2]).batch(step)[0].dataset for step in range(8)] == [*SIZES, *SIZES]
 
 
 def test_any_number_of_processes_share_the_same_batches():
-    made = mixture(MixtureConfig(cells_per_batch=2), tokens_per_batch=512)
+    made = mixture(MixtureConfig(datasets_per_batch=2), tokens_per_batch=512)
     for step in (0, 1, 999):
         batch = made.batch(step)
         for world in (2, 3):
@@ -306,7 +306,9 @@ def test_unimax_is_even_but_for_capped_cells():
 
 def test_unimax_keeps_its_promise_for_cells_much_rarer_than_a_slot():
     sizes = {"a/big": 2_000_000, "a/small": 5000, "a/tiny": 64}
-    made = Mixture(cells(sizes), MixtureConfig(kind="unimax", max_repeats=4), seed=0, rows_per_batch=32, steps=200_000)
+    made = Mixture(
+        datasets(sizes), MixtureConfig(strategy="unimax", max_repeats=4), seed=0, rows_per_batch=32, steps=200_000
+    )
     passes = made.passes(200_000)
     assert 3.2 < passes["a/tiny"] <= 5, passes
     assert 3.7 < passes["a/small"] < 4.3, passes
@@ -328,22 +330,22 @@ def test_slots_are_apportioned_in_full_and_fairly(weights):
 @pytest.mark.parametrize(
     ("options", "mistakes"),
     [
-        ({"kind": "temprature"}, ["mixture.kind: unknown kind 'temprature'. Did you mean 'temperature'?"]),
+        ({"strategy": "temprature"}, ["mixture.strategy: unknown strategy 'temprature'. Did you mean 'temperature'?"]),
         ({"temperature": 0.0}, ["mixture.temperature: 0.0 is not above 0."]),
-        ({"kind": "unimax", "max_repeats": 0.0}, ["mixture.max_repeats: 0.0 is not above 0."]),
-        ({"kind": "weights"}, ["mixture.weights: missing."]),
-        ({"kind": "ratio", "ratio": (3, 0)}, ["mixture.ratio: 0 is not above 0."]),
-        ({"max_repeats": 2.0, "ratio": (1, 1)}, ["max_repeats: is of kind unimax", "ratio: is of kind ratio"]),
-        ({"kind": "round-robin", "temperature": 5.0}, ["mixture.temperature: is of kind temperature, not"]),
-        ({"cells_per_batch": 3}, ["train.rows_per_batch: 8 cannot be divided by mixture.cells_per_batch, 3."]),
-        ({"cells_per_batch": 0}, ["mixture.cells_per_batch: 0 is not above 0."]),
+        ({"strategy": "unimax", "max_repeats": 0.0}, ["mixture.max_repeats: 0.0 is not above 0."]),
+        ({"strategy": "weights"}, ["mixture.weights: missing."]),
+        ({"strategy": "ratio", "ratio": (3, 0)}, ["mixture.ratio: 0 is not above 0."]),
+        ({"max_repeats": 2.0, "ratio": (1, 1)}, ["max_repeats: is of strategy unimax", "ratio: is of strategy ratio"]),
+        ({"strategy": "round-robin", "temperature": 5.0}, ["mixture.temperature: is of strategy temperature, not"]),
+        ({"datasets_per_batch": 3}, ["train.rows_per_batch: 8 cannot be divided by mixture.datasets_per_batch, 3."]),
+        ({"datasets_per_batch": 0}, ["mixture.datasets_per_batch: 0 is not above 0."]),
         (
-            {"kind": "weights", "weights": {"pos/en": 1, "pos/tk": 1, "ner/yo": -1}},
+            {"strategy": "weights", "weights": {"pos/en": 1, "pos/tk": 1, "ner/yo": -1}},
             ["mixture.weights.pos/tk: there is no such cell. Did you mean 'pos/tr'?", "ner/yo: -1 is not a weight",
              "mixture.weights: none for pos/tr, ner/gn. Write 0"],
         ),
-        ({"kind": "weights", "weights": dict.fromkeys(SIZES, 0)}, ["mixture.weights: all are 0."]),
-        ({"kind": "unimax", "max_repeats": 2.0}, ["2 passes through all cells are 263 steps, fewer than 1000"]),
+        ({"strategy": "weights", "weights": dict.fromkeys(SIZES, 0)}, ["mixture.weights: all are 0."]),
+        ({"strategy": "unimax", "max_repeats": 2.0}, ["2 passes through all cells are 263 steps, fewer than 1000"]),
     ],
 )  # fmt: skip
 def test_every_mistake_in_the_settings_is_named(options, mistakes):
@@ -357,20 +359,20 @@ def test_every_mistake_in_the_settings_is_named(options, mistakes):
 @pytest.mark.parametrize(
     ("change", "mistake"),
     [
-        ({"cells": {}}, "there is no cell to draw from"),
-        ({"cells": cells({"a/b": 0, "a/c": 1})}, "cell 'a/b': has no example"),
+        ({"datasets": {}}, "there is no cell to draw from"),
+        ({"datasets": datasets({"a/b": 0, "a/c": 1})}, "cell 'a/b': has no example"),
         ({"rows_per_batch": None}, "either this or train.tokens_per_batch must be given"),
         ({"tokens_per_batch": 100}, "either this or train.tokens_per_batch must be given"),
         ({"rows_per_batch": 0}, "0 cannot be divided"),
         ({"rows_per_batch": None, "tokens_per_batch": 0}, "0 are too few"),
-        ({"config": MixtureConfig(kind="unimax", max_repeats=2)}, "train.steps: missing"),
+        ({"config": MixtureConfig(strategy="unimax", max_repeats=2)}, "train.steps: missing"),
         ({"config": CONFIGS[-1]}, "would never be drawn"),
         ({"config": CONFIGS[-1], "groups": [("pos/en", "pos/tr"), ("ner/yo",)]}, "ner/yo is not a pair"),
         ({"config": CONFIGS[-1], "groups": [("pos/en", "pos/tr"), ("ner/yo", "ner/gm")]}, "Did you mean 'ner/gn'?"),
     ],
 )
 def test_what_cannot_be_mixed_is_refused(change, mistake):
-    arguments = {"cells": cells(), "config": MixtureConfig(), "seed": 0, "rows_per_batch": 8} | change
+    arguments = {"datasets": datasets(), "config": MixtureConfig(), "seed": 0, "rows_per_batch": 8} | change
     with pytest.raises(ConfigError) as caught:
         Mixture(**arguments)
     assert mistake in str(caught.value)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from polyloom.data.pairs import read_pairs
+from polyloom.data.readers.pairs import read_pairs
 from polyloom.data.records import Pair
 from polyloom.errors import DataError
 from tests.shared import DATA, needs_data
@@ -93,7 +93,7 @@ def test_files_without_quoting_lose_no_line_to_a_lonely_quotation_mark():
     path = DATA / "nli/kornli/xnli.test.ko.tsv.xz"
     lines = lzma.decompress(path.read_bytes()).decode().rstrip("\n").split("\n")[1:]
     assert [f"{pair.first}\t{pair.second}" for pair in read_pairs(path)] == [
-        "\t".join(cell.strip() for cell in line.split("\t")[:2]) for line in lines
+        "\t".join(field.strip() for field in line.split("\t")[:2]) for line in lines
     ]
     assert any(line.startswith('"') for line in lines)
 
@@ -132,7 +132,7 @@ def test_labels_that_are_not_of_inference_stay_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cell", "text"),
+    ("field", "text"),
     [
         ('"say ""hi"" now"', 'say "hi" now'),
         ('"""hi"" now"', '"hi" now'),
@@ -144,8 +144,8 @@ def test_labels_that_are_not_of_inference_stay_as_they_are(tmp_path):
         ('"tab\t""inside"""', 'tab\t"inside"'),
     ],
 )
-def test_quotation_marks_are_taken_off_only_where_a_csv_writer_set_them(tmp_path, cell, text):
-    assert read(tmp_path / "a.tsv", f"a\tb\t1\n{cell}\t{cell}\t1\n")[1] == Pair(text, text, "1")
+def test_quotation_marks_are_taken_off_only_where_a_csv_writer_set_them(tmp_path, field, text):
+    assert read(tmp_path / "a.tsv", f"a\tb\t1\n{field}\t{field}\t1\n")[1] == Pair(text, text, "1")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
-from polyloom.data.pieces import load_pieces
+from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import PolyloomError
 from tests.shared import DATA, needs_data
 
@@ -92,72 +92,72 @@ def sentences(treebank):
 
 
 def test_special_tokens_are_those_the_tokenizer_adds_itself(directory):
-    pieces, judge = load_pieces(directory), AutoTokenizer.from_pretrained(directory)
+    tokenizer, judge = load_tokenizer(directory), AutoTokenizer.from_pretrained(directory)
     for first, second in [("a cab", "b"), ("x y z", "a b c"), ("b", "deaf bee"), ("", "a")]:
-        a, b = pieces.text([first, second])
-        assert pieces.single(a) == judge(first)["input_ids"]
+        a, b = tokenizer.text([first, second])
+        assert tokenizer.single(a) == judge(first)["input_ids"]
         expected = judge(first, second, return_token_type_ids=True)
-        assert pieces.pair(a, b) == (expected["input_ids"], expected["token_type_ids"])
-    assert pieces.num_special(pair=False) == judge.num_special_tokens_to_add()
-    assert pieces.num_special(pair=True) == judge.num_special_tokens_to_add(pair=True)
-    a = pieces.text(["a"])[0]
-    assert pieces.single(a)[pieces.num_before :][: len(a)] == a
-    assert pieces.uses_types == ("token_type_ids" in judge("a"))
-    assert (pieces.pad_id, pieces.mask_id, pieces.unk_id) == (
+        assert tokenizer.pair(a, b) == (expected["input_ids"], expected["token_type_ids"])
+    assert tokenizer.num_special(pair=False) == judge.num_special_tokens_to_add()
+    assert tokenizer.num_special(pair=True) == judge.num_special_tokens_to_add(pair=True)
+    a = tokenizer.text(["a"])[0]
+    assert tokenizer.single(a)[tokenizer.num_before :][: len(a)] == a
+    assert tokenizer.uses_types == ("token_type_ids" in judge("a"))
+    assert (tokenizer.pad_id, tokenizer.mask_id, tokenizer.unk_id) == (
         judge.pad_token_id,
         judge.mask_token_id,
         judge.unk_token_id,
     )
-    assert set(pieces.special_ids) == set(judge.all_special_ids)
-    assert pieces.vocab_size == len(judge)
+    assert set(tokenizer.special_ids) == set(judge.all_special_ids)
+    assert tokenizer.vocab_size == len(judge)
 
 
 def test_words_are_cut_as_in_running_text(directory):
     """RoBERTa's pieces know whether a space came before; a list of words must not lose it."""
-    pieces = load_pieces(directory)
+    tokenizer = load_tokenizer(directory)
     texts = ["a b c", "cab abc b", "deaf bees ab"]
-    assert [words.ids for words in pieces.words([text.split() for text in texts])] == pieces.text(texts)
+    assert [words.ids for words in tokenizer.words([text.split() for text in texts])] == tokenizer.text(texts)
 
 
 def test_every_word_has_a_piece_whatever_it_is_made_of(directory):
-    pieces = load_pieces(directory)
+    tokenizer = load_tokenizer(directory)
     odd = ["a", "\u200b", "", "\ufeff", " ", "\u00a0", "\u00ad", "\x00", "猫", "b c", "\U0001f984", "c"]
-    (words,) = pieces.words([odd])
+    (words,) = tokenizer.words([odd])
     assert len(words.counts) == len(words.reads) == len(odd)
     assert sum(words.counts) == len(words.ids)
     assert all(0 <= read < count for read, count in zip(words.reads, words.counts, strict=True))
     for i, word in enumerate(odd[1:], 1):  # each word as it would be next to any other
         start = sum(words.counts[:i])
-        alone = pieces.words([["a", word]])[0]
+        alone = tokenizer.words([["a", word]])[0]
         assert words.ids[start : start + words.counts[i]] == alone.ids[alone.counts[0] :]
 
 
 def test_a_word_without_pieces_is_unknown(tmp_path):
-    pieces = load_pieces(bert_like(tmp_path))
-    words = pieces.words([["a", "\u200b", "", "b"], [], [""]])
+    tokenizer = load_tokenizer(bert_like(tmp_path))
+    words = tokenizer.words([["a", "\u200b", "", "b"], [], [""]])
     assert [w.counts for w in words] == [[1, 1, 1, 1], [], [1]]
-    assert words[0].ids[1:3] == [pieces.unk_id] * 2
+    assert words[0].ids[1:3] == [tokenizer.unk_id] * 2
     assert words[1].ids == []
 
 
 @pytest.mark.parametrize("kind", ["xlmr", "roberta"])
 def test_a_bare_word_mark_is_not_read_unless_it_is_all_there_is(tmp_path, kind):
-    pieces = load_pieces(KINDS[kind](tmp_path))
-    (words,) = pieces.words([["a", "b", "猫", "z"]])
+    tokenizer = load_tokenizer(KINDS[kind](tmp_path))
+    (words,) = tokenizer.words([["a", "b", "猫", "z"]])
     assert words.reads == [0, 0, 1, 1], "▁b and Ġb are pieces, ▁猫 and Ġz are not"
-    (words,) = pieces.words([["a", " "]])
+    (words,) = tokenizer.words([["a", " "]])
     assert words.reads[1] == 0
 
 
 def test_special_tokens_never_come_out_of_text(directory):
     """Unigram vocabularies hold `</s>` as an ordinary piece, too."""
-    pieces = load_pieces(directory)
+    tokenizer = load_tokenizer(directory)
     judge = AutoTokenizer.from_pretrained(directory)
-    forbidden = set(pieces.special_ids) - {pieces.unk_id}
+    forbidden = set(tokenizer.special_ids) - {tokenizer.unk_id}
     for token in judge.all_special_tokens:
         text = f"a {token} b{token}c"
-        assert forbidden.isdisjoint(pieces.text([text])[0])
-        (words,) = pieces.words([text.split()])
+        assert forbidden.isdisjoint(tokenizer.text([text])[0])
+        (words,) = tokenizer.words([text.split()])
         assert forbidden.isdisjoint(words.ids)
         assert len(words.counts) == 3
 
@@ -169,9 +169,9 @@ def test_nothing_is_cut_or_padded_because_the_file_says_so(tmp_path):
     settings["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
     settings["padding"] = {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
                            "pad_type_id": 0, "pad_token": "[PAD]"}  # fmt: skip
-    before = load_pieces(tmp_path)
+    before = load_tokenizer(tmp_path)
     file.write_text(json.dumps(settings))
-    after = load_pieces(tmp_path)
+    after = load_tokenizer(tmp_path)
     assert [len(ids) for ids in after.text(["a b", "a b c d e f"])] == [2, 6]
     assert after.words([["a"] * 6])[0].counts == [1] * 6
     assert after.single([7]) == before.single([7])
@@ -179,27 +179,27 @@ def test_nothing_is_cut_or_padded_because_the_file_says_so(tmp_path):
 
 
 def test_the_fingerprint_tells_tokenizers_apart_and_is_the_same_each_time(directory, tmp_path):
-    pieces = load_pieces(directory)
-    assert pieces.fingerprint == load_pieces(directory).fingerprint
+    tokenizer = load_tokenizer(directory)
+    assert tokenizer.fingerprint == load_tokenizer(directory).fingerprint
     (tmp_path / "other").mkdir()
     other = bert_like(tmp_path / "other", additional_special_tokens=["[NEW]"])
-    assert load_pieces(other).fingerprint != pieces.fingerprint
+    assert load_tokenizer(other).fingerprint != tokenizer.fingerprint
 
 
 def test_the_unknown_rate_is_the_share_of_unknown_pieces(tmp_path):
-    pieces = load_pieces(bert_like(tmp_path))
-    assert pieces.unknown_rate(pieces.text(["a b ж г"])[0]) == 0.5
-    assert pieces.unknown_rate([]) == 0.0
+    tokenizer = load_tokenizer(bert_like(tmp_path))
+    assert tokenizer.unknown_rate(tokenizer.text(["a b ж г"])[0]) == 0.5
+    assert tokenizer.unknown_rate([]) == 0.0
 
 
 @pytest.mark.parametrize("treebank", PUD)
 @needs_data
 def test_real_treebanks_keep_every_word(pretrained, treebank):
-    pieces, judge = load_pieces(pretrained), AutoTokenizer.from_pretrained(pretrained)
+    tokenizer, judge = load_tokenizer(pretrained), AutoTokenizer.from_pretrained(pretrained)
     trees = list(sentences(treebank))[:300]
     expected = judge(trees, is_split_into_words=True, add_special_tokens=False)
     marks = {judge.convert_tokens_to_ids("▁")}
-    for i, (words, tree) in enumerate(zip(pieces.words(trees), trees, strict=True)):
+    for i, (words, tree) in enumerate(zip(tokenizer.words(trees), trees, strict=True)):
         assert words.ids == expected["input_ids"][i]
         assert len(words.counts) == len(tree)
         assert min(words.counts) >= 1
@@ -209,21 +209,21 @@ def test_real_treebanks_keep_every_word(pretrained, treebank):
         for start, count, read in zip(starts, words.counts, words.reads, strict=True):
             assert words.ids[start + read] not in marks or set(words.ids[start : start + count]) == marks
     if "Chinese" in treebank or "Japanese" in treebank:
-        reads = [read for words in pieces.words(trees) for read in words.reads]
+        reads = [read for words in tokenizer.words(trees) for read in words.reads]
         assert sum(reads) > 0.1 * len(reads), "first pieces alone would read nothing here"
 
 
 def test_a_tokenizer_that_is_not_there_says_what_to_do(tmp_path):
     with pytest.raises(PolyloomError, match=r"backbone.name: the tokenizer of 'no/such-model' cannot be read"):
-        load_pieces("no/such-model")
+        load_tokenizer("no/such-model")
     with pytest.raises(PolyloomError, match=r"give a directory with tokenizer\.json"):
-        load_pieces(tmp_path)
+        load_tokenizer(tmp_path)
 
 
 def test_a_slow_tokenizer_is_refused(tmp_path):
     ByT5Tokenizer().save_pretrained(tmp_path)
     with pytest.raises(PolyloomError, match=r"only a slow tokenizer \(ByT5Tokenizer\).*Choose a model"):
-        load_pieces(tmp_path)
+        load_tokenizer(tmp_path)
 
 
 def test_a_tokenizer_without_padding_is_refused(tmp_path):
@@ -232,4 +232,4 @@ def test_a_tokenizer_without_padding_is_refused(tmp_path):
     settings = {key: value for key, value in json.loads(file.read_text()).items() if key != "pad_token"}
     file.write_text(json.dumps(settings))
     with pytest.raises(PolyloomError, match="the tokenizer has no pad_token"):
-        load_pieces(tmp_path)
+        load_tokenizer(tmp_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from polyloom.data.readers import read_records
+from polyloom.data.readers.formats import read_records
 from polyloom.data.records import Pair, Tagged, Text, Tree
 from polyloom.errors import DataError
 from tests.shared import DATA, needs_data

@@ -12,11 +12,17 @@ import sentencepiece
 from transformers import AutoTokenizer
 
 from polyloom.cli import main
-from polyloom.data import vocabulary
-from polyloom.data.pieces import load_pieces
-from polyloom.data.vocabulary import MODEL_FILE, VocabularyConfig, language_token, share_lines, train_vocabulary
+from polyloom.data.tokenization import vocabulary
+from polyloom.data.tokenization.tokenizer import load_tokenizer
+from polyloom.data.tokenization.vocabulary import (
+    MODEL_FILE,
+    VocabularyConfig,
+    language_token,
+    share_lines,
+    train_vocabulary,
+)
 from polyloom.errors import PolyloomError
-from polyloom.settings import dump_yaml
+from polyloom.io.yaml import dump_yaml
 from tests.shared import DATA, Done, Run, needs_data
 
 LANGUAGES = ["amh", "ara", "cmn", "deu", "ell", "fra", "heb", "hin", "hye", "jpn", "kat", "khm", "kor", "mya", "rus",
@@ -41,7 +47,7 @@ def plain(text):
 
 def trained(into, texts=TOY, languages=(), **settings):
     report = train_vocabulary(texts, into, config=VocabularyConfig(**{"size": 60, **settings}), languages=languages)
-    return load_pieces(into), report
+    return load_tokenizer(into), report
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +63,12 @@ def real(tmp_path_factory):
 def test_ids_are_those_of_sentencepiece_itself(real):
     """But for ties: 000 is 00 and 0, or 0 and 00, and SentencePiece's choice depends on rounding."""
     into, _, texts = real
-    pieces = load_pieces(into)
+    tokenizer = load_tokenizer(into)
     judge = sentencepiece.SentencePieceProcessor(model_file=str(into / MODEL_FILE))
     seen = ties = 0
     for language in texts:
         lines = tatoeba(language, "test") + tatoeba(language)[-1000:]
-        for ids, expected in zip(pieces.text(lines), judge.encode([plain(line) for line in lines]), strict=True):
+        for ids, expected in zip(tokenizer.text(lines), judge.encode([plain(line) for line in lines]), strict=True):
             seen += 1
             ties += ids != expected
             assert ids == expected or sorted(ids) == sorted(expected)
@@ -73,15 +79,15 @@ def test_ids_are_those_of_sentencepiece_itself(real):
 @needs_data
 def test_text_comes_back_where_all_characters_are_known(real):
     into, _, texts = real
-    pieces = load_pieces(into)
+    tokenizer = load_tokenizer(into)
     whole = 0
     for language in texts:
-        lines, token = tatoeba(language, "test"), pieces.language_id(language)
+        lines, token = tatoeba(language, "test"), tokenizer.language_id(language)
         assert token
-        for line, ids in zip(lines, pieces.text(lines), strict=True):
-            if pieces.unk_id not in ids:
+        for line, ids in zip(lines, tokenizer.text(lines), strict=True):
+            if tokenizer.unk_id not in ids:
                 whole += 1
-                assert pieces.decode(pieces.single([token, *ids])) == plain(line)
+                assert tokenizer.decode(tokenizer.single([token, *ids])) == plain(line)
     assert whole > 10_000
 
 
@@ -93,51 +99,51 @@ def test_no_more_characters_are_unknown_than_the_coverage_allows(real):
     assert list(report.shares) == list(texts)
     for language, share in report.shares.items():
         assert share.available == len({plain(line) for line in texts[language]})
-        assert share.words <= share.pieces <= share.characters
+        assert share.words <= share.tokenizer <= share.characters
 
 
 @needs_data
 def test_what_is_reported_is_what_the_pieces_say(real):
     """Where every line is drawn equally often, the report can be counted again from the text."""
     into, report, texts = real
-    pieces = load_pieces(into)
+    tokenizer = load_tokenizer(into)
     share = report.shares["amh"]
     lines = sorted({plain(line) for line in texts["amh"]})
     times, extra = divmod(share.drawn, share.available)
-    fewest, most = (count * sum(map(len, pieces.text(lines))) for count in (times, times + (extra > 0)))
+    fewest, most = (count * sum(map(len, tokenizer.text(lines))) for count in (times, times + (extra > 0)))
     assert times > 1
-    assert fewest <= share.pieces <= most
-    assert report.to_dict()["languages"]["amh"]["pieces_per_word"] == share.pieces / share.words
+    assert fewest <= share.tokenizer <= most
+    assert report.to_dict()["languages"]["amh"]["pieces_per_word"] == share.tokenizer / share.words
 
 
 @needs_data
 def test_transformers_opens_the_folder_also_beside_a_config_of_m2m_100(real):
     into, _, texts = real
-    pieces = load_pieces(into)
+    tokenizer = load_tokenizer(into)
     for beside in (None, {"model_type": "m2m_100"}):
         if beside:
             (into / "config.json").write_text(json.dumps(beside))
         judge = AutoTokenizer.from_pretrained(into)
         assert judge.is_fast
         assert (judge.bos_token_id, judge.pad_token_id, judge.eos_token_id, judge.unk_token_id) == (0, 1, 2, 3)
-        assert (pieces.bos_id, pieces.pad_id, pieces.eos_id, pieces.unk_id) == (0, 1, 2, 3)
-        assert len(judge) == pieces.vocab_size == 8000 + 21
+        assert (tokenizer.bos_id, tokenizer.pad_id, tokenizer.eos_id, tokenizer.unk_id) == (0, 1, 2, 3)
+        assert len(judge) == tokenizer.vocab_size == 8000 + 21
         tokens = [language_token(language) for language in ["swh", *texts]]
         assert judge.convert_tokens_to_ids(tokens) == list(range(8000, 8021)), "in the order asked for"
-        assert judge(texts["deu"][0])["input_ids"] == pieces.single(pieces.text(texts["deu"][:1])[0])
+        assert judge(texts["deu"][0])["input_ids"] == tokenizer.single(tokenizer.text(texts["deu"][:1])[0])
     (into / "config.json").unlink()
 
 
 def test_special_and_language_tokens_never_come_out_of_text(tmp_path):
     """Not even of text to learn from that is full of them."""
     texts = {**TOY, "en": [*TOY["en"], *["the __de__ cat </s> sees __sw__"] * 200]}
-    pieces, _ = trained(tmp_path / "it", texts, ["en", "de", "sw"])
-    assert [pieces.language_id(language) for language in ("en", "de", "sw")] == [60, 61, 62]
-    forbidden = {*pieces.special_ids, *map(pieces.language_id, ("en", "de", "sw"))} - {pieces.unk_id}
+    tokenizer, _ = trained(tmp_path / "it", texts, ["en", "de", "sw"])
+    assert [tokenizer.language_id(language) for language in ("en", "de", "sw")] == [60, 61, 62]
+    forbidden = {*tokenizer.special_ids, *map(tokenizer.language_id, ("en", "de", "sw"))} - {tokenizer.unk_id}
     for token in ("__de__", "__sw__", "</s>", "<s>", "<pad>", "<unk>"):
         for text in (token, f"the {token} cat", f"the{token}cat", f"__{token}__"):
-            assert forbidden.isdisjoint(pieces.text([text])[0])
-            assert forbidden.isdisjoint(pieces.words([text.split()])[0].ids)
+            assert forbidden.isdisjoint(tokenizer.text([text])[0])
+            assert forbidden.isdisjoint(tokenizer.words([text.split()])[0].ids)
 
 
 @pytest.mark.parametrize(("temperature", "expected"), [(1.0, [900, 90, 10]), (5.0, None), (1e9, [334, 333, 333])])
@@ -271,9 +277,9 @@ def test_the_command_makes_a_vocabulary_of_files(run, tmp_path):
     done = run(*FILES, "-o", "made/here")
     assert done.returncode == 0, done.stderr
     trained(tmp_path / "direct")
-    assert load_pieces(tmp_path / "made/here").fingerprint == load_pieces(tmp_path / "direct").fingerprint
+    assert load_tokenizer(tmp_path / "made/here").fingerprint == load_tokenizer(tmp_path / "direct").fingerprint
     head, _, *rows = done.stdout.splitlines()
-    assert head.split() == ["language", "lines", "drawn", "pieces", "per", "word", "unknown", "characters"]
+    assert head.split() == ["language", "lines", "drawn", "tokens", "per", "word", "unknown", "characters"]
     assert [row.split()[:2] for row in rows] == [["en", "180"], ["de", "3"]]
 
 

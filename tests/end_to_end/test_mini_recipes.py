@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 
+from polyloom.conditions import Condition
 from polyloom.config import load_recipe
 from polyloom.data.catalog import resolve
-from polyloom.data.pieces import load_pieces
-from polyloom.evaluate.answers import Answering, score_corpora
+from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.evaluate.baseline import majority
+from polyloom.inference.predictor import Predictor, score_corpora
 from polyloom.model import Model
-from polyloom.runs import Setup, load_run, train_recipe
-from polyloom.types import Condition
+from polyloom.workflows.runs import load_run, prepare_training, train_recipe
 from tests.shared import DATA, needs_data
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "mini"
@@ -57,8 +57,8 @@ def losses(folder: Path) -> dict[str, list[float]]:
 
 def perplexity(model: Model, pretrained: Path, condition: str, corpus: str) -> float:
     """Of raw text that nobody learns from."""
-    answering = Answering(model, pieces=load_pieces(pretrained), max_length=128)
-    return score_corpora(answering, Condition.parse(condition), [resolve(corpus, root=DATA)])[0].value
+    predictor = Predictor(model, tokenizer=load_tokenizer(pretrained), max_length=128)
+    return score_corpora(predictor, Condition.parse(condition), [resolve(corpus, root=DATA)])[0].value
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -66,7 +66,7 @@ def test_it_learns_and_transfers(case, pretrained, tmp_path):
     changes, zero_shot = CASES[case]
     recipe = load("badx" if case == "badx-1-5" else case, pretrained, changes)
     raw = RAW.get(case, ("mlm/mt", "ud:mt_mudt/dev[:60]")) if "mlm/mt" in recipe.data.train else None
-    before = perplexity(Setup.of(recipe).model, pretrained, *raw) if raw else 0.0
+    before = perplexity(prepare_training(recipe).model, pretrained, *raw) if raw else 0.0
     train_recipe(recipe, tmp_path / "run")
     for task, values in losses(tmp_path / "run").items():
         fifth = max(len(values) // 5, 1)
@@ -78,10 +78,10 @@ def test_it_learns_and_transfers(case, pretrained, tmp_path):
     matrix = run.evaluate(test)
     assert not matrix.refused
     for name in zero_shot:
-        cell = matrix.cells[Condition.parse(name)]
-        assert cell.zero_shot
+        dataset = matrix.results[Condition.parse(name)]
+        assert dataset.zero_shot
         baseline = majority("pos", [resolve(corpus, root=DATA) for corpus in test[name]])
-        assert cell.scores[0].value > baseline + 5, f"{name}: {cell.scores[0].value} against {baseline}"
+        assert dataset.scores[0].value > baseline + 5, f"{name}: {dataset.scores[0].value} against {baseline}"
 
 
 def test_few_examples_of_a_new_cell_help(pretrained, tmp_path):
@@ -89,14 +89,14 @@ def test_few_examples_of_a_new_cell_help(pretrained, tmp_path):
     base = load("hyperx-single-task", pretrained, ["train.steps=40", "data.validation={}"])
     train_recipe(base, tmp_path / "base")
     test = {"pos/mt": ["ud:mt_mudt/test[:150]"]}
-    before = load_run(tmp_path / "base").evaluate(test).cells[Condition("pos", "mt")]
+    before = load_run(tmp_path / "base").evaluate(test).results[Condition("pos", "mt")]
     assert before.zero_shot
     scores = {0: before.scores[0].value}
     for count in (5, 50):
-        changes = [f"start={tmp_path / 'base'}", f'data.train={{pos/mt: "ud:mt_mudt/train[:{count}]"}}']
+        changes = [f"init_from={tmp_path / 'base'}", f'data.train={{pos/mt: "ud:mt_mudt/train[:{count}]"}}']
         train_recipe(load("few-shot", pretrained, changes), tmp_path / str(count))
-        cell = load_run(tmp_path / str(count)).evaluate(test).cells[Condition("pos", "mt")]
-        assert not cell.zero_shot
-        scores[count] = cell.scores[0].value
+        dataset = load_run(tmp_path / str(count)).evaluate(test).results[Condition("pos", "mt")]
+        assert not dataset.zero_shot
+        scores[count] = dataset.scores[0].value
     assert scores[50] > scores[5] > scores[0], scores
     assert scores[50] > scores[0] + 5, scores

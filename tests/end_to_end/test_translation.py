@@ -12,8 +12,8 @@ from polyloom.checkpoint import read_tensors
 from polyloom.config import load_recipe
 from polyloom.data.catalog import resolve
 from polyloom.data.records import Bitext
-from polyloom.runs import load_run, train_recipe
-from polyloom.train.folder import RunFolder
+from polyloom.rundir import RunDir
+from polyloom.workflows.runs import load_run, train_recipe
 from tests.shared import DATA, needs_data, polyloom
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "mini" / "translation.yaml"
@@ -58,7 +58,7 @@ def recipe_file(corpus):
             },
             "root": str(DATA),
         },
-        "mixture": {"temperature": 5.0, "cells_per_batch": 2},
+        "mixture": {"temperature": 5.0, "datasets_per_batch": 2},
         "optim": {"lr": 3e-3, "schedule": "inverse-sqrt", "warmup_steps": 10},
         "train": {"steps": 40, "tokens_per_batch": 512, "max_length": 40, "label_smoothing": 0.1}
         | {"save_every": 10, "keep": 3},
@@ -84,19 +84,19 @@ def test_every_method_learns_to_translate(method, recipe_file, vocabulary, tmp_p
     (validation,) = (event for event in events if event["event"] == "validation")
     assert validation["scores"]["mt/eng/deu"] < 500, "a perplexity below that of a guess"
     matrix = load_run(tmp_path / "run").evaluate(recipe.data.test)
-    for cell in matrix.cells.values():
-        assert [score.metric.name for score in cell.scores] == ["bleu", "chrf"]
-        assert "tok:13a" in cell.scores[0].signature
+    for dataset in matrix.results.values():
+        assert [score.metric.name for score in dataset.scores] == ["bleu", "chrf"]
+        assert "tok:13a" in dataset.scores[0].signature
 
 
 def test_a_run_is_resumed_in_mid_corpus_bit_for_bit(recipe_file, vocabulary, tmp_path):
     recipe = load_recipe(recipe_file, ["train.steps=8", "train.save_every=4"])
     train_recipe(recipe, tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "half")
-    folder = RunFolder(tmp_path / "half")
+    folder = RunDir(tmp_path / "half")
     shutil.rmtree(folder.checkpoint(8))
     train_recipe(recipe, tmp_path / "half")
-    one, other = (read_tensors(RunFolder(tmp_path / name).checkpoint(8)) for name in ("whole", "half"))
+    one, other = (read_tensors(RunDir(tmp_path / name).checkpoint(8)) for name in ("whole", "half"))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
@@ -114,7 +114,7 @@ def test_from_files_to_a_translation_at_the_prompt(recipe_file, vocabulary, tmp_
     assert json.loads(as_json).keys() == {"id", "text", "translation"}
     assert "bleu" in polyloom("evaluate", runs, "--beams", "1", "--format", "markdown")
     polyloom("average", runs, "-o", tmp_path / "mean", "--last", "3")
-    folder = RunFolder(runs)
+    folder = RunDir(runs)
     parts = [read_tensors(folder.checkpoint(step)) for step in folder.steps()[-3:]]
     mean = load_run(tmp_path / "mean").model.state_dict()
     for name in parts[0]:
@@ -122,4 +122,4 @@ def test_from_files_to_a_translation_at_the_prompt(recipe_file, vocabulary, tmp_
         torch.testing.assert_close(
             mean[name.replace("backbone.", "backbone.model.")].double(), expected, rtol=1e-6, atol=1e-6
         )
-    assert "train.keep=9" in polyloom("average", runs, "-o", tmp_path / "more", "--last", "9", fails=True)
+    assert "train.keep_last=9" in polyloom("average", runs, "-o", tmp_path / "more", "--last", "9", fails=True)

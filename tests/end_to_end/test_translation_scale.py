@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyloom.checkpoint import read_tensors
+from polyloom.conditions import Condition
 from polyloom.config import load_recipe
-from polyloom.data.bitext import _Hashes
 from polyloom.data.catalog import resolve
 from polyloom.data.mixture import Mixture
-from polyloom.data.pieces import load_pieces
+from polyloom.data.readers.bitext import _Hashes
+from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import ConfigError
-from polyloom.planning import Size, plan, plan_run, tokens_per_second
-from polyloom.planning.schedule import BYTES_PER_HASH
-from polyloom.runs import Setup, train_recipe
-from polyloom.train.folder import RunFolder
-from polyloom.train.prepare import prepare_cell
-from polyloom.types import Condition
+from polyloom.rundir import RunDir
+from polyloom.train.prepare import prepare_dataset
+from polyloom.workflows.planning import Size, plan, plan_run, tokens_per_second
+from polyloom.workflows.planning.schedule import BYTES_PER_HASH
+from polyloom.workflows.runs import prepare_training, train_recipe
 from tests.reliability.forks import read_log
 from tests.reliability.tiny import CALM, changed, distance
 from tests.shared import DATA, needs_data
@@ -50,7 +50,7 @@ def recipe(tmp_path_factory):
         "tasks": {"mt": {}},
         "directions": ["aa/bb", "bb/aa"],
         "data": {"train": {f"mt/{x}": f"{folder}/text.{{aa,bb}}" for x in ("aa/bb", "bb/aa")}},
-        "mixture": {"temperature": 2.0, "cells_per_batch": 2},
+        "mixture": {"temperature": 2.0, "datasets_per_batch": 2},
         "optim": {"lr": 3e-3, "warmup_steps": 5},
         "train": {"steps": 60, "tokens_per_batch": 600, "max_length": 64, "label_smoothing": 0.1, "save_every": 8},
     }
@@ -73,7 +73,7 @@ def finish(process):
 
 def steps_of(run):
     """What the log says of every step, but for the time it took; of a step taken twice, the last."""
-    keep = ("loss", "tokens", "cells", "gradient_norm")
+    keep = ("loss", "tokens", "datasets", "gradient_norm")
     return {e["total"]: {key: e[key] for key in keep} for e in read_log(run) if e["event"] == "step"}
 
 
@@ -122,10 +122,10 @@ def test_a_killed_run_goes_on_in_mid_corpus_as_if_nothing_had_happened(recipe, t
     finish(start("train", recipe, "-o", run))
     (resumed,) = (event["total"] for event in read_log(run) if event["event"] == "resumed")
     assert 16 <= resumed < 60
-    passes = Setup.of(settings).plans()[0].make_mixture().passes(resumed)
+    passes = prepare_training(settings).plans()[0].make_mixture().passes(resumed)
     assert all(value % 1 for value in passes.values()), "in the middle of a pass"
     assert steps_of(run) == steps_of(whole), "the same examples, and the same losses to the last bit"
-    one, other = (read_tensors(RunFolder(path).checkpoint(60)) for path in (whole, run))
+    one, other = (read_tensors(RunDir(path).checkpoint(60)) for path in (whole, run))
     assert not changed(one, other)
 
 
@@ -135,37 +135,37 @@ def test_two_processes_are_one(recipe, tmp_path):
     together = start("train", recipe, *changes, "-o", tmp_path / "two", launcher=launcher)
     train_recipe(load_recipe(recipe, changes), tmp_path / "one")
     finish(together)
-    one, two = (read_tensors(RunFolder(tmp_path / name).checkpoint(30)) for name in ("one", "two"))
-    start_of = read_tensors(RunFolder(tmp_path / "one").checkpoint(24))
+    one, two = (read_tensors(RunDir(tmp_path / name).checkpoint(30)) for name in ("one", "two"))
+    start_of = read_tensors(RunDir(tmp_path / "one").checkpoint(24))
     assert distance(one, two) <= 1e-5 < distance(one, start_of)
     ours, theirs = steps_of(tmp_path / "one"), steps_of(tmp_path / "two")
-    assert [step["cells"] for step in ours.values()] == [step["cells"] for step in theirs.values()]
+    assert [step["datasets"] for step in ours.values()] == [step["datasets"] for step in theirs.values()]
     assert [step["tokens"] for step in ours.values()] == [step["tokens"] for step in theirs.values()]
 
 
 def test_a_run_takes_what_was_planned(recipe, tmp_path):
     settings = load_recipe(recipe, ["train.steps=100"])
-    setup = Setup.of(settings)
-    cells = {str(condition): cell for condition, cell in setup.cells.items()}
-    cell = cells["mt/aa/bb"]
+    setup = prepare_training(settings)
+    datasets = {str(condition): dataset for condition, dataset in setup.datasets.items()}
+    dataset = datasets["mt/aa/bb"]
     made = plan(settings)
     assert made.backbone.parameters == sum(p.numel() for p in setup.model.backbone.parameters()), "its own vocabulary"
-    size = {frozenset(("aa", "bb")): Size(len(cell), float(cell.lengths.mean()))}
+    size = {frozenset(("aa", "bb")): Size(len(dataset), float(dataset.lengths.mean()))}
     planned = plan_run(settings, made, sizes=size, flops_per_second=1e9)
     train_recipe(settings, tmp_path / "run")
     log = read_log(tmp_path / "run")
-    (mixture,) = (event["cells"] for event in log if event["event"] == "mixture")
+    (mixture,) = (event["datasets"] for event in log if event["event"] == "mixture")
     passes = {name: passed for name, _, _, passed in mixture}
     for direction in planned.directions:
         assert direction.passes == pytest.approx(passes[f"mt/{direction.direction}"], rel=0.1)
     steps = [event for event in log if event["event"] == "step"]
     tokens = sum(step["tokens"] for step in steps)
     assert 0.8 * planned.tokens < tokens < 1.05 * planned.tokens
-    examples = sum(sum(step["cells"].values()) for step in steps)
+    examples = sum(sum(step["datasets"].values()) for step in steps)
     assert examples == pytest.approx(sum(d.passes * d.pairs for d in planned.directions), rel=0.1)
-    on_disk = sum(one.path.stat().st_size for one in cells.values())
-    assert 0.85 * planned.cell_bytes < on_disk < 1.1 * planned.cell_bytes
-    assert planned.order_bytes == 12 * 2 * len(cell)
+    on_disk = sum(one.path.stat().st_size for one in datasets.values())
+    assert 0.85 * planned.dataset_bytes < on_disk < 1.1 * planned.dataset_bytes
+    assert planned.order_bytes == 12 * 2 * len(dataset)
     speed = tokens_per_second(tmp_path / "run", settings)
     timed = plan_run(settings, made, sizes=size, tokens_per_second=speed)
     spent = sum(sum(step["seconds"].values()) for step in steps)
@@ -177,11 +177,13 @@ def test_a_run_takes_what_was_planned(recipe, tmp_path):
 @needs_data
 @pytest.mark.parametrize("name", ["tatoeba-mt:eng-deu/train[:6000]", "bible:eng-deu/train[:6000]"])
 def test_real_lengths_make_about_as_many_batches_as_planned(name, recipe, tmp_path):
-    pieces = load_pieces(recipe.parent / "vocabulary")
-    cell = prepare_cell(Condition("mt", "eng", "deu"), [resolve(name, root=DATA)], pieces=pieces, folder=tmp_path)
+    tokenizer = load_tokenizer(recipe.parent / "vocabulary")
+    dataset = prepare_dataset(
+        Condition("mt", "eng", "deu"), [resolve(name, root=DATA)], tokenizer=tokenizer, folder=tmp_path
+    )
     renamed = {"languages": "[eng, deu]", "directions": "[eng/deu]", "data": "{}", "train.tokens_per_batch": "4000"}
     settings = load_recipe(recipe, [f"{key}={value}" for key, value in renamed.items()])
-    size = Size(len(cell), float(cell.lengths.mean()))
+    size = Size(len(dataset), float(dataset.lengths.mean()))
     planned = plan_run(settings, plan(settings), sizes={frozenset(("eng", "deu")): size})
-    mixture = Mixture({"one": cell.lengths}, settings.mixture, seed=0, tokens_per_batch=4000)
+    mixture = Mixture({"one": dataset.lengths}, settings.mixture, seed=0, tokens_per_batch=4000)
     assert mixture.passes(60)["one"] == pytest.approx(planned.directions[0].passes, rel=0.15)

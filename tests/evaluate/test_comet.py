@@ -15,16 +15,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from polyloom.conditions import Condition
 from polyloom.config import load_recipe
 from polyloom.data.records import Bitext
 from polyloom.errors import PolyloomError
 from polyloom.evaluate.comet import PYTHON, Comet
 from polyloom.evaluate.direction_figures import draw_grid, draw_groups
-from polyloom.evaluate.matrix import Cell, Matrix
+from polyloom.evaluate.matrix import Matrix, Result
 from polyloom.metrics.score import COMET, Score, signature
 from polyloom.metrics.significance import bootstrap_interval, paired_bootstrap
-from polyloom.runs import train_recipe
-from polyloom.types import Condition
+from polyloom.workflows.runs import train_recipe
 from tests.shared import polyloom
 from tests.tasks.test_translation import sentence
 
@@ -74,13 +74,13 @@ def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def score(comet: Comet, records, written) -> Score:
-    ((metric, parts_NP),) = comet.judge(records, written).items()
-    signed = signature(metric, parts_NP, condition="mt/en/de", corpus="c", sha256="0" * 64)
-    return Score(metric, parts_NP, signed)
+    ((metric, statistics_NP),) = comet.judge(records, written).items()
+    signed = signature(metric, statistics_NP, condition="mt/en/de", corpus="c", sha256="0" * 64)
+    return Score(metric, statistics_NP, signed)
 
 
 def of_sentences(scored: Score) -> np.ndarray:
-    return scored.parts_NP[:, 0] - scored.parts_NP[:, 1]
+    return scored.statistics_NP[:, 0] - scored.statistics_NP[:, 1]
 
 
 # -- the real package --------------------------------------------------------------------------------------------------
@@ -201,8 +201,8 @@ def test_what_is_missing_is_said(checkpoint, monkeypatch):
 def test_figures_of_scores_at_and_below_zero_are_drawn(tmp_path):
     for values in ([0.0, 0.0], [-0.5, -0.25], [-0.5, 0.5]):
         parts = ([[max(value, 0), max(-value, 0), 1.0]] for value in values)
-        cells = [Cell((Score(COMET, np.array(some), ""),), zero_shot=False) for some in parts]
-        matrix = Matrix({Condition("mt", "en", f"l{i}"): cell for i, cell in enumerate(cells)})
+        results = [Result((Score(COMET, np.array(some), ""),), zero_shot=False) for some in parts]
+        matrix = Matrix({Condition("mt", "en", f"l{i}"): result for i, result in enumerate(results)})
         draw_groups(matrix, tmp_path / "groups.png", metric="comet")
         draw_grid(matrix, tmp_path / "grid.png", metric="comet")
 
@@ -257,7 +257,7 @@ def test_the_command_adds_comet_levels_and_figures(run, checkpoint, tmp_path):
     assert {file.name for file in (tmp_path / "figures").iterdir()} == {
         f"{kind}-{metric}.png" for kind in ("groups", "directions") for metric in ("bleu", "chrf", "comet")
     }
-    stored = Matrix.read(run / "evaluations" / "test.json").cells[Condition("mt", "en", "fr")]
+    stored = Matrix.read(run / "evaluations" / "test.json").results[Condition("mt", "en", "fr")]
     assert [(s.metric.name, s.count) for s in stored.scores] == [("bleu", 30), ("chrf", 30), ("comet", 30)]
     assert "comet" in polyloom("compare", run, run)
 

@@ -6,14 +6,14 @@ import math
 import numpy as np
 import pytest
 
+from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
 from polyloom.errors import PolyloomError
 from polyloom.evaluate.baseline import majority
 from polyloom.evaluate.comparison import Comparison, compare, holm
-from polyloom.evaluate.matrix import Cell, Matrix
-from polyloom.evaluate.stored import read_stored, store
+from polyloom.evaluate.matrix import Matrix, Result
+from polyloom.evaluate.saved import read_stored, store
 from polyloom.metrics.score import ACCURACY, PERPLEXITY, Metric, Score, signature
-from polyloom.types import Condition
 from tests.shared import DATA, needs_data
 from tests.tiny_run import nli_label, pos_tag, sentences, write_corpora
 
@@ -24,12 +24,16 @@ def score(right: float, *, metric: Metric = ACCURACY, corpus: str = "c", seed: i
     """Of 200 sentences of 10 words, most with `right` words right (or that loss per word)."""
     first = np.random.default_rng(seed).normal(right, 0.5, 200)
     whole = np.full(200, 10)
-    parts_NP = np.stack([first.round().astype(int).clip(0, 10) if metric is ACCURACY else first.clip(0) * 10, whole], 1)
-    return Score(metric, parts_NP, signature(metric, parts_NP, condition="x/y", corpus=corpus, sha256="0" * 64))
+    statistics_NP = np.stack(
+        [first.round().astype(int).clip(0, 10) if metric is ACCURACY else first.clip(0) * 10, whole], 1
+    )
+    return Score(
+        metric, statistics_NP, signature(metric, statistics_NP, condition="x/y", corpus=corpus, sha256="0" * 64)
+    )
 
 
 def matrix(scores: dict[Condition, Score], checkpoint: str = "step-1") -> Matrix:
-    return Matrix({c: Cell((s,), zero_shot=False) for c, s in scores.items()}, run={"checkpoint": checkpoint})
+    return Matrix({c: Result((s,), zero_shot=False) for c, s in scores.items()}, run={"checkpoint": checkpoint})
 
 
 def test_verdicts_follow_the_direction_of_the_metric():
@@ -41,7 +45,7 @@ def test_verdicts_follow_the_direction_of_the_metric():
     for one in ours.differences:
         assert one.interval[0] <= one.a - one.b <= one.interval[1]
         assert one.p_value <= one.corrected <= 3 * one.p_value + 1e-12
-    values = [a.cells[condition].scores[0].value for condition in (TAGS_EN, TAGS_TR)]
+    values = [a.results[condition].scores[0].value for condition in (TAGS_EN, TAGS_TR)]
     assert ours.means()["pos", "accuracy"][0] == pytest.approx(sum(values) / 2)
 
 
@@ -52,9 +56,9 @@ def test_a_run_does_not_differ_from_itself():
 
 
 def test_forty_cells_are_not_forty_chances_to_be_better():
-    cells = {Condition("pos", f"l{i}"): i for i in range(40)}
-    a = matrix({c: score(5, seed=2 * i) for c, i in cells.items()})
-    b = matrix({c: score(5, seed=2 * i + 1) for c, i in cells.items()})
+    results = {Condition("pos", f"l{i}"): i for i in range(40)}
+    a = matrix({c: score(5, seed=2 * i) for c, i in results.items()})
+    b = matrix({c: score(5, seed=2 * i + 1) for c, i in results.items()})
     found = compare(a, b).differences
     assert any(one.p_value < 0.05 for one in found), "else this test shows nothing"
     assert {one.verdict for one in found} == {"no difference shown"}
@@ -93,15 +97,15 @@ def test_scores_are_kept_bit_for_bit_and_added_to(tmp_path):
     path = store(first, tmp_path, "test")
     store(matrix({TAGS_EN: score(9)}), tmp_path, "test")
     kept = read_stored(tmp_path, "test", checkpoint="step-1")
-    assert list(kept.cells) == [TEXT_TR, TAGS_EN]
-    assert np.array_equal(kept.cells[TEXT_TR].scores[0].parts_NP, first.cells[TEXT_TR].scores[0].parts_NP)
+    assert list(kept.results) == [TEXT_TR, TAGS_EN]
+    assert np.array_equal(kept.results[TEXT_TR].scores[0].statistics_NP, first.results[TEXT_TR].scores[0].statistics_NP)
     assert [file.name for file in path.parent.iterdir()] == ["test.json"]
 
 
 def test_scores_of_two_checkpoints_are_never_mixed(tmp_path):
     store(matrix({TEXT_TR: score(9)}), tmp_path, "test")
     store(matrix({TAGS_EN: score(9)}, checkpoint="step-2"), tmp_path, "test")
-    assert list(read_stored(tmp_path, "test", checkpoint="step-2").cells) == [TAGS_EN]
+    assert list(read_stored(tmp_path, "test", checkpoint="step-2").results) == [TAGS_EN]
     with pytest.raises(PolyloomError, match=r"step-2, but the run's checkpoint is now step-3.*polyloom evaluate"):
         read_stored(tmp_path, "test", checkpoint="step-3")
 
@@ -112,7 +116,7 @@ def test_damaged_scores_are_refused_and_replaced(tmp_path):
     with pytest.raises(PolyloomError, match="not the scores of an evaluation"):
         read_stored(tmp_path, "validation", checkpoint="step-1")
     store(matrix({TAGS_TR: score(9)}), tmp_path, "validation")
-    assert json.loads(path.read_text())["cells"].keys() == {"pos/tr"}
+    assert json.loads(path.read_text())["results"].keys() == {"pos/tr"}
     with pytest.raises(PolyloomError, match=r"no scores on test here. Make them: polyloom evaluate [^ ]+$"):
         read_stored(tmp_path, "test", checkpoint="step-1")
 

@@ -5,14 +5,14 @@ import sys
 import numpy as np
 import pytest
 
-from polyloom.cli.evaluate_view import Extras, render
-from polyloom.cli.tables import aligned
+from polyloom.cli.render.evaluate import Extras, render
+from polyloom.cli.render.tables import aligned
+from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
 from polyloom.evaluate.direction_figures import draw_grid, draw_groups
 from polyloom.evaluate.directions import Resources, grid, grid_table, group_table, groups
-from polyloom.evaluate.matrix import MARK, Cell, Matrix
+from polyloom.evaluate.matrix import MARK, Matrix, Result
 from polyloom.metrics.score import ACCURACY, BLEU, CHRF, Metric, Score
-from polyloom.types import Condition
 
 SCORES = {"en/de": 30, "en/yo": 6, "en/tr": 15, "de/en": 40, "yo/en": 20, "tr/en": 24, "de/tr": 10, "yo/de": 2}
 SCORES |= {"tr/yo": 9}  # the only one without English that was trained
@@ -25,17 +25,17 @@ def direction(name: str) -> Condition:
 
 def score(metric: Metric, value: float) -> Score:
     """That is `value`: so many of a thousand n-grams are right, of every order."""
-    parts_NP = np.full((2, len(metric.parts)), 1000)
-    parts_NP[:, [name.startswith("right") for name in metric.parts]] = round(10 * value)
-    return Score(metric, parts_NP, "")
+    statistics_NP = np.full((2, len(metric.statistics)), 1000)
+    statistics_NP[:, [name.startswith("right") for name in metric.statistics]] = round(10 * value)
+    return Score(metric, statistics_NP, "")
 
 
 def scored() -> Matrix:
-    cells = {
-        direction(name): Cell((score(BLEU, value), score(CHRF, value / 2)), name in ("de/tr", "yo/de"))
+    results = {
+        direction(name): Result((score(BLEU, value), score(CHRF, value / 2)), name in ("de/tr", "yo/de"))
         for name, value in SCORES.items()
     }
-    return Matrix(cells, {direction("tr/de"): "no tr-de"})
+    return Matrix(results, {direction("tr/de"): "no tr-de"})
 
 
 RESOURCES = Resources({direction(name): pairs for name, pairs in PAIRS.items()}, low=100, high=1000)
@@ -69,9 +69,9 @@ def test_what_was_trained_on_nobody_knows_how_much_is_not_called_low():
 
 @pytest.mark.parametrize(("code", "english"), [("en", True), ("eng", True), ("eng_Latn", True), ("enm", False)])
 def test_english_has_many_codes(code, english):
-    cell = Cell((score(BLEU, 1),), zero_shot=False)
-    assert list(groups(Matrix({direction(f"{code}/de"): cell}))) == ["En→X" if english else "X→Y"]
-    assert list(groups(Matrix({direction(f"de/{code}"): cell}))) == ["X→En" if english else "X→Y"]
+    result = Result((score(BLEU, 1),), zero_shot=False)
+    assert list(groups(Matrix({direction(f"{code}/de"): result}))) == ["En→X" if english else "X→Y"]
+    assert list(groups(Matrix({direction(f"de/{code}"): result}))) == ["X→En" if english else "X→Y"]
 
 
 def test_means_by_hand():
@@ -86,8 +86,8 @@ def test_means_by_hand():
 
 
 def test_other_tasks_are_no_directions():
-    tags = Cell((score(ACCURACY, 90),), zero_shot=False)
-    both = Matrix({**scored().cells, Condition("pos", "tr"): tags, Condition("pos", "en", "tr"): tags})
+    tags = Result((score(ACCURACY, 90),), zero_shot=False)
+    both = Matrix({**scored().results, Condition("pos", "tr"): tags, Condition("pos", "en", "tr"): tags})
     assert group_table(both) == group_table(scored())
     assert group_table(Matrix({Condition("pos", "en", "tr"): tags}))[1] == []
 
@@ -117,7 +117,7 @@ def test_the_command_shows_directions_and_groups():
     assert "de/tr" in text
     assert f"10.00{MARK}" in text
     assert "| X→En | 3 | 28.00 | 14.00 |" in render(scored(), "markdown", Extras())
-    tags = Matrix({Condition("pos", "tr"): Cell((score(ACCURACY, 90),), zero_shot=False)})
+    tags = Matrix({Condition("pos", "tr"): Result((score(ACCURACY, 90),), zero_shot=False)})
     assert "group" not in render(tags, "table", Extras())
 
 
@@ -131,7 +131,7 @@ def test_figures_are_drawn(tmp_path):
 
 
 def test_figures_of_a_hundred_languages_are_drawn(tmp_path):
-    many = {direction(f"en/l{i}"): Cell((score(BLEU, i / 2),), zero_shot=False) for i in range(99)}
+    many = {direction(f"en/l{i}"): Result((score(BLEU, i / 2),), zero_shot=False) for i in range(99)}
     draw_grid(Matrix(many), tmp_path / "grid.png")
     draw_groups(Matrix(many), tmp_path / "groups.png")
     assert {file.name for file in tmp_path.iterdir()} == {"grid.png", "groups.png"}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from polyloom.data.records import Pair, Record, Tagged
 from polyloom.errors import DataError, PolyloomError
-from polyloom.evaluate.answers import WINDOW
-from polyloom.evaluate.streams import choose_formats, respond
+from polyloom.inference.predictor import WINDOW
+from polyloom.inference.streams import choose_formats, predict_stream
 from polyloom.tasks.parsing import Arcs
 from tests.shared import DATA, needs_data
 
@@ -42,7 +42,7 @@ ANSWERS = {"pos": pos, "ner": pos, "dep": dep, "nli": nli}
 
 def filtered(content: str | bytes, task: str = "pos", source: str | None = None, target: str | None = None) -> str:
     stream = io.BytesIO(content.encode() if isinstance(content, str) else content)
-    return "".join(respond(stream, task, formats=choose_formats(task, source, target), answer=ANSWERS[task]))
+    return "".join(predict_stream(stream, task, formats=choose_formats(task, source, target), answer=ANSWERS[task]))
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ def test_of_a_treebank_only_what_is_predicted_changes(name, ends):
     assert len(made) == len(given)
     changed = 0
     for one, other in zip(given, made, strict=True):
-        cells = one.split("\t")
-        if len(cells) == 10 and cells[0].isdecimal():
-            cells[3] = f"T{cells[1]}"
+        results = one.split("\t")
+        if len(results) == 10 and results[0].isdecimal():
+            results[3] = f"T{results[1]}"
             changed += 1
-        assert "\t".join(cells) == other
+        assert "\t".join(results) == other
     assert changed > 1000
 
 
@@ -122,7 +122,7 @@ class Slow(io.BytesIO):
 def test_what_is_complete_is_answered_before_more_is_waited_for(source, chunks):
     heard: list[str] = []
     formats = choose_formats("pos", source, "columns")
-    for text in respond(Slow(chunks, heard), "pos", formats=formats, answer=pos):
+    for text in predict_stream(Slow(chunks, heard), "pos", formats=formats, answer=pos):
         heard.append(text)  # noqa: PERF402 - the stream looks at it
     assert len(heard) == sum(chunk.endswith(b"\n") for chunk in chunks)
 
@@ -140,7 +140,7 @@ def test_no_more_than_a_window_is_held():
         sizes.append(len(records))
         yield from pos(records)
 
-    list(respond(io.BytesIO(b"a\n" * 5000), "pos", formats=("text", "columns"), answer=answer))
+    list(predict_stream(io.BytesIO(b"a\n" * 5000), "pos", formats=("text", "columns"), answer=answer))
     assert max(sizes) == WINDOW
     assert sum(sizes) == 5000
 
@@ -170,7 +170,7 @@ def test_before_a_mistake_all_else_is_answered(source, wrong, line, says):
     stream = io.BytesIO(good[source] * 2 + wrong + good[source])
     heard = []
     with pytest.raises(DataError, match=rf"^stdin:{line}: .*{says}"):  # noqa: PT012
-        for text in respond(stream, "pos", formats=(source, "columns"), answer=pos):
+        for text in predict_stream(stream, "pos", formats=(source, "columns"), answer=pos):
             heard.append(text)  # noqa: PERF402
     assert "".join(heard) == "a\tTa\n\n" * 2
 

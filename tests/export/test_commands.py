@@ -8,8 +8,8 @@ import pytest
 from safetensors.torch import load_file
 
 from polyloom.config import load_recipe
-from polyloom.data.vocabulary import VocabularyConfig, train_vocabulary
-from polyloom.runs import train_recipe
+from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
+from polyloom.workflows.runs import train_recipe
 from tests.shared import lines_of, polyloom
 from tests.tiny_run import sentences, tiny_recipe
 
@@ -21,9 +21,9 @@ PAIRS = "\n".join(f"{' '.join(words[:2])}\t{' '.join(words[2:])}" for words in s
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     world = tmp_path_factory.mktemp("world")
-    recipe = tiny_recipe(world, tasks=TASKS, mixture={"cells_per_batch": 8})
+    recipe = tiny_recipe(world, tasks=TASKS, mixture={"datasets_per_batch": 8})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("POLYLOOM_CACHE", str(world / "cells"))
+        patched.setenv("POLYLOOM_CACHE", str(world / "results"))
         train_recipe(load_recipe(recipe), world / "run")
     return world / "run"
 
@@ -103,7 +103,7 @@ def test_a_translation_is_exported_with_the_network_that_it_was_trained_with(tmp
     languages = ["boza", "bame", "kepa"]
     texts = {language: _lines(language) for language in languages}
     train_vocabulary(texts, tmp_path / "vocabulary", config=VocabularyConfig(size=300), languages=languages)
-    directions = {f"mt/boza/{x}": f"artificial:boza-{x}/train[:300]" for x in languages[1:]}
+    directions = {f"mt/boza/{x}": f"synthetic:boza-{x}/train[:300]" for x in languages[1:]}
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(
         json.dumps(
@@ -132,4 +132,4 @@ def test_a_translation_is_exported_with_the_network_that_it_was_trained_with(tmp
 
 
 def _lines(language: str) -> list[str]:
-    return lines_of(f"artificial:{language}/train[:300]")
+    return lines_of(f"synthetic:{language}/train[:300]")

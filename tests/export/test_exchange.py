@@ -14,14 +14,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from polyloom.backbones import Backbone
-from polyloom.checkpoint import identify
-from polyloom.export.adapter import Adapter, attach, materialize
+from polyloom.checkpoint import backbone_fingerprint
+from polyloom.conditions import Condition
+from polyloom.export.adapter import Adapter, generate_adapters, load_adapters_into
 from polyloom.export.adapterhub import FORMS, read_adapterhub, write_adapterhub
 from polyloom.export.peft import OTHER_HEADS, read_peft, write_peft
 from polyloom.methods import METHODS
 from polyloom.methods.base import AdapterMethod
 from polyloom.model import Model
-from polyloom.types import Condition
 from tests.contracts.tiny import CONFIGS, LANGUAGES, has_two_stacks, is_decoder, tiny_backbone, tiny_config, tiny_inputs
 
 PYTHON = os.environ.get("POLYLOOM_ADAPTERS_PYTHON")
@@ -119,7 +119,7 @@ def make(method: str, family: str, settings: dict[str, Any], *, format_: str, pl
     torch.manual_seed(11)
     for parameter in (*model.method.parameters(), *model.heads.parameters()):
         parameter.data.normal_(std=0.3)
-    (adapter,) = materialize(model, [condition_of(method, family)], whole=False)
+    (adapter,) = generate_adapters(model, [condition_of(method, family)], whole=False)
     place.mkdir(parents=True)
     if format_ == "adapterhub":
         folders = tuple(write_adapterhub(adapter, model.backbone.shape, place / "adapter"))
@@ -195,7 +195,7 @@ def test_what_they_save_answers_the_same_here(cases):
             adapter = read_adapterhub(folders, case.condition, backbone.shape)
         else:
             adapter = read_peft(again, case.condition, backbone, labels=case.adapter.labels)
-        model = attach([replace(adapter, identity=identify(backbone, ()))], backbone)
+        model = load_adapters_into([replace(adapter, identity=backbone_fingerprint(backbone, ()))], backbone)
         ours, before = case.ours(model), case.ours(case.model)
         for key in ours:
             assert torch.equal(ours[key], before[key]), f"{case}: {key}"

@@ -16,17 +16,17 @@ from safetensors.torch import load_file, save_file
 
 from polyloom.backbones import load_backbone
 from polyloom.checkpoint import MANIFEST, TENSORS
-from polyloom.data.files import sha256_of
-from polyloom.data.pieces import load_pieces
+from polyloom.conditions import Condition
+from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import PolyloomError
-from polyloom.exchange import import_adapter, load_answering
-from polyloom.export.adapter import Adapter, materialize, read_adapter, write_adapter
+from polyloom.export.adapter import Adapter, generate_adapters, read_adapter, write_adapter
 from polyloom.export.adapterhub import write_adapterhub
-from polyloom.export.files import read_safetensors
 from polyloom.export.peft import write_peft
+from polyloom.export.storage import read_safetensors
+from polyloom.io.files import sha256_of
 from polyloom.methods.hyperx import HyperXConfig
 from polyloom.model import Model
-from polyloom.types import Condition
+from polyloom.workflows.exchange import import_adapter, load_predictor
 from tests.tiny_run import write_backbone
 
 NER = Condition("ner", "tr")
@@ -51,14 +51,14 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     write_backbone(folder / "backbone")
     about = {
         "settings": {"name": str(folder / "backbone")}, "max_length": 32, "method": "hyperx",
-        "tokenizer": load_pieces(folder / "backbone").fingerprint,
+        "tokenizer": load_tokenizer(folder / "backbone").fingerprint,
     }  # fmt: skip
 
     def made(**settings: Any) -> tuple[Adapter, Model]:
         backbone = load_backbone(folder / "backbone")
         config = HyperXConfig(adapter_size=4, projection_size=4, hidden_size=4, embedding_size=4, **settings)
         model = Model(backbone, config, languages=["en", "tr"], tasks={"ner": LABELS})
-        (adapter,) = materialize(model, [NER], whole=False)
+        (adapter,) = generate_adapters(model, [NER], whole=False)
         return Adapter(**{**vars(adapter), "about": about}), model
 
     adapter, model = made()
@@ -210,13 +210,13 @@ def test_a_hostile_file_is_refused_with_a_reason(kind, places, tmp_path, monkeyp
 
 def use(format_: str, path: Path, backbone: Path) -> None:
     if format_ == "own":
-        load_answering(path)
+        load_predictor(path)
     else:
         import_adapter([path], NER, path.parent / "new", backbone=str(backbone), labels=LABELS)
 
 
 def test_what_was_not_touched_is_read(places, tmp_path):
-    load_answering(places["own"])
+    load_predictor(places["own"])
     for name in ("adapterhub", "peft"):
         import_adapter([places[name]], NER, tmp_path / name, backbone=str(places["backbone"]), labels=LABELS)
 

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import torch
 
+from polyloom.conditions import Condition
 from polyloom.errors import ExportError
 from polyloom.export.adapter import Adapter, read_adapter, write_adapter
 from polyloom.export.hub import pull, push
-from polyloom.types import Block, Condition, Site, Weights
+from polyloom.weights import Block, Site, Weights
 
 COMMIT = "1" * 40
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from polyloom.conditions import Condition
 from polyloom.errors import ExportError
 from polyloom.export.onnx import Graph, write_onnx
 from polyloom.model import Model
-from polyloom.types import Condition
 from tests.contracts.tiny import LANGUAGES, has_two_stacks, tiny_backbone, tiny_config, tiny_inputs
 
 LABELS = ("ADJ", "NOUN", "VERB")

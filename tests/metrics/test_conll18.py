@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from polyloom.data.records import Tree
-from polyloom.metrics.attachment import attachment_parts
+from polyloom.metrics.attachment import attachment_statistics
 from polyloom.metrics.score import ACCURACY, LAS, UAS, Score
-from polyloom.metrics.tags import tag_parts
+from polyloom.metrics.tags import tag_statistics
 from tests.metrics.peers import ask, needs_peers
 from tests.shared import DATA, needs_data
 
@@ -96,15 +96,15 @@ def judged(tmp_path_factory):
 @pytest.mark.parametrize("name", TREEBANKS)
 def test_counts_and_scores_are_those_of_the_official_evaluation(judged, name):
     gold, predicted, answer = judged[name]
-    attachment = attachment_parts(trees(gold), trees(predicted))
+    attachment = attachment_statistics(trees(gold), trees(predicted))
     ours = {
-        "UPOS": Score(ACCURACY, tag_parts(columns(gold, UPOS), columns(predicted, UPOS)), ""),
+        "UPOS": Score(ACCURACY, tag_statistics(columns(gold, UPOS), columns(predicted, UPOS)), ""),
         "UAS": Score(UAS, attachment, ""),
         "LAS": Score(LAS, attachment, ""),
     }
     for column, (kind, score) in zip([0, 0, 1], ours.items(), strict=True):
         correct, total, f1 = answer[kind]
-        assert tuple(score.parts_NP.sum(0)[[column, -1]]) == (correct, total)
+        assert tuple(score.statistics_NP.sum(0)[[column, -1]]) == (correct, total)
         assert score.value == 100 * f1
         assert 50 < score.value < 100  # the comparison would see a difference
     assert score.count == len(gold)

@@ -8,10 +8,10 @@ import pytest
 
 from polyloom.data.records import Tree
 from polyloom.errors import PolyloomError
-from polyloom.metrics.attachment import attachment_parts
+from polyloom.metrics.attachment import attachment_statistics
 from polyloom.metrics.score import ACCURACY, F1, LAS, METRICS, PERPLEXITY, UAS, Array, Score, read_signature, signature
-from polyloom.metrics.spans import span_parts
-from polyloom.metrics.tags import tag_parts
+from polyloom.metrics.spans import span_statistics
+from polyloom.metrics.tags import tag_statistics
 
 HASH = "0123456789abcdef" * 4
 
@@ -31,8 +31,8 @@ HASH = "0123456789abcdef" * 4
         (PERPLEXITY, [[0.0, 0.0]], math.nan),
     ],
 )
-def test_values_of_known_parts(metric, parts, value):
-    assert Score(metric, np.array(parts), "").value == pytest.approx(value, rel=1e-15, nan_ok=True)
+def test_values_of_known_parts(metric, statistics, value):
+    assert Score(metric, np.array(statistics), "").value == pytest.approx(value, rel=1e-15, nan_ok=True)
 
 
 def test_values_of_many_sums_at_once_are_those_of_each():
@@ -45,12 +45,12 @@ def test_values_of_many_sums_at_once_are_those_of_each():
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS.keys())
 def test_scores_survive_json_bit_for_bit(metric):
     rng = np.random.default_rng(0)
-    size = (1000, len(metric.parts))
-    parts: Array = rng.exponential(1e-3, size) if metric is PERPLEXITY else rng.integers(0, 2**50, size)
-    score = Score(metric, parts, signature(metric, parts, condition="pos/tr", corpus="c", sha256=HASH))
+    size = (1000, len(metric.statistics))
+    statistics: Array = rng.exponential(1e-3, size) if metric is PERPLEXITY else rng.integers(0, 2**50, size)
+    score = Score(metric, statistics, signature(metric, statistics, condition="pos/tr", corpus="c", sha256=HASH))
     again = Score.from_dict(json.loads(json.dumps(score.to_dict())))
-    assert again.parts_NP.dtype == score.parts_NP.dtype == (np.float64 if metric is PERPLEXITY else np.int64)
-    assert np.array_equal(again.parts_NP, parts)
+    assert again.statistics_NP.dtype == score.statistics_NP.dtype == (np.float64 if metric is PERPLEXITY else np.int64)
+    assert np.array_equal(again.statistics_NP, statistics)
     assert (again.metric, again.signature, again.value, again.count) == (metric, score.signature, score.value, 1000)
 
 
@@ -63,9 +63,9 @@ def test_stored_scores_of_unknown_metrics_or_parts_are_refused():
 
 
 @pytest.mark.parametrize("parts", [np.zeros((0, 2), np.int64), np.zeros(2, np.int64), np.zeros((3, 3), np.int64)])
-def test_parts_of_another_shape_or_of_no_sentence_are_refused(parts):
+def test_parts_of_another_shape_or_of_no_sentence_are_refused(statistics):
     with pytest.raises(PolyloomError, match="expected one row per sentence, at least one, with right, total"):
-        Score(ACCURACY, parts, "")
+        Score(ACCURACY, statistics, "")
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0])
@@ -75,17 +75,17 @@ def test_parts_that_are_no_counts_are_refused(bad):
 
 
 def test_scores_do_not_change_with_the_array_they_were_made_from():
-    parts = np.array([[1, 2]])
-    score = Score(ACCURACY, parts, "")
-    parts[:] = 0
+    statistics = np.array([[1, 2]])
+    score = Score(ACCURACY, statistics, "")
+    statistics[:] = 0
     assert score.value == 50.0
     with pytest.raises(ValueError, match="read-only"):
-        score.parts_NP[:] = 0
+        score.statistics_NP[:] = 0
 
 
 def test_signature_says_what_was_measured_on_what():
-    parts = np.array([[1, 2, 3], [4, 5, 6]])
-    text = signature(LAS, parts, condition="dep/tr", corpus="ud:tr_imst/te|st", sha256=HASH)
+    statistics = np.array([[1, 2, 3], [4, 5, 6]])
+    text = signature(LAS, statistics, condition="dep/tr", corpus="ud:tr_imst/te|st", sha256=HASH)
     assert text.startswith(
         "metric:las|condition:dep/tr|corpus:ud:tr_imst/te%7Cst|sha256:0123456789ab|sentences:2|units:9|"
     )
@@ -95,26 +95,26 @@ def test_signature_says_what_was_measured_on_what():
 
 
 def test_tags_are_compared_word_by_word():
-    assert tag_parts([["A", "B"], ["C"], []], [["A", "C"], ["C"], []]).tolist() == [[1, 2], [1, 1], [0, 0]]
+    assert tag_statistics([["A", "B"], ["C"], []], [["A", "C"], ["C"], []]).tolist() == [[1, 2], [1, 1], [0, 0]]
 
 
-@pytest.mark.parametrize("parts", [tag_parts, span_parts])
-def test_sentences_of_different_length_are_never_cut(parts):
+@pytest.mark.parametrize("parts", [tag_statistics, span_statistics])
+def test_sentences_of_different_length_are_never_cut(statistics):
     with pytest.raises(PolyloomError, match="tags: sentence 2 has 2 gold and 1 predicted tags"):
-        parts([["O"], ["O", "O"]], [["O"], ["O"]])
+        statistics([["O"], ["O", "O"]], [["O"], ["O"]])
     with pytest.raises(PolyloomError, match="tags: 1 gold and 2 predicted sentences"):
-        parts([["O"]], [["O"], ["O"]])
+        statistics([["O"]], [["O"], ["O"]])
 
 
 def test_trees_of_different_length_are_never_cut():
     one, two = Tree(("a",), (0,), ("root",)), Tree(("a", "b"), (0, 1), ("root", "obj"))
     with pytest.raises(PolyloomError, match="words: sentence 1 has 1 gold and 2 predicted words"):
-        attachment_parts([one], [two])
+        attachment_statistics([one], [two])
     with pytest.raises(PolyloomError, match="words: 2 gold and 1 predicted sentences"):
-        attachment_parts([one, two], [one])
+        attachment_statistics([one, two], [one])
 
 
 def test_every_word_counts_and_subtypes_do_not():
     gold = Tree(("Yes", "she", "sings", "!"), (3, 3, 0, 3), ("discourse", "nsubj:pass", "root", "punct"))
     predicted = Tree(gold.words, (3, 3, 0, 1), ("discourse:x", "nsubj", "punct", "punct"))
-    assert attachment_parts([gold], [predicted]).tolist() == [[3, 2, 4]]
+    assert attachment_statistics([gold], [predicted]).tolist() == [[3, 2, 4]]

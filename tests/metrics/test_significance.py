@@ -11,8 +11,8 @@ from polyloom.metrics.significance import bootstrap_interval, paired_bootstrap, 
 HASH = "0123456789abcdef" * 4
 
 
-def score_of(metric: Metric, parts, *, sha256: str = HASH) -> Score:
-    return Score(metric, parts, signature(metric, parts, condition="x/tr", corpus="c", sha256=sha256))
+def score_of(metric: Metric, statistics, *, sha256: str = HASH) -> Score:
+    return Score(metric, statistics, signature(metric, statistics, condition="x/tr", corpus="c", sha256=sha256))
 
 
 def tagged(rng: np.random.Generator, lengths, *, right: float) -> Score:
@@ -59,25 +59,26 @@ def test_a_system_does_not_differ_from_itself():
     assert paired_bootstrap(one, one, seed=0) == (0.0, 0.0, 0.0, 1.0)
 
 
-@pytest.mark.parametrize("cells", [1, 500, 1 << 20])
+@pytest.mark.parametrize("datasets", [1, 500, 1 << 20])
 @pytest.mark.parametrize("metric", [ACCURACY, F1, UAS, LAS, PERPLEXITY])
-def test_fast_and_slow_agree_whatever_the_chunk(metric, cells, monkeypatch):
-    monkeypatch.setattr(significance, "_CELLS", cells)
+def test_fast_and_slow_agree_whatever_the_chunk(metric, datasets, monkeypatch):
+    monkeypatch.setattr(significance, "_CELLS", datasets)
     rng = np.random.default_rng(4)
     right, predicted, last = rng.binomial(8, 0.3, 60), rng.integers(8, 12, 60), rng.integers(8, 12, 60)
-    columns = [right, predicted, last][-len(metric.parts) :] if metric is PERPLEXITY else [right, predicted, last]
+    columns = [right, predicted, last][-len(metric.statistics) :] if metric is PERPLEXITY else [right, predicted, last]
     if metric is ACCURACY:
         columns = [right, last]
     a = score_of(metric, np.stack(columns, axis=1) * (1.0 if metric is PERPLEXITY else 1))
     b = score_of(
-        metric, a.parts_NP + np.eye(1, len(metric.parts), dtype=a.parts_NP.dtype) * rng.integers(0, 2, (60, 1))
+        metric,
+        a.statistics_NP + np.eye(1, len(metric.statistics), dtype=a.statistics_NP.dtype) * rng.integers(0, 2, (60, 1)),
     )
 
     draws = np.random.default_rng(5)
     values, differences = [], []
     for _ in range(101):
         picked = [int(i) for i in draws.integers(60, size=60)]
-        one, other = (Score(metric, np.array([score.parts_NP[i] for i in picked]), "").value for score in (a, b))
+        one, other = (Score(metric, np.array([score.statistics_NP[i] for i in picked]), "").value for score in (a, b))
         values.append(one)
         differences.append(one - other)
     observed = a.value - b.value
@@ -91,8 +92,8 @@ def test_fast_and_slow_agree_whatever_the_chunk(metric, cells, monkeypatch):
 
 
 def test_sums_of_large_counts_are_exact():
-    parts = np.full((100, 2), 2**44 + 1)
-    assert (resampled_sums(parts, 0, samples=3) == 100 * (2**44 + 1)).all()
+    statistics = np.full((100, 2), 2**44 + 1)
+    assert (resampled_sums(statistics, 0, samples=3) == 100 * (2**44 + 1)).all()
 
 
 def test_seed_decides():
@@ -101,13 +102,13 @@ def test_seed_decides():
 
 
 def test_other_data_is_refused():
-    parts = np.array([[1, 2], [2, 5], [3, 4]])
-    one = score_of(ACCURACY, parts)
+    statistics = np.array([[1, 2], [2, 5], [3, 4]])
+    one = score_of(ACCURACY, statistics)
     for other, what in (
-        (score_of(ACCURACY, parts, sha256="f" * 64), "sha256 is 0123456789ab for one score and ffffffffffff"),
-        (score_of(ACCURACY, parts[:2]), "sentences is 3 for one score and 2"),
+        (score_of(ACCURACY, statistics, sha256="f" * 64), "sha256 is 0123456789ab for one score and ffffffffffff"),
+        (score_of(ACCURACY, statistics[:2]), "sentences is 3 for one score and 2"),
         (score_of(UAS, np.array([[1, 1, 2], [2, 2, 5], [3, 3, 4]])), "metric is accuracy for one score and uas"),
-        (score_of(ACCURACY, parts[::-1]), "do not agree on the total part of every sentence"),
+        (score_of(ACCURACY, statistics[::-1]), "do not agree on the total part of every sentence"),
     ):
         with pytest.raises(PolyloomError, match=what):
             paired_bootstrap(one, other, seed=0)

@@ -9,7 +9,7 @@ import pytest
 
 from polyloom.errors import PolyloomError
 from polyloom.metrics.score import F1, Score
-from polyloom.metrics.spans import Span, repair_bio, span_parts, spans
+from polyloom.metrics.spans import Span, repair_bio, span_statistics, spans
 from tests.metrics.peers import ask, needs_peers
 from tests.shared import DATA, needs_data
 
@@ -81,9 +81,9 @@ def test_entities_and_f1_are_seqevals(judged, name):
     for side in ("gold", "predicted"):
         ours = [[[span.label, span.start, span.stop - 1] for span in spans(tags)] for tags in case[side]]
         assert ours == answer[side]
-    score = Score(F1, span_parts(case["gold"], case["predicted"]), "")
+    score = Score(F1, span_statistics(case["gold"], case["predicted"]), "")
     f1, precision, recall = answer["scores"]
-    right, predicted, gold = score.parts_NP.sum(0)
+    right, predicted, gold = score.statistics_NP.sum(0)
     assert right == sum(
         len(set(map(tuple, a)) & set(map(tuple, b))) for a, b in zip(answer["gold"], answer["predicted"], strict=True)
     )
@@ -113,9 +113,9 @@ def test_malformed_sequences_are_read_as_conlleval_reads_them():
 def test_extent_and_type_must_both_be_right():
     gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O"]]
     predicted = [["B-PER", "O", "O", "B-ORG"], ["B-PER"]]
-    assert span_parts(gold, predicted).tolist() == [[0, 2, 2], [0, 1, 0]]
-    assert span_parts(gold, gold).tolist() == [[2, 2, 2], [0, 0, 0]]
-    assert span_parts(gold, gold).dtype == np.int64
+    assert span_statistics(gold, predicted).tolist() == [[0, 2, 2], [0, 1, 0]]
+    assert span_statistics(gold, gold).tolist() == [[2, 2, 2], [0, 0, 0]]
+    assert span_statistics(gold, gold).dtype == np.int64
 
 
 @pytest.mark.parametrize("tag", ["PER", "BPER", "", "b-PER", "O-PER", "X-PER", "-PER"])

@@ -11,9 +11,9 @@ import sacrebleu
 from sacrebleu.significance import PairedTest
 
 from polyloom.errors import PolyloomError
+from polyloom.metrics.bleu import bleu_statistics, chrf_statistics, tokenizer
 from polyloom.metrics.score import BLEU, CHRF, CHRF_WORDS, Score, read_signature, signature
 from polyloom.metrics.significance import bootstrap_interval, paired_bootstrap, resampled_sums
-from polyloom.metrics.translation import bleu_parts, chrf_parts, tokenizer
 from tests.shared import DATA, needs_data
 
 LANGUAGES = [
@@ -30,15 +30,17 @@ def theirs(metric, language):
     return sacrebleu.CHRF(word_order=2 if metric is CHRF_WORDS else 0)
 
 
-def parts(metric, references, hypotheses, *, language="en"):
+def statistics(metric, references, hypotheses, *, language="en"):
     if metric is BLEU:
-        return bleu_parts(references, hypotheses, language=language)
-    return chrf_parts(references, hypotheses, words=2 if metric is CHRF_WORDS else 0)
+        return bleu_statistics(references, hypotheses, language=language)
+    return chrf_statistics(references, hypotheses, words=2 if metric is CHRF_WORDS else 0)
 
 
 def score(metric, references, hypotheses, *, language="en"):
-    parts_NP = parts(metric, references, hypotheses, language=language)
-    return Score(metric, parts_NP, signature(metric, parts_NP, condition=f"mt/x/{language}", corpus="c", sha256=HASH))
+    statistics_NP = statistics(metric, references, hypotheses, language=language)
+    return Score(
+        metric, statistics_NP, signature(metric, statistics_NP, condition=f"mt/x/{language}", corpus="c", sha256=HASH)
+    )
 
 
 def real(language, limit=150):
@@ -83,7 +85,7 @@ def test_values_of_every_resampling_are_those_of_sacrebleu(metric):
     """Of few and short sentences, where whole orders have no match or do not exist."""
     for seed in range(10):
         hypotheses = spoiled(SHORT, seed=seed)
-        values = metric.value(resampled_sums(parts(metric, SHORT, hypotheses), seed, samples=60))
+        values = metric.value(resampled_sums(statistics(metric, SHORT, hypotheses), seed, samples=60))
         draws = np.random.default_rng(seed).integers(len(SHORT), size=(60, len(SHORT)))
         scorer = theirs(metric, "en")
         expected = [
@@ -93,11 +95,11 @@ def test_values_of_every_resampling_are_those_of_sacrebleu(metric):
 
 
 def test_orders_without_a_match_are_smoothed():
-    parts_NP = bleu_parts(["a b c d e f"], ["a b x d y f"], language="en")
-    assert parts_NP.tolist() == [[4, 1, 0, 0, 6, 5, 4, 3, 6]]
+    statistics_NP = bleu_statistics(["a b c d e f"], ["a b x d y f"], language="en")
+    assert statistics_NP.tolist() == [[4, 1, 0, 0, 6, 5, 4, 3, 6]]
     # 4/6, 1/5, half a match of 4, a quarter of 3
     expected = 100 * (4 / 6 * 1 / 5 * 0.5 / 4 * 0.25 / 3) ** 0.25
-    assert BLEU.value(parts_NP.sum(0)) == pytest.approx(expected)
+    assert BLEU.value(statistics_NP.sum(0)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("metric", [BLEU, CHRF, CHRF_WORDS], ids=lambda m: m.name)
@@ -116,14 +118,14 @@ def test_the_last_part_is_the_reference_whatever_is_predicted(metric):
     if metric is BLEU:
         sizes = [2, 1, 0, 7, 3, 10, 1, 4, 3]  # 13a sets punctuation apart
     for hypotheses in (SHORT, spoiled(SHORT), [""] * len(SHORT), ["much more than that"] * len(SHORT)):
-        assert parts(metric, SHORT, hypotheses)[:, -1].tolist() == sizes
+        assert statistics(metric, SHORT, hypotheses)[:, -1].tolist() == sizes
 
 
 @pytest.mark.parametrize("metric", [BLEU, CHRF, CHRF_WORDS], ids=lambda m: m.name)
 def test_columns_have_their_names(metric):
-    parts_NP = parts(metric, ["a b c d e f g", "x"], ["a b c", ""])
-    columns = dict(zip(metric.parts, parts_NP[0].tolist(), strict=True))
-    assert parts(metric, [], []).shape == (0, len(metric.parts))
+    statistics_NP = statistics(metric, ["a b c d e f g", "x"], ["a b c", ""])
+    columns = dict(zip(metric.statistics, statistics_NP[0].tolist(), strict=True))
+    assert statistics(metric, [], []).shape == (0, len(metric.statistics))
     if metric is BLEU:
         assert columns["right_1"] == columns["predicted_1"] == 3
         assert columns["right_3"] == columns["predicted_3"] == 1
@@ -137,9 +139,9 @@ def test_columns_have_their_names(metric):
 
 def test_fewer_hypotheses_than_references_are_refused():
     with pytest.raises(PolyloomError, match="translations: 2 references and 1 hypotheses"):
-        bleu_parts(["a", "b"], ["a"], language="en")
+        bleu_statistics(["a", "b"], ["a"], language="en")
     with pytest.raises(PolyloomError, match="translations: 1 references and 2 hypotheses"):
-        chrf_parts(["a"], ["a", "b"])
+        chrf_statistics(["a"], ["a", "b"])
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,7 @@ def test_without_sacrebleu_stored_scores_are_read_and_compared(monkeypatch):
     assert [one.value for one in again] == [a.value, b.value]
     assert paired_bootstrap(*again, seed=0) == before
     assert bootstrap_interval(again[0], 0).low <= a.value
-    for count in (lambda: bleu_parts(["a"], ["a"], language="en"), lambda: chrf_parts(["a"], ["a"])):
+    for count in (lambda: bleu_statistics(["a"], ["a"], language="en"), lambda: chrf_statistics(["a"], ["a"])):
         with pytest.raises(PolyloomError, match=r"sacrebleu is not installed. pip install 'polyloom\[train\]'"):
             count()
 
@@ -206,7 +208,7 @@ def test_paired_comparison_is_that_of_sacrebleu(metric):
     found = paired_bootstrap(a, b, seed=12345, samples=1000)
     assert found.difference == pytest.approx(second.score - first.score, abs=1e-9)
 
-    values = [metric.value(resampled_sums(one.parts_NP, 12345, samples=1000)) for one in (a, b)]
+    values = [metric.value(resampled_sums(one.statistics_NP, 12345, samples=1000)) for one in (a, b)]
     assert values[0].mean() == pytest.approx(second.mean, abs=1e-4), "sacrebleu resamples in single precision"
     sizes = np.abs(values[0] - values[1])
     larger = sizes - sizes.mean() > abs(found.difference)

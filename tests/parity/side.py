@@ -23,7 +23,7 @@ from torch import Tensor
 from polyloom.backbones import backbone_from_config
 from polyloom.methods.madx import MadXConfig, StackedMethod
 from polyloom.model import Model
-from polyloom.nn.growing import Bank
+from polyloom.nn.tables import Bank
 from tests.parity.reference import collect
 
 WIDTH = 32

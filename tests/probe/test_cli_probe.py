@@ -8,16 +8,16 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from polyloom.cli import probe_view
 from polyloom.cli.probe import app
+from polyloom.cli.render import probe as probe_view
+from polyloom.conditions import Condition
 from polyloom.config import load_recipe, parse_recipe
 from polyloom.data.catalog import resolve
-from polyloom.data.vocabulary import VocabularyConfig, train_vocabulary
+from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.errors import ConditionError, ConfigError, PolyloomError
 from polyloom.model import Model
 from polyloom.probe.figures import STYLES, draw_capacity, draw_languages, draw_swap, draw_weights, family_styles
-from polyloom.runs import load_run, train_recipe
-from polyloom.types import Condition
+from polyloom.workflows.runs import load_run, train_recipe
 from tests.tiny_run import tiny_recipe
 
 FAMILIES = "code\tfamily_name\naa\tOne\nbb\tTwo\ncc\tOne\n"
@@ -70,7 +70,7 @@ def test_every_probe_prints_keeps_and_draws(kind, hyperx, world, tmp_path):
     assert found.keys() == PLACES[kind]
     assert json.loads((tmp_path / "found.json").read_text()) == kept(hyperx, kind)
     assert (tmp_path / "figure.png").stat().st_size > 5000
-    assert "Stored in" in err
+    assert "ExportedAdapters in" in err
     assert "─" in out
 
 
@@ -85,7 +85,7 @@ def test_contradicting_languages_need_their_own_weights(hyperx):
     run = load_run(hyperx)
     evaluated = run.evaluate(run.recipe.data.test)
     for row, language in enumerate(found["languages"]):
-        own = evaluated.cells[Condition("pos", language)].scores[0].value
+        own = evaluated.results[Condition("pos", language)].scores[0].value
         assert found["scores"][row][row] == pytest.approx(own, abs=1e-5), "its own weights score what evaluate says"
     assert found["scores"][0][0] > found["scores"][0][1] + 40
     assert "Language does not matter" not in out
@@ -145,11 +145,11 @@ def test_translations_keep_their_tokens(tmp_path, monkeypatch):
     pairs = {"boza-kepa": ("boza", "kepa"), "boza-nina": ("boza", "nina")}
     texts: dict[str, list[str]] = {name: [] for pair in pairs.values() for name in pair}
     for corpus, (source, target) in pairs.items():
-        for record in resolve(f"artificial:{corpus}/train[:100]").records("bitext"):
+        for record in resolve(f"synthetic:{corpus}/train[:100]").records("bitext"):
             texts[source].append(record.source)  # type: ignore[union-attr]
             texts[target].append(record.target)  # type: ignore[union-attr]
     train_vocabulary(texts, tmp_path / "vocabulary", config=VocabularyConfig(size=200), languages=list(texts))
-    directions = {f"mt/{s}/{t}": f"artificial:{corpus}/SPLIT[:8]" for corpus, (s, t) in pairs.items()}
+    directions = {f"mt/{s}/{t}": f"synthetic:{corpus}/SPLIT[:8]" for corpus, (s, t) in pairs.items()}
     recipe = {
         "backbone": {"preset": "transformer-mini", "tokenizer": str(tmp_path / "vocabulary")},
         "method": {"name": "lang-adapters", "adapter_size": 4},
@@ -163,13 +163,13 @@ def test_translations_keep_their_tokens(tmp_path, monkeypatch):
         "train": {"steps": 2, "rows_per_batch": 4, "max_length": 24},
     }
     train_recipe(parse_recipe(recipe, source="test"), tmp_path / "run")
-    written, write = [], Model.write
+    written, write = [], Model.generate_ids
 
     def listen(model, batch, *, weights, **options):
         written.append((batch.conditions, batch.inputs, weights))
         return write(model, batch, weights=weights, **options)
 
-    monkeypatch.setattr(Model, "write", listen)
+    monkeypatch.setattr(Model, "generate_ids", listen)
     probe("swap", tmp_path / "run", "--sentences", 2)
     found = kept(tmp_path / "run", "swap")
     assert (found["languages"], found["donors"]) == (["boza/kepa", "boza/nina"], ["kepa", "nina"])

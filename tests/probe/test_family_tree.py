@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from polyloom.conditions import Condition
 from polyloom.config import load_recipe
-from polyloom.data.artificial import Family
-from polyloom.data.vocabulary import VocabularyConfig, train_vocabulary
-from polyloom.exchange import export_run
+from polyloom.data.synthetic import Family
+from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.probe.languages import cophenetic, language_vectors, probe_languages
-from polyloom.runs import load_run, train_recipe
-from polyloom.types import Condition
+from polyloom.workflows.exchange import export_run
+from polyloom.workflows.runs import load_run, train_recipe
 from tests.shared import lines_of
 
 FAMILY = Family()
@@ -23,8 +23,8 @@ SHUFFLES = 999
 
 def train(folder: Path, name: str, languages: Sequence[str], **settings: Any) -> Path:
     recipe = {
-        "languages": list(languages), "tasks": {"mlm": {}}, "mixture": {"cells_per_batch": min(6, len(languages))},
-        "data": {"train": {f"mlm/{x}": f"artificial:{x}/train[:500]" for x in languages}},
+        "languages": list(languages), "tasks": {"mlm": {}}, "mixture": {"datasets_per_batch": min(6, len(languages))},
+        "data": {"train": {f"mlm/{x}": f"synthetic:{x}/train[:500]" for x in languages}},
         "train": {"steps": settings.pop("steps"), "rows_per_batch": 48, "max_length": 48, "dropout": False},
     }  # fmt: skip
     (folder / f"{name}.yaml").write_text(json.dumps(recipe | settings))
@@ -33,8 +33,8 @@ def train(folder: Path, name: str, languages: Sequence[str], **settings: Any) ->
 
 
 def test_embeddings_recover_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any) -> None:
-    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "cells"))
-    texts = {language: lines_of(f"artificial:{language}/train[:500]") for language in FAMILY.names}
+    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "results"))
+    texts = {language: lines_of(f"synthetic:{language}/train[:500]") for language in FAMILY.names}
     train_vocabulary(texts, tmp_path / "vocabulary", config=VocabularyConfig(size=900, mask=True))
     config = {
         "model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 920,

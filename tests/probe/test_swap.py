@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from polyloom.cli.probe_view import show_swap
+from polyloom.cli.render.probe import show_swap
+from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
 from polyloom.probe.swap import (
     DonatedCache,
@@ -14,7 +15,6 @@ from polyloom.probe.swap import (
     summarize,
     with_donor,
 )
-from polyloom.types import Condition
 from tests.contracts.tiny import tiny_model
 
 
@@ -56,7 +56,7 @@ def test_every_language_meets_every_donor():
         conditions("pos/en", "pos/tr"),
         ["en", "tr", "yo"],
         score=lambda condition, used: values.get((condition.source, used.source)),
-        tell=lambda *one: told.append(one),
+        progress=lambda *one: told.append(one),
     )
     assert found == {
         "languages": ["en", "tr"],

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import torch
 
+from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
 from polyloom.methods import METHODS
 from polyloom.methods.hyperx import HyperX
-from polyloom.model import served
-from polyloom.nn.growing import Bank
+from polyloom.model import supported_conditions
+from polyloom.nn.tables import Bank
 from polyloom.probe.capacity import probe_capacity
 from polyloom.probe.spectra import effective_rank, participation_ratio
 from polyloom.probe.weights import inner_products, probe_weights
-from polyloom.types import Condition
 from tests.contracts.tiny import LANGUAGES, tiny_model
 
 POS = [Condition("pos", language) for language in LANGUAGES]
@@ -94,10 +94,10 @@ def test_ranks_of_spectra_by_hand():
 @pytest.mark.parametrize("method", ["hyperx", "madx", "psf", "hyper-adapters", "badx"])
 def test_few_at_a_time_give_what_all_together_give(method):
     model = tiny_model(method, "bert")
-    conditions = [c for c in served(model.method) if c.task != "mt"]
+    conditions = [c for c in supported_conditions(model.method) if c.task != "mt"]
     whole = probe_weights(model.method, conditions)
     told: list[tuple[int, int]] = []
-    parts = probe_weights(model.method, conditions, max_bytes=1, tell=lambda *how_far: told.append(how_far))
+    parts = probe_weights(model.method, conditions, max_bytes=1, progress=lambda *how_far: told.append(how_far))
     assert np.allclose(parts["similarity"], whole["similarity"])
     count = len(conditions) * (len(conditions) + 1) // 2
     assert told == [(done, count) for done in range(1, count + 1)]
@@ -136,7 +136,7 @@ def test_every_place_that_weights_go_to_has_a_name():
     }
     for method, expected in places.items():
         model = tiny_model(method, "m2m_100")
-        assert [s["site"] for s in probe_weights(model.method, served(model.method))["sites"]] == expected
+        assert [s["site"] for s in probe_weights(model.method, supported_conditions(model.method))["sites"]] == expected
 
 
 def test_training_state_and_randomness_are_left_alone():
@@ -148,13 +148,13 @@ def test_training_state_and_randomness_are_left_alone():
 
 
 def test_what_is_served():
-    assert served(tiny_model("hyperx", "bert").method)[:7] == [*POS, Condition("ner", "en")]
-    mt = [c for c in served(tiny_model("hyper-adapters", "m2m_100").method) if c.task == "mt"]
+    assert supported_conditions(tiny_model("hyperx", "bert").method)[:7] == [*POS, Condition("ner", "en")]
+    mt = [c for c in supported_conditions(tiny_model("hyper-adapters", "m2m_100").method) if c.task == "mt"]
     assert [str(c) for c in mt] == ["mt/en/tr", "mt/tr/sw", "mt/sw/yo", "mt/yo/no", "mt/no/quy", "mt/quy/en"]
     for name in METHODS:
         method = tiny_model(name, "bert").method
-        for condition in served(method):
-            method.check_served(condition)
+        for condition in supported_conditions(method):
+            method.require_supported(condition)
 
 
 def test_what_has_no_weights_or_nothing_to_compare_is_refused():
@@ -193,7 +193,7 @@ def test_capacity_counts_dead_units_and_planted_directions():
 @pytest.mark.parametrize(("method", "layers"), [("hyper-adapters", 3), ("psf", 1), ("hyperx", 1)])
 def test_capacity_by_parts_is_capacity(method, layers):
     model = tiny_model(method, "bert")
-    conditions = [c for c in served(model.method) if c.task != "mt"]
+    conditions = [c for c in supported_conditions(model.method) if c.task != "mt"]
     whole, parts = probe_capacity(model, conditions), probe_capacity(model, conditions, max_bytes=1)
     assert whole["layers"] == parts["layers"]
     assert len(whole["layers"]) == layers

@@ -10,5 +10,5 @@ import pytest
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("world")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYLOOM_CACHE", str(folder / "cells"))
+        patch.setenv("POLYLOOM_CACHE", str(folder / "datasets"))
         yield folder

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from polyloom.train.distributed import Team
+from polyloom.train.distributed import ProcessGroup
 
-Work = Callable[[Team], Any]
+Work = Callable[[ProcessGroup], Any]
 
 
 def fork(work: Callable[[], Any]) -> int:
@@ -58,7 +58,7 @@ def together(work: Work, folder: Path, *, size: int = 1) -> list[Any]:
                 timeout=timedelta(seconds=60),
             )  # fmt: skip
         with (folder / f"{rank}-of-{size}").open("wb") as file:  # now: the work may give up its rights
-            torch.save(work(Team(rank=rank, size=size)), file)
+            torch.save(work(ProcessGroup(rank=rank, size=size)), file)
 
     children = [fork(partial(one, rank)) for rank in range(size)]
     codes = [ended(child) for child in children]

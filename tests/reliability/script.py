@@ -13,22 +13,22 @@ from pathlib import Path
 import torch
 
 from polyloom.config import load_recipe
-from polyloom.runs import load_run, train_recipe
-from polyloom.train.distributed import Team, join_team
-from polyloom.train.loop import Loop, Step
+from polyloom.train.distributed import ProcessGroup, init_distributed
+from polyloom.train.loop import Step, TrainLoop
+from polyloom.workflows.runs import load_run, train_recipe
 
 
-def die_once(team: Team, run: Path, step: int) -> None:
+def die_once(process_group: ProcessGroup, run: Path, step: int) -> None:
     """Let this process be killed when it is about to take a step."""
-    take, mark = Loop._take, run / "died"
+    take, mark = TrainLoop._take, run / "died"
 
-    def take_or_die(loop: Loop, index: int) -> Step:
-        if team.rank == 1 and index == step and not mark.exists():
+    def take_or_die(loop: TrainLoop, index: int) -> Step:
+        if process_group.rank == 1 and index == step and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return take(loop, index)
 
-    Loop._take = take_or_die  # type: ignore[method-assign, assignment]
+    TrainLoop._take = take_or_die  # type: ignore[method-assign, assignment]
 
 
 def digests(run: Path) -> dict[str, str]:
@@ -48,11 +48,11 @@ def digests(run: Path) -> dict[str, str]:
 def main(recipe: str, run: str, die_at: str = "-1") -> None:
     """Train; the leader says what came out."""
     torch.set_num_threads(1)
-    with join_team() as team:
-        die_once(team, Path(run), int(die_at))
-        train_recipe(load_recipe(recipe), Path(run), team=team)
-    if team.leads:
-        (Path(run) / "digests.json").write_text(json.dumps(digests(Path(run)) | {"size": str(team.size)}))
+    with init_distributed() as process_group:
+        die_once(process_group, Path(run), int(die_at))
+        train_recipe(load_recipe(recipe), Path(run), process_group=process_group)
+    if process_group.is_main:
+        (Path(run) / "digests.json").write_text(json.dumps(digests(Path(run)) | {"size": str(process_group.size)}))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,11 @@ import pytest
 from tests.reliability.forks import together
 from tests.reliability.tiny import CALM, changed, distance, record, tiny_loop, tiny_setup, weights
 
-MIXED = {"mixture": {"cells_per_batch": 4}, "train": {"rows_per_batch": 4}}
+MIXED = {"mixture": {"datasets_per_batch": 4}, "train": {"rows_per_batch": 4}}
 CASES = {
     "hyperx": MIXED,
-    "hyperx, in pieces": {"mixture": {"cells_per_batch": 4}, "train": {"rows_per_batch": 8, "accumulate": 2}},
-    "hyperx, fewer rows than processes": {"mixture": {"cells_per_batch": 1}, "train": {"rows_per_batch": 1}},
+    "hyperx, in pieces": {"mixture": {"datasets_per_batch": 4}, "train": {"rows_per_batch": 8, "grad_accum_steps": 2}},
+    "hyperx, fewer rows than processes": {"mixture": {"datasets_per_batch": 1}, "train": {"rows_per_batch": 1}},
     "madx": MIXED,
     "badx": MIXED,
     "psf": MIXED,  # its noise is each process's own: without
@@ -17,18 +17,18 @@ CASES = {
 }
 
 
-def take(setup, team, *, steps=50):
+def take(setup, process_group, *, steps=50):
     """All stages; weights, and which tasks this process had in which step."""
     tasks = []
     if "latents" in setup.model.method.groups():
         latents = setup.model.method.latents
         setup.model.method._sample = lambda kind, rows: latents[f"{kind}_mean"](rows)
     for stage in range(len(setup.plans())):
-        loop = tiny_loop(setup, stage, team=team, steps=steps)
+        loop = tiny_loop(setup, stage, process_group=process_group, steps=steps)
         seen = record(loop)
         for step in loop.steps():
             assert not step.skipped
-            tasks.append(",".join(sorted({pick.cell.partition("/")[0] for picks in seen for pick in picks})))
+            tasks.append(",".join(sorted({pick.dataset.partition("/")[0] for picks in seen for pick in picks})))
             seen.clear()
     return {"weights": weights(setup), "tasks": tasks}
 
@@ -37,8 +37,8 @@ def take(setup, team, *, steps=50):
 def test_two_processes_are_one(world, tmp_path, case):
     method = case.partition(",")[0]
     setup = tiny_setup(world, method, optim=CALM, **CASES[case])
-    (one,) = together(lambda team: take(setup, team), tmp_path)
-    first, second = together(lambda team: take(setup, team), tmp_path, size=2)
+    (one,) = together(lambda process_group: take(setup, process_group), tmp_path)
+    first, second = together(lambda process_group: take(setup, process_group), tmp_path, size=2)
     assert not changed(first["weights"], second["weights"])
     assert distance(one["weights"], first["weights"]) <= 1e-5
     assert changed(one["weights"], weights(setup))

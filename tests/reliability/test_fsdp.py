@@ -5,32 +5,32 @@ import os
 import pytest
 
 from polyloom.checkpoint import load_checkpoint, read_tensors, read_training, trained_parameters
-from polyloom.config import build_backbone
-from polyloom.train.folder import RunFolder
+from polyloom.config import backbone_from_recipe
+from polyloom.rundir import RunDir
 from tests.reliability.forks import alone, read_log, together
 from tests.reliability.tiny import CALM, changed, distance, tiny_fit, tiny_setup, weights
 
 SETTINGS = {"steps": 20, "strategy": "fsdp", "evaluate_every": 10, "save_every": 5, "rows_per_batch": 4}
 
 
-def trained(setup, run, team, *, stop=None):
+def trained(setup, run, process_group, *, stop=None):
     """Train with validation; weights at the end, and the last checkpoint's optimizer."""
 
-    def tell(event):
+    def on_event(event):
         if event["event"] == "step" and event["total"] == stop:
             os._exit(1)
 
-    tiny_fit(setup, run, team=team, validate=setup.validate, tell=tell).run()
-    folder = RunFolder(run)
+    tiny_fit(setup, run, process_group=process_group, validate=setup.validate, on_event=on_event).run()
+    folder = RunDir(run)
     optimizer, _ = read_training(folder.checkpoint(folder.steps()[-1]))
     return {"weights": weights(setup), "optimizer": optimizer}
 
 
 @pytest.mark.parametrize("method", ["hyperx", "madx"])
 def test_shards_train_validate_save_and_resume_as_one_process_does(world, tmp_path, method):
-    setup = tiny_setup(world, method, optim=CALM, train=SETTINGS, mixture={"cells_per_batch": 4})
-    (one,) = together(lambda team: trained(setup, tmp_path / "one", team), tmp_path)
-    two, other = together(lambda team: trained(setup, tmp_path / "two", team), tmp_path, size=2)
+    setup = tiny_setup(world, method, optim=CALM, train=SETTINGS, mixture={"datasets_per_batch": 4})
+    (one,) = together(lambda process_group: trained(setup, tmp_path / "one", process_group), tmp_path)
+    two, other = together(lambda process_group: trained(setup, tmp_path / "two", process_group), tmp_path, size=2)
     assert not changed(two["weights"], other["weights"])
     assert distance(one["weights"], two["weights"]) <= 1e-4
     assert distance(one["optimizer"], two["optimizer"]) <= 1e-3
@@ -46,19 +46,21 @@ def test_shards_train_validate_save_and_resume_as_one_process_does(world, tmp_pa
         assert mine == pytest.approx(theirs, abs=0.5)
 
     with pytest.raises(AssertionError, match="children ended"):
-        together(lambda team: trained(setup, tmp_path / "broken", team, stop=13), tmp_path / "dies", size=2)
-    resumed, _ = together(lambda team: trained(setup, tmp_path / "broken", team), tmp_path, size=2)
+        together(
+            lambda process_group: trained(setup, tmp_path / "broken", process_group, stop=13), tmp_path / "dies", size=2
+        )
+    resumed, _ = together(lambda process_group: trained(setup, tmp_path / "broken", process_group), tmp_path, size=2)
     for part in ("weights", "optimizer"):
         assert not changed(two[part], resumed[part])
 
 
 def test_a_checkpoint_of_shards_serves_and_goes_on_in_one_process(world, tmp_path):
     setup = tiny_setup(world, "full", optim=CALM, train=SETTINGS | {"rows_per_batch": 16})
-    sharded, _ = together(lambda team: trained(setup, tmp_path / "run", team), tmp_path, size=2)
+    sharded, _ = together(lambda process_group: trained(setup, tmp_path / "run", process_group), tmp_path, size=2)
     losses = [e["losses"]["ner"] for e in read_log(tmp_path / "run") if e["event"] == "step" and "ner" in e["losses"]]
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5]), "it learns"
-    best = RunFolder(tmp_path / "run").best()
-    model = load_checkpoint(best, build_backbone(setup.recipe))
+    best = RunDir(tmp_path / "run").best()
+    model = load_checkpoint(best, backbone_from_recipe(setup.recipe))
     stored = read_tensors(best)
     assert not changed(stored, dict(trained_parameters(model)))
     validated = [event for event in read_log(tmp_path / "run") if event["event"] == "validation" and event["best"]]

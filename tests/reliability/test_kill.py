@@ -29,7 +29,7 @@ def by_lot(model, plan):
     """A score that depends on the weights alone, and says nothing of them: any checkpoint may be the best."""
     bits = b"".join(p.detach().numpy().tobytes() for p in model.method.parameters())
     lot = hashlib.sha256(bits).digest()[0]
-    return {plan.cells[0].condition: Score(ACCURACY, np.array([[lot, 256]]), "by lot")}
+    return {plan.datasets[0].condition: Score(ACCURACY, np.array([[lot, 256]]), "by lot")}
 
 
 def trained(setup, run, **more):
@@ -45,12 +45,12 @@ class EnoughError(Exception):
 def until_stage_two(setup, run):
     """Train until the second stage has saved its first steps."""
 
-    def tell(event):
+    def on_event(event):
         if event["event"] == "saved" and event["total"] > setup.recipe.train.steps + 3:
             raise EnoughError
 
     with contextlib.suppress(EnoughError):
-        tiny_fit(setup, run, validate=by_lot, tell=tell).run()
+        tiny_fit(setup, run, validate=by_lot, on_event=on_event).run()
     return {}
 
 
@@ -118,12 +118,12 @@ def test_wherever_a_run_is_killed_it_goes_on_to_the_same_end(world, tmp_path, sa
 def cut_off(setup, run, when, action):
     """Train until `when` checkpoints are there, then let something happen; the error that follows."""
 
-    def tell(event):
+    def on_event(event):
         if event["event"] == "saved" and event["total"] == when:
             action()
 
     with pytest.raises(TrainingError) as caught:
-        tiny_fit(setup, run, tell=tell).run()
+        tiny_fit(setup, run, on_event=on_event).run()
     return str(caught.value)
 
 
@@ -150,12 +150,12 @@ def test_two_processes_cannot_train_in_one_folder(world, tmp_path):
     setup, begun = tiny_setup(world), tmp_path / "begun"
 
     def forever():
-        def tell(event):
+        def on_event(event):
             if event["event"] == "saved":
                 begun.touch()
                 time.sleep(100)
 
-        tiny_fit(setup, tmp_path / "run", tell=tell).run()
+        tiny_fit(setup, tmp_path / "run", on_event=on_event).run()
 
     def refused():
         with pytest.raises(TrainingError, match="another process is training here"):

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from polyloom.config import load_recipe
-from polyloom.runs import train_recipe
-from polyloom.train.folder import RunFolder
+from polyloom.rundir import RunDir
+from polyloom.workflows.runs import train_recipe
 from tests.reliability.forks import read_log, together
 from tests.reliability.script import digests
 from tests.tiny_run import tiny_recipe
@@ -48,9 +48,9 @@ def free_port():
 
 
 def in_children(recipe, run, folder):
-    def work(team):
-        train_recipe(load_recipe(recipe), run, team=team)
-        return digests(run) | {"size": str(team.size)} if team.leads else {}
+    def work(process_group):
+        train_recipe(load_recipe(recipe), run, process_group=process_group)
+        return digests(run) | {"size": str(process_group.size)} if process_group.is_main else {}
 
     return together(work, folder, size=2)[0]
 
@@ -72,4 +72,4 @@ def test_launchers_start_the_same_run_and_a_killed_worker_does_not_change_it(wor
     assert died == launched == expected
     assert (tmp_path / "torchrun" / "died").exists()
     assert [event["total"] for event in read_log(tmp_path / "torchrun") if event["event"] == "resumed"] == [6]
-    assert RunFolder(tmp_path / "torchrun").steps()[-1] == 12
+    assert RunDir(tmp_path / "torchrun").steps()[-1] == 12

@@ -31,14 +31,14 @@ class Poison:
         return gradient.index_fill(0, torch.tensor([1]), self.value) if self.active else gradient
 
 
-def skipping(setup, kind, *, team=None, everywhere=True):
+def skipping(setup, kind, *, process_group=None, everywhere=True):
     """Take six steps of which the fourth is poisoned; what it left, and what came after."""
     poison = Poison(setup, kind)
-    loop = tiny_loop(setup, team=team)
+    loop = tiny_loop(setup, process_group=process_group)
     steps = loop.steps()
     healthy = [next(steps) for _ in range(3)]
     before = weights(setup), state(loop)
-    poison.active = everywhere or team.rank == 1
+    poison.active = everywhere or process_group.rank == 1
     spoilt = next(steps)
     poison.active = False
     after = weights(setup), state(loop)
@@ -63,7 +63,9 @@ def test_a_step_whose_loss_or_gradient_is_no_number_leaves_everything_as_it_was(
 @pytest.mark.parametrize("kind", ["loss nan", "gradient inf"])
 def test_what_is_no_number_in_one_process_is_skipped_by_all(world, tmp_path, kind):
     setup = tiny_setup(world)
-    one, other = together(lambda team: skipping(setup, kind, team=team, everywhere=False), tmp_path, size=2)
+    one, other = together(
+        lambda process_group: skipping(setup, kind, process_group=process_group, everywhere=False), tmp_path, size=2
+    )
     assert not changed(one, other)
 
 
@@ -72,12 +74,12 @@ def test_five_in_a_row_end_the_run_with_the_weights_before(world, tmp_path, kind
     setup = tiny_setup(world, train={"steps": 20})
     poison, last = Poison(setup, kind), {}
 
-    def tell(event):
+    def on_event(event):
         if event["event"] == "step" and event["step"] == 3:
             poison.active = True
             last.update(weights(setup))
 
-    fit = tiny_fit(setup, tmp_path / "run", tell=tell)
+    fit = tiny_fit(setup, tmp_path / "run", on_event=on_event)
     with pytest.raises(TrainingError, match=r"step 8: loss or gradient was not a number 5 times in a row .*optim.lr"):
         fit.run()
     assert not changed(last, weights(setup))
@@ -87,7 +89,7 @@ def test_five_in_a_row_end_the_run_with_the_weights_before(world, tmp_path, kind
     for event in skipped:
         assert event["gradient_norm"] is None
         assert (event["loss"] is None) == kind.startswith("loss")
-        assert event["cells"], "so that one can look at them"
+        assert event["datasets"], "so that one can look at them"
     assert all(math.isfinite(event["loss"]) for event in events if event["event"] == "step")
 
 
@@ -95,9 +97,9 @@ def test_a_few_that_are_not_in_a_row_do_not_end_the_run(world, tmp_path):
     setup = tiny_setup(world, train={"steps": 20})
     poison = Poison(setup, "loss nan")
 
-    def tell(event):
+    def on_event(event):
         if event["event"] in ("step", "skipped"):
             poison.active = event["step"] % 3 != 0
 
-    tiny_fit(setup, tmp_path / "run", tell=tell).run()
+    tiny_fit(setup, tmp_path / "run", on_event=on_event).run()
     assert sum(event["event"] == "skipped" for event in read_log(tmp_path / "run")) == 13

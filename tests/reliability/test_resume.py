@@ -10,29 +10,29 @@ import torch
 
 from polyloom.checkpoint import read_tensors, read_training, write_checkpoint
 from polyloom.errors import CheckpointError, TrainingError
-from polyloom.train.folder import RunFolder
+from polyloom.rundir import RunDir
 from tests.reliability.forks import alone, ended, fork, read_log, together
 from tests.reliability.tiny import changed, record, rejoined, saved, tiny_fit, tiny_loop, tiny_setup, weights
 
 DROPOUT = {"dropout": True, "steps": 200, "save_every": 7}
 
 
-def whole_run(setup, run, *, team=None):
+def whole_run(setup, run, *, process_group=None):
     """Train to the end; everything that its last checkpoint holds."""
-    tiny_fit(setup, run, team=team).run()
-    last = RunFolder(run).checkpoint(RunFolder(run).steps()[-1])
+    tiny_fit(setup, run, process_group=process_group).run()
+    last = RunDir(run).checkpoint(RunDir(run).steps()[-1])
     optimizer, state = read_training(last)
     return {"weights": read_tensors(last), "optimizer": optimizer, "steps": state["total"], "all": weights(setup)}
 
 
-def left_at(setup, run, step, *, team=None):
+def left_at(setup, run, step, *, process_group=None):
     """Train, and be gone in the middle of a step's log entry."""
 
-    def tell(event):
+    def on_event(event):
         if event["event"] == "step" and event["total"] == step:
             os._exit(0)
 
-    tiny_fit(setup, run, team=team, tell=tell).run()
+    tiny_fit(setup, run, process_group=process_group, on_event=on_event).run()
 
 
 @pytest.mark.parametrize(
@@ -57,21 +57,33 @@ def test_a_run_interrupted_within_a_pass_ends_with_the_same_bits(world, tmp_path
 
 def test_the_same_holds_for_two_processes(world, tmp_path):
     setup = tiny_setup(world, train=DROPOUT | {"steps": 60})
-    expected = together(lambda team: whole_run(setup, tmp_path / "whole", team=team), tmp_path / "one", size=2)
+    expected = together(
+        lambda process_group: whole_run(setup, tmp_path / "whole", process_group=process_group),
+        tmp_path / "one",
+        size=2,
+    )
     with pytest.raises(AssertionError, match="children ended"):
-        together(lambda team: left_at(setup, tmp_path / "broken", 39, team=team), tmp_path / "two", size=2)
-    found = together(lambda team: whole_run(setup, tmp_path / "broken", team=team), tmp_path / "three", size=2)
+        together(
+            lambda process_group: left_at(setup, tmp_path / "broken", 39, process_group=process_group),
+            tmp_path / "two",
+            size=2,
+        )
+    found = together(
+        lambda process_group: whole_run(setup, tmp_path / "broken", process_group=process_group),
+        tmp_path / "three",
+        size=2,
+    )
     for part in ("weights", "optimizer", "all"):
         assert not changed(expected[0][part], found[0][part])
         assert not changed(found[0][part], found[1][part])
 
 
 def test_the_stream_of_examples_goes_on_with_another_number_of_processes(world, tmp_path):
-    setup = tiny_setup(world, train={"steps": 30, "rows_per_batch": 12, "accumulate": 2})
+    setup = tiny_setup(world, train={"steps": 30, "rows_per_batch": 12, "grad_accum_steps": 2})
     stream = []
 
-    def work(team, done):
-        loop, found = tiny_loop(setup, team=team), []
+    def work(process_group, done):
+        loop, found = tiny_loop(setup, process_group=process_group), []
         seen, steps = record(loop), loop.steps(done)
         for _ in range(10):
             next(steps)
@@ -119,7 +131,7 @@ def test_resuming_costs_the_same_at_every_step(world):
 def test_a_damaged_checkpoint_is_passed_over_whatever_part_of_it_is_damaged(world, tmp_path):
     setup = tiny_setup(world, train={"steps": 8})
     expected = alone(lambda: whole_run(setup, tmp_path / "run"), tmp_path / "one")
-    folder = RunFolder(tmp_path / "run")
+    folder = RunDir(tmp_path / "run")
     for name in ("weights.safetensors", "training.safetensors", "polyloom.json"):
         file = folder.checkpoint(8) / name
         content = bytearray(file.read_bytes())

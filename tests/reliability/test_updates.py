@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from polyloom.nn.growing import Bank
+from polyloom.nn.tables import Bank
 from polyloom.train.optim import RowAdam
 from tests.reliability.tiny import CALM, METHODS, changed, distance, record, rejoined, tiny_loop, tiny_setup, weights
 from tests.tiny_run import LANGUAGES
@@ -19,10 +19,13 @@ def test_languages_trained_side_by_side_are_those_trained_alone(world):
 
     def trained(chosen):
         setup = tiny_setup(
-            world, "madx", mixture={"kind": "round-robin", "temperature": 1.0, "cells_per_batch": 1}, optim=CONSTANT
+            world,
+            "madx",
+            mixture={"strategy": "round-robin", "temperature": 1.0, "datasets_per_batch": 1},
+            optim=CONSTANT,
         )
         loop = tiny_loop(setup, steps=24)
-        batches = [batch for batch in map(loop.mixture.batch, range(24)) if batch[0].cell in chosen]
+        batches = [batch for batch in map(loop.mixture.batch, range(24)) if batch[0].dataset in chosen]
         loop = tiny_loop(setup, steps=len(batches))
         setattr(loop, "mixture", SimpleNamespace(batch=batches.__getitem__))  # noqa: B010 - not a Mixture, to mypy
         assert not any(step.skipped for step in loop.steps())
@@ -59,7 +62,7 @@ def test_how_many_pieces_a_batch_is_worked_off_in_changes_nothing(world, method)
     ends, streams = [], []
     for accumulate in (1, 4):
         setup = tiny_setup(world, method, optim=CALM)
-        loop = tiny_loop(setup, stage=-1, steps=20, accumulate=accumulate)
+        loop = tiny_loop(setup, stage=-1, steps=20, grad_accum_steps=accumulate)
         seen, steps = record(loop), []
         for _ in loop.steps():
             steps.append(rejoined(seen))
@@ -96,7 +99,7 @@ def test_what_a_stage_does_not_train_stays_and_what_it_trains_moves(world, metho
 
 
 def seen_tasks(plan):
-    return {cell.condition.task for cell in plan.cells}
+    return {dataset.condition.task for dataset in plan.datasets}
 
 
 def only_rows_with_data_moved(setup, plan, before):

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from polyloom.config import load_recipe
 from polyloom.data.mixture import Pick
-from polyloom.runs import Setup
-from polyloom.train.distributed import Team, whole
-from polyloom.train.fit import Fit
-from polyloom.train.folder import RunFolder
-from polyloom.train.loop import Loop
+from polyloom.rundir import RunDir
+from polyloom.train.distributed import ProcessGroup, whole
+from polyloom.train.loop import TrainLoop
+from polyloom.train.trainer import Trainer
+from polyloom.workflows.runs import TrainingSetup, prepare_training
 from tests.tiny_run import tiny_recipe
 
 METHODS = ("full", "madx", "badx", "multilingual", "hyperx", "psf")
@@ -24,32 +24,39 @@ METHODS = ("full", "madx", "badx", "multilingual", "hyperx", "psf")
 CALM = {"lr": 2e-3, "eps": 1e-4}
 
 
-def tiny_setup(folder: Path, method: str = "hyperx", **sections: Any) -> Setup:
+def tiny_setup(folder: Path, method: str = "hyperx", **sections: Any) -> TrainingSetup:
     """A recipe with its corpora read and its model built."""
     train = {"steps": 6, "rows_per_batch": 8, "save_every": 2} | sections.pop("train", {})
     optim = {"lr": 5e-3, "warmup_steps": 2} | sections.pop("optim", {})
     tasks = ("pos", "ner") if method == "psf" else ("mlm", "pos", "ner")
-    return Setup.of(load_recipe(tiny_recipe(folder, method, tasks=tasks, train=train, optim=optim, **sections)))
+    return prepare_training(load_recipe(tiny_recipe(folder, method, tasks=tasks, train=train, optim=optim, **sections)))
 
 
-def tiny_fit(setup: Setup, run: Path, *, team: Team | None = None, **more: Any) -> Fit:
+def tiny_fit(setup: TrainingSetup, run: Path, *, process_group: ProcessGroup | None = None, **more: Any) -> Trainer:
     """A run of all stages, without validation unless it is asked for."""
-    about = {"trained_on": setup.trained_on, "tokenizer": setup.pieces.fingerprint}
-    parts: dict[str, Any] = {"pieces": setup.pieces, "folder": RunFolder(run), "team": team or Team(), "about": about}
-    return Fit(setup.model, setup.plans(), **(parts | more))
+    about = {"trained_on": setup.trained_on, "tokenizer": setup.tokenizer.fingerprint}
+    parts: dict[str, Any] = {
+        "tokens": setup.tokenizer,
+        "folder": RunDir(run),
+        "team": process_group or ProcessGroup(),
+        "about": about,
+    }
+    return Trainer(setup.model, setup.plans(), **(parts | more))
 
 
-def tiny_loop(setup: Setup, stage: int = 0, *, team: Team | None = None, **train: Any) -> Loop:
+def tiny_loop(
+    setup: TrainingSetup, stage: int = 0, *, process_group: ProcessGroup | None = None, **train: Any
+) -> TrainLoop:
     """One stage, to be taken step by step; `train` are settings that are different."""
     plan = setup.plans()[stage]
     plan = replace(plan, train=replace(plan.train, **train))
-    return Loop(setup.model, plan, pieces=setup.pieces, team=team or Team())
+    return TrainLoop(setup.model, plan, tokenizer=setup.tokenizer, process_group=process_group or ProcessGroup())
 
 
-def record(loop: Loop) -> list[list[Pick]]:
+def record(loop: TrainLoop) -> list[list[Pick]]:
     """From now on, remember the examples of every piece of a step that counts."""
     seen: list[list[Pick]] = []
-    batch, shares = loop._batch, loop.shares
+    batch, shares = loop._batch, loop.micro_batches
 
     def remember(picks: Sequence[Pick]) -> Any:
         seen.append(list(picks))
@@ -62,27 +69,27 @@ def record(loop: Loop) -> list[list[Pick]]:
                 seen[-1] = []
         return found
 
-    loop._batch, loop.shares = remember, drop_those_that_do_not_count  # type: ignore[method-assign]
+    loop._batch, loop.micro_batches = remember, drop_those_that_do_not_count  # type: ignore[method-assign]
     return seen
 
 
 def rejoined(parts: Sequence[Sequence[Pick]]) -> list[list[Any]]:
     """A step's examples from those of its pieces, in an order that does not depend on how they were dealt."""
-    return sorted([pick.cell, pick.index, pick.key] for pick in chain.from_iterable(parts))
+    return sorted([pick.dataset, pick.index, pick.key] for pick in chain.from_iterable(parts))
 
 
 def saved(run: Path) -> int:
     """The step of the newest checkpoint that can be read, of which every hash is right."""
-    latest = RunFolder(run).latest()
+    latest = RunDir(run).latest()
     return latest.state["total"] if latest else 0
 
 
-def weights(setup: Setup) -> dict[str, Tensor]:
+def weights(setup: TrainingSetup) -> dict[str, Tensor]:
     """A copy of all parameters, gathered where they are sharded."""
     return {name: whole(parameter).detach().clone() for name, parameter in setup.model.named_parameters()}
 
 
-def state(loop: Loop) -> dict[str, Tensor]:
+def state(loop: TrainLoop) -> dict[str, Tensor]:
     """A copy of the optimizer's state."""
     return {name: tensor.clone() for name, tensor in loop.optimizer.state().items()}
 

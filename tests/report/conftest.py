@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from polyloom.config import load_recipe
-from polyloom.evaluate.stored import store
+from polyloom.evaluate.saved import store
 from polyloom.report.page import make_report
-from polyloom.runs import load_run, train_recipe
-from polyloom.train.folder import RunFolder
+from polyloom.rundir import RunDir
+from polyloom.workflows.runs import load_run, train_recipe
 from tests.tiny_run import LANGUAGES, tiny_recipe
 
 HOSTILE = '<img src=x onerror="alert(1)">'
@@ -29,7 +29,7 @@ def short_run(folder: Path, method: str, into: Path, **train) -> Path:
 
 def write_probes(run: Path, languages=LANGUAGES, families=("A", "A", None)) -> None:
     (run / "probes").mkdir(exist_ok=True)
-    count, checkpoint = len(languages), RunFolder(run).best().name
+    count, checkpoint = len(languages), RunDir(run).best().name
     joins, top = [], 0
     for number in range(1, count):
         joins.append([top if number > 1 else 0, number, float(number), number + 1])

@@ -19,7 +19,18 @@ from tests.report.conftest import HOSTILE
 from tests.report.reading import Page
 from tests.shared import polyloom
 
-SECTIONS = ["runs", "scores", "comparison", "examples", "curves", "mixture", "audit", "languages", "donors", "weights"]
+SECTIONS = [
+    "runs",
+    "scores",
+    "comparison",
+    "examples",
+    "curves",
+    "mixture",
+    "parameter_report",
+    "languages",
+    "donors",
+    "weights",
+]
 
 
 def only(run: Path, **options) -> Page:
@@ -75,14 +86,14 @@ def test_a_run_with_markup_for_a_name_is_called_so_and_no_more(page, hyperx):
 
 def test_scores_are_those_that_were_stored(page, hyperx, madx):
     read = Page(page)
-    cells = [text for name, text in read.texts if name == "td"]
+    results = [text for name, text in read.texts if name == "td"]
     for run in (hyperx, madx):
         matrix = Matrix.read(run / "evaluations" / "test.json")
-        assert any(cell.zero_shot for cell in matrix.cells.values())
-        for cell in matrix.cells.values():
-            for score in cell.scores:
+        assert any(result.zero_shot for result in matrix.results.values())
+        for result in matrix.results.values():
+            for score in result.scores:
                 value = f"{score.value:.1f}" if score.value < 1000 else f"{score.value:.3g}"
-                assert value + (MARK if cell.zero_shot else "") in cells
+                assert value + (MARK if result.zero_shot else "") in results
 
 
 def test_differences_are_those_of_polyloom_compare(page, hyperx, madx):
@@ -100,8 +111,8 @@ def test_a_single_run_is_compared_with_nothing(hyperx):
 
 def test_runs_scored_on_other_data_are_told_apart(madx, copy):
     stored = json.loads((copy / "evaluations" / "test.json").read_text())
-    for cell in stored["cells"].values():
-        for score in cell["scores"]:
+    for result in stored["datasets"].values():
+        for score in result["scores"]:
             score["signature"] = re.sub("sha256:[^|]*", "sha256:other", score["signature"])
     (copy / "evaluations" / "test.json").write_text(json.dumps(stored))
     text = Page(make_report([madx, copy], output=Path("r"), examples=0)).text()
@@ -157,7 +168,7 @@ def test_a_spoilt_probe_spoils_nothing_else(hyperx, tmp_path, spoilt):
         (run / "probes" / f"{kind}.json").write_text(spoilt.replace("%s", checkpoint))
     read = only(run)
     assert read.text().count("Make it anew: polyloom probe") == 3
-    assert "audit" in read.attributes("id")
+    assert "parameter_report" in read.attributes("id")
 
 
 def test_probes_are_drawn(hyperx):
@@ -169,14 +180,14 @@ def test_probes_are_drawn(hyperx):
 
 def test_steps_that_a_resumed_run_took_again_are_counted_once(tmp_path):
     def step(total: int, loss: float) -> dict[str, object]:
-        return {"event": "step", "total": total, "losses": {"pos": loss}, "cells": {"pos/aa": 1}}
+        return {"event": "step", "total": total, "losses": {"pos": loss}, "datasets": {"pos/aa": 1}}
 
     events = [
-        {"event": "stage", "stage": "joint", "steps": 4, "audit": []},
+        {"event": "stage", "stage": "joint", "steps": 4, "parameter_report": []},
         *(step(i, 1.0) for i in (1, 2, 3)),
         {"event": "validation", "total": 3, "scores": {}, "best": True},
         {"event": "resumed", "total": 1},
-        {"event": "stage", "stage": "joint", "steps": 4, "audit": []},
+        {"event": "stage", "stage": "joint", "steps": 4, "parameter_report": []},
         *(step(i, 2.0) for i in (2, 3, 4)),
     ]
     log = tmp_path / "log.jsonl"

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from polyloom.conditions import Condition
 from polyloom.data.records import Bitext, Pair, Record, Tagged, Tree
-from polyloom.evaluate.matrix import Cell, Matrix
-from polyloom.metrics.attachment import attachment_parts
+from polyloom.evaluate.matrix import Matrix, Result
+from polyloom.metrics.attachment import attachment_statistics
 from polyloom.metrics.score import ACCURACY, F1, LAS, PERPLEXITY, Metric, Score, signature
 from polyloom.report import page as page_module
 from polyloom.report.colors import SCALE, contrast, ink, luminance, shade
@@ -27,7 +28,6 @@ from polyloom.report.scores import Shading, scores_section
 from polyloom.report.sources import read_source, read_sources
 from polyloom.report.trees import draw_tree
 from polyloom.tasks.parsing import Arcs
-from polyloom.types import Condition
 from tests.report.conftest import write_probes
 from tests.report.reading import Page
 
@@ -38,10 +38,10 @@ HOSTILE = ["<script>alert(1)</script>", "</title></style>", "&lt;", '" onload="x
 def score(value: float, metric: Metric = ACCURACY) -> Score:
     """Of two sentences, about so many percent, or that perplexity."""
     if metric is PERPLEXITY:
-        parts_NP = np.array([[np.log(value), 1.0]] * 2)
+        statistics_NP = np.array([[np.log(value), 1.0]] * 2)
     else:
-        parts_NP = np.array([[round(value * 10)] * (len(metric.parts) - 1) + [1000]] * 2)
-    return Score(metric, parts_NP, signature(metric, parts_NP, condition="x/y", corpus="c", sha256="0" * 64))
+        statistics_NP = np.array([[round(value * 10)] * (len(metric.statistics) - 1) + [1000]] * 2)
+    return Score(metric, statistics_NP, signature(metric, statistics_NP, condition="x/y", corpus="c", sha256="0" * 64))
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -109,10 +109,10 @@ def test_better_is_brighter_also_where_less_is_better():
 
 def test_refused_cells_and_directions_are_shown_with_their_reasons(madx):
     source = read_source(madx, name="run", split="test")
-    cells = {Condition("mt", a, b): Cell((score(10 * i + j),), zero_shot=a == "cc")
+    results = {Condition("mt", a, b): Result((score(10 * i + j),), zero_shot=a == "cc")
              for i, a in enumerate(("aa", "bb", "cc")) for j, b in enumerate(("aa", "bb")) if a != b}  # fmt: skip
     refused = {Condition("mt", "bb", "cc"): "no <token> for it"}
-    read = Page(scores_section([replace(source, matrix=Matrix(cells, refused, {}))]))
+    read = Page(scores_section([replace(source, matrix=Matrix(results, refused, {}))]))
     assert "no <token> for it" in read.text()
     assert ("td", "–") in read.texts
     assert "no <token> for it" in read.attributes("title")
@@ -129,11 +129,12 @@ def test_languages_are_spread_from_worst_to_best(madx):
     names = [f"pos/l{i}" for i in range(9)] + ["mlm/l0"]
     recipe = replace(source.recipe, data=replace(source.recipe.data, test=dict.fromkeys(names, ("c",))))
     values = {f"pos/l{i}": (40, 10, 90, 30, 20, 80, 70, 60, 50)[i] for i in range(9)}
-    cells = {Condition.parse(name): Cell((score(value),), zero_shot=False) for name, value in values.items()}
-    chosen = choose_conditions(replace(source, recipe=recipe, matrix=Matrix(cells)), 3)
+    results = {Condition.parse(name): Result((score(value),), zero_shot=False) for name, value in values.items()}
+    chosen = choose_conditions(replace(source, recipe=recipe, matrix=Matrix(results)), 3)
     assert [values[str(condition)] for condition in chosen] == [10, 50, 90]
     losses = {
-        c: Cell((score(float(v), PERPLEXITY),), zero_shot=False) for c, v in zip(cells, values.values(), strict=True)
+        c: Result((score(float(v), PERPLEXITY),), zero_shot=False)
+        for c, v in zip(results, values.values(), strict=True)
     }
     chosen = choose_conditions(replace(source, recipe=recipe, matrix=Matrix(losses)), 3)
     assert [values[str(condition)] for condition in chosen] == [90, 50, 10]
@@ -157,7 +158,7 @@ def test_arcs_are_wrong_exactly_where_las_counts_them_wrong():
         gold, said = ((draw.integers(0, size + 1, size), draw.choice(relations, size).tolist()) for _ in range(2))
         tree = Tree(words, tuple(map(int, gold[0])), tuple(gold[1]))
         wrong = mistakes(tree, Arcs(said[0].tolist(), said[1]))
-        assert len(wrong) == size - attachment_parts([tree], [Arcs(said[0].tolist(), said[1])])[0, 1]
+        assert len(wrong) == size - attachment_statistics([tree], [Arcs(said[0].tolist(), said[1])])[0, 1]
         drawn = Page(draw_tree(words, (tree.heads, tree.relations), (said[0].tolist(), said[1])))
         classes = [a.get("class") for name, a in drawn.elements if name == "g"]
         assert classes.count("arc said") == classes.count("arc missed") == len(wrong)
@@ -215,12 +216,12 @@ def test_a_hundred_languages_make_a_page_well_below_two_megabytes(madx, tmp_path
     write_probes(run, languages, [f"family {i % 12}" for i in range(100)])
     source = read_source(run, name="run", split="test")
     assert set(source.probes) == {"languages", "swap", "weights", "capacity"}
-    cells = {Condition(task, one): Cell((score(i, metric),), zero_shot=i > 50) for i, one in enumerate(languages)
+    results = {Condition(task, one): Result((score(i, metric),), zero_shot=i > 50) for i, one in enumerate(languages)
              for task, metric in (("pos", ACCURACY), ("ner", F1), ("dep", LAS))}  # fmt: skip
     names = [f"{task}/{one}" for task in ("mlm", "pos", "ner", "dep") for one in languages]
     losses = dict.fromkeys(("mlm", "pos", "ner", "dep"), 1.0)
     steps: list[Any] = [
-        {"event": "step", "total": i, "losses": losses, "cells": {names[i % 400]: 8}} for i in range(1, 5000)
+        {"event": "step", "total": i, "losses": losses, "datasets": {names[i % 400]: 8}} for i in range(1, 5000)
     ]
     validations: list[Any] = [
         {"total": i, "scores": dict.fromkeys(names[100:], 50.0), "best": True} for i in range(100, 5000, 100)
@@ -228,7 +229,7 @@ def test_a_hundred_languages_make_a_page_well_below_two_megabytes(madx, tmp_path
     mixtures: dict[str, Any] = {"joint": [[name, 1000, 0.0025, 1.5] for name in names]}
     stages: dict[str, Any] = {"joint": {**source.history.stages["tasks"], "stage": "joint", "steps": 5000}}
     history = replace(source.history, steps=steps, validations=validations, mixtures=mixtures, stages=stages)
-    large = replace(source, matrix=Matrix(cells), history=history)
+    large = replace(source, matrix=Matrix(results), history=history)
     other = replace(large, name="other", path=tmp_path / "other")
     text = render([large, other], Examples(), count=0, line="polyloom report")
     regions = [a["aria-label"] for _, a in Page(text).elements if a.get("role") == "region"]

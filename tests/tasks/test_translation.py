@@ -8,19 +8,19 @@ import torch.nn.functional as F
 
 from polyloom.backbones import backbone_from_config
 from polyloom.backbones.decoding import Decoding
-from polyloom.cache import WeightCache
-from polyloom.data.pieces import Pieces, load_pieces
+from polyloom.conditions import Condition
 from polyloom.data.records import Bitext
-from polyloom.data.vocabulary import VocabularyConfig, train_vocabulary
+from polyloom.data.tokenization.tokenizer import Tokenizer, load_tokenizer
+from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.errors import ConditionError
-from polyloom.evaluate.answers import Answering
-from polyloom.evaluate.translate import translate, translate_all
+from polyloom.inference.cache import WeightCache
+from polyloom.inference.predictor import Predictor
+from polyloom.inference.translate import translate, translate_all
 from polyloom.model import Model
 from polyloom.tasks import TASKS, build_task
 from polyloom.tasks.base import Example
 from polyloom.tasks.batch import make_batch
 from polyloom.tasks.translation import Translation
-from polyloom.types import Condition
 from tests.contracts.tiny import CONFIGS, tiny_config
 
 LANGUAGES = ["en", "de", "sw", "tr", "yo", "fi", "fr"]
@@ -34,17 +34,21 @@ def sentence(seed: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def pieces(tmp_path_factory) -> Pieces:
+def tokenizer(tmp_path_factory) -> Tokenizer:
     folder = tmp_path_factory.mktemp("vocabulary")
     texts = {language: [sentence(i + 1000 * n) for i in range(200)] for n, language in enumerate(LANGUAGES)}
     train_vocabulary(texts, folder, config=VocabularyConfig(size=60), languages=LANGUAGES)
-    return load_pieces(str(folder))
+    return load_tokenizer(str(folder))
 
 
-def model_for(pieces: Pieces, method: str = "hyper-adapters", family: str = "m2m_100") -> Model:
+def model_for(tokenizer: Tokenizer, method: str = "hyper-adapters", family: str = "m2m_100") -> Model:
     torch.manual_seed(3)
-    special = {"pad_token_id": pieces.pad_id, "eos_token_id": pieces.eos_id, "decoder_start_token_id": pieces.eos_id}
-    settings = CONFIGS[family] | special | {"model_type": family, "vocab_size": pieces.vocab_size}
+    special = {
+        "pad_token_id": tokenizer.pad_id,
+        "eos_token_id": tokenizer.eos_id,
+        "decoder_start_token_id": tokenizer.eos_id,
+    }
+    settings = CONFIGS[family] | special | {"model_type": family, "vocab_size": tokenizer.vocab_size}
     if "t5" not in family:
         settings["max_position_embeddings"] = 100
     model = Model(
@@ -56,14 +60,14 @@ def model_for(pieces: Pieces, method: str = "hyper-adapters", family: str = "m2m
     return model.eval()
 
 
-def examples(pieces: Pieces, conditions: list[str] = DIRECTIONS) -> list[Example]:
+def examples(tokenizer: Tokenizer, conditions: list[str] = DIRECTIONS) -> list[Example]:
     records = [Bitext(sentence(i), sentence(i + 500)) for i in range(len(conditions))]
-    rows = TASKS["mt"].encode(records, pieces)
+    rows = TASKS["mt"].encode(records, tokenizer)
     return [Example(Condition.parse(c), row) for c, row in zip(conditions, rows, strict=True)]
 
 
-def batch_of(model: Model, pieces: Pieces, chosen: list[Example]):
-    return make_batch(chosen, tasks=model.tasks, pieces=pieces, max_length=90)
+def batch_of(model: Model, tokenizer: Tokenizer, chosen: list[Example]):
+    return make_batch(chosen, tasks=model.tasks, tokenizer=tokenizer, max_length=90)
 
 
 def asked(example: Example) -> Example:
@@ -71,16 +75,16 @@ def asked(example: Example) -> Example:
 
 
 @pytest.mark.parametrize("family", ["m2m_100", "mbart", "marian", "t5", "mt5"])
-def test_the_loss_is_that_of_the_whole_model_over_the_pieces_of_the_target(pieces, family):
-    model = model_for(pieces, family=family)
+def test_the_loss_is_that_of_the_whole_model_over_the_pieces_of_the_target(tokenizer, family):
+    model = model_for(tokenizer, family=family)
     bias = getattr(model.backbone.model, "final_logits_bias", None)
     if bias is not None:
         bias.normal_()
-    batch = batch_of(model, pieces, examples(pieces)[:4])
+    batch = batch_of(model, tokenizer, examples(tokenizer)[:4])
     logits = model(batch.inputs, batch.conditions).logits
     labels = torch.full(batch.inputs["decoder_input_ids"].shape, -100)
-    for i, example in enumerate(examples(pieces)[:4]):
-        ends = [*example.row["target"], pieces.eos_id]
+    for i, example in enumerate(examples(tokenizer)[:4]):
+        ends = [*example.row["target"], tokenizer.eos_id]
         labels[i, : len(ends)] = torch.tensor(
             ends
         )  # the prefix is one token: what stands at 0 predicts the first piece
@@ -88,37 +92,39 @@ def test_the_loss_is_that_of_the_whole_model_over_the_pieces_of_the_target(piece
         model.tasks["mt"].label_smoothing = smoothing
         expected = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum", label_smoothing=smoothing)
         torch.testing.assert_close(model.losses(batch)["mt"], expected, rtol=1e-5, atol=1e-4)
-    counts = [count for _, count in model.answers(batch)]
+    counts = [count for _, count in model.predict(batch)]
     assert counts == (labels >= 0).sum(-1).tolist()
-    assert batch.parts["mt"].data.count == sum(counts)
+    assert batch.by_task["mt"].data.count == sum(counts)
 
 
-def test_losses_do_not_depend_on_the_rows_beside(pieces):
-    model, chosen = model_for(pieces), examples(pieces)
-    together = model.answers(batch_of(model, pieces, chosen))
-    alone = [model.answers(batch_of(model, pieces, [example]))[0] for example in chosen]
+def test_losses_do_not_depend_on_the_rows_beside(tokenizer):
+    model, chosen = model_for(tokenizer), examples(tokenizer)
+    together = model.predict(batch_of(model, tokenizer, chosen))
+    alone = [model.predict(batch_of(model, tokenizer, [example]))[0] for example in chosen]
     torch.testing.assert_close(torch.tensor(together), torch.tensor(alone), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", ["hyper-adapters", "lang-adapters", "pair-adapters", "dense"])
 @pytest.mark.parametrize("beams", [1, 5])
-def test_32_directions_in_one_batch_say_what_each_says_alone(pieces, method, beams):
-    model, decoding = model_for(pieces, method), Decoding(beams=beams, max_extra=8, max_ratio=1.0)
-    chosen = [asked(example) for example in examples(pieces)]
-    together = model.write(batch_of(model, pieces, chosen), eos_id=pieces.eos_id, decoding=decoding)
+def test_32_directions_in_one_batch_say_what_each_says_alone(tokenizer, method, beams):
+    model, decoding = model_for(tokenizer, method), Decoding(beams=beams, max_extra=8, max_ratio=1.0)
+    chosen = [asked(example) for example in examples(tokenizer)]
+    together = model.generate_ids(batch_of(model, tokenizer, chosen), eos_id=tokenizer.eos_id, decoding=decoding)
     assert len({tuple(ids) for ids in together}) > 8, "they differ"
     for example, expected in zip(chosen, together, strict=True):
-        assert model.write(batch_of(model, pieces, [example]), eos_id=pieces.eos_id, decoding=decoding) == [expected]
+        assert model.generate_ids(
+            batch_of(model, tokenizer, [example]), eos_id=tokenizer.eos_id, decoding=decoding
+        ) == [expected]
 
 
 @pytest.mark.parametrize("method", ["hyper-adapters", "lang-adapters", "pair-adapters", "dense"])
-def test_what_is_written_is_what_training_would_find_likeliest(pieces, method):
+def test_what_is_written_is_what_training_would_find_likeliest(tokenizer, method):
     """A search that applied adapters otherwise than training does would write worse text, alone as in a batch."""
-    model, decoding = model_for(pieces, method), Decoding(beams=1, max_extra=8, max_ratio=1.0)
-    chosen = [asked(example) for example in examples(pieces)]
-    written = model.write(batch_of(model, pieces, chosen), eos_id=pieces.eos_id, decoding=decoding)
+    model, decoding = model_for(tokenizer, method), Decoding(beams=1, max_extra=8, max_ratio=1.0)
+    chosen = [asked(example) for example in examples(tokenizer)]
+    written = model.generate_ids(batch_of(model, tokenizer, chosen), eos_id=tokenizer.eos_id, decoding=decoding)
     learnt = [e._replace(row={**e.row, "target": ids, "length": 64}) for e, ids in zip(chosen, written, strict=True)]
-    batch = batch_of(model, pieces, learnt)
+    batch = batch_of(model, tokenizer, learnt)
     likeliest = model(batch.inputs, batch.conditions).logits.argmax(-1).tolist()
     assert sum(map(len, written)) > 100
     for ids, found in zip(written, likeliest, strict=True):
@@ -126,35 +132,37 @@ def test_what_is_written_is_what_training_would_find_likeliest(pieces, method):
 
 
 @pytest.mark.parametrize("pivot", [None, "en"])
-def test_many_directions_translated_together_say_what_each_says_alone_also_through_a_third_language(pieces, pivot):
-    answering = Answering(model_for(pieces), pieces=pieces, decoding=Decoding(beams=2, max_extra=8, max_ratio=1.0))
+def test_many_directions_translated_together_say_what_each_says_alone_also_through_a_third_language(tokenizer, pivot):
+    predictor = Predictor(
+        model_for(tokenizer), tokenizer=tokenizer, decoding=Decoding(beams=2, max_extra=8, max_ratio=1.0)
+    )
     records = {
         Condition.parse(direction): [Bitext(sentence(10 * n + i), "") for i in range(n % 3 + 1)]
         for n, direction in enumerate(["mt/de/sw", "mt/de/fr", "mt/en/tr", "mt/sw/en", "mt/tr/de"])
     }
-    together = translate_all(answering, records, pivot=pivot)
-    assert together == {c: list(translate(answering, some, c, pivot=pivot)) for c, some in records.items()}
+    together = translate_all(predictor, records, pivot=pivot)
+    assert together == {c: list(translate(predictor, some, c, pivot=pivot)) for c, some in records.items()}
     assert len({text for texts in together.values() for text in texts}) > 5
 
 
 @pytest.mark.parametrize("method", ["hyper-adapters", "lang-adapters"])
-def test_weights_cached_and_evicted_in_between_change_nothing(pieces, method):
+def test_weights_cached_and_evicted_in_between_change_nothing(tokenizer, method):
     """64 rows of 32 directions, in batches of 7, with room for two conditions."""
-    model, decoding = model_for(pieces, method), Decoding(beams=5, max_extra=4, max_ratio=1.0)
-    chosen = [asked(example) for example in examples(pieces, DIRECTIONS + DIRECTIONS[::-1])]
-    together = model.write(batch_of(model, pieces, chosen), eos_id=pieces.eos_id, decoding=decoding)
+    model, decoding = model_for(tokenizer, method), Decoding(beams=5, max_extra=4, max_ratio=1.0)
+    chosen = [asked(example) for example in examples(tokenizer, DIRECTIONS + DIRECTIONS[::-1])]
+    together = model.generate_ids(batch_of(model, tokenizer, chosen), eos_id=tokenizer.eos_id, decoding=decoding)
     room = model.method.weights(DIRECTIONS[:2]).num_bytes()
     cache, texts = WeightCache(model, max_bytes=room), []
     for start in range(0, len(chosen), 7):
-        batch = batch_of(model, pieces, chosen[start : start + 7])
+        batch = batch_of(model, tokenizer, chosen[start : start + 7])
         weights = cache.rows(batch.conditions)
         assert len(cache) <= 2
-        texts += model.write(batch, eos_id=pieces.eos_id, decoding=decoding, weights=weights)
+        texts += model.generate_ids(batch, eos_id=tokenizer.eos_id, decoding=decoding, weights=weights)
     assert texts == together
 
 
-def test_the_cache_makes_every_condition_once_and_forgets_when_weights_have_learnt(pieces):
-    model = model_for(pieces)
+def test_the_cache_makes_every_condition_once_and_forgets_when_weights_have_learnt(tokenizer):
+    model = model_for(tokenizer)
     cache, made = WeightCache(model), []
     model.method.register_forward_hook(lambda _, ids, __: made.append(len(ids[0].task_K)))
     one, other, third = (Condition.parse(direction) for direction in DIRECTIONS[:3])
@@ -173,13 +181,13 @@ def test_the_cache_makes_every_condition_once_and_forgets_when_weights_have_lear
         assert not torch.equal(tensor, first.blocks[0].tensors[name])
 
 
-def test_a_direction_changes_what_is_said(pieces):
-    model, decoding = model_for(pieces), Decoding(beams=2, max_extra=8)
-    (example, *_) = (asked(e) for e in examples(pieces))
+def test_a_direction_changes_what_is_said(tokenizer):
+    model, decoding = model_for(tokenizer), Decoding(beams=2, max_extra=8)
+    (example, *_) = (asked(e) for e in examples(tokenizer))
     texts = [
-        model.write(
-            batch_of(model, pieces, [example._replace(condition=Condition("mt", *pair))]),
-            eos_id=pieces.eos_id,
+        model.generate_ids(
+            batch_of(model, tokenizer, [example._replace(condition=Condition("mt", *pair))]),
+            eos_id=tokenizer.eos_id,
             decoding=decoding,
         )[0]
         for pair in (("en", "de"), ("en", "sw"), ("tr", "de"))
@@ -187,8 +195,8 @@ def test_a_direction_changes_what_is_said(pieces):
     assert len({tuple(ids) for ids in texts}) == 3
 
 
-def test_weights_are_made_once_for_a_whole_search(pieces, monkeypatch):
-    model, made = model_for(pieces), []
+def test_weights_are_made_once_for_a_whole_search(tokenizer, monkeypatch):
+    model, made = model_for(tokenizer), []
     forward = type(model.method).forward
 
     def counted(method, ids):
@@ -196,50 +204,52 @@ def test_weights_are_made_once_for_a_whole_search(pieces, monkeypatch):
         return forward(method, ids)
 
     monkeypatch.setattr(type(model.method), "forward", counted)
-    batch = batch_of(model, pieces, [asked(example) for example in examples(pieces)])
-    model.write(batch, eos_id=pieces.eos_id, decoding=Decoding())
+    batch = batch_of(model, tokenizer, [asked(example) for example in examples(tokenizer)])
+    model.generate_ids(batch, eos_id=tokenizer.eos_id, decoding=Decoding())
     assert len(made) == 1
 
 
-def test_a_text_ends_at_its_own_limit_whatever_stands_beside_it(pieces):
-    model, decoding = model_for(pieces), Decoding(beams=3, max_ratio=1.0, max_extra=2)
+def test_a_text_ends_at_its_own_limit_whatever_stands_beside_it(tokenizer):
+    model, decoding = model_for(tokenizer), Decoding(beams=3, max_ratio=1.0, max_extra=2)
     with torch.no_grad():
-        model.backbone.model.lm_head.weight[pieces.eos_id] = -9.0 * model.backbone.model.lm_head.weight.mean(0)
-    chosen = [asked(example) for example in examples(pieces)]
+        model.backbone.model.lm_head.weight[tokenizer.eos_id] = -9.0 * model.backbone.model.lm_head.weight.mean(0)
+    chosen = [asked(example) for example in examples(tokenizer)]
     for example, ids in zip(
-        chosen, model.write(batch_of(model, pieces, chosen), eos_id=pieces.eos_id, decoding=decoding), strict=True
+        chosen,
+        model.generate_ids(batch_of(model, tokenizer, chosen), eos_id=tokenizer.eos_id, decoding=decoding),
+        strict=True,
     ):
         assert len(ids) <= len(example.row["source"]) + 2 + 2
 
 
 @pytest.mark.parametrize(
-    ("marks", "before", "prefix"),
+    ("language_tokens", "before", "prefix"),
     [("target", ["de"], ["de"]), ("both", ["en"], [2, "de"]), ("source", ["de"], [2]), ("none", [], [2])],
 )
-def test_language_tokens_stand_where_the_backbone_is_used_to_them(pieces, marks, before, prefix):
+def test_language_tokens_stand_where_the_backbone_is_used_to_them(tokenizer, language_tokens, before, prefix):
     task = build_task("mt", (), width=8)
     assert isinstance(task, Translation)
-    task.marks = marks
-    example = examples(pieces, ["mt/en/de"])[0]
-    rows = task.collate([example], pieces=pieces, max_length=100)
-    ids = {language: pieces.language_id(language) for language in LANGUAGES}
+    task.language_tokens = language_tokens
+    example = examples(tokenizer, ["mt/en/de"])[0]
+    rows = task.collate([example], tokenizer=tokenizer, max_length=100)
+    ids = {language: tokenizer.language_id(language) for language in LANGUAGES}
     source, target = list(example.row["source"]), list(example.row["target"])
-    assert rows.sequences[0].ids == [*(ids[name] for name in before), *source, pieces.eos_id]
+    assert rows.sequences[0].ids == [*(ids[name] for name in before), *source, tokenizer.eos_id]
     assert rows.decoder[0].ids == [*(ids.get(name, name) for name in prefix), *target]
-    assert rows.targets["labels_BL"].tolist() == [[*target, pieces.eos_id]]
+    assert rows.targets["labels_BL"].tolist() == [[*target, tokenizer.eos_id]]
 
 
-def test_a_language_without_a_token_is_said(pieces):
+def test_a_language_without_a_token_is_said(tokenizer):
     task = build_task("mt", (), width=8)
     with pytest.raises(ConditionError, match="no token for the language 'ja'"):
-        task.collate(examples(pieces, ["mt/en/ja"]), pieces=pieces, max_length=100)
+        task.collate(examples(tokenizer, ["mt/en/ja"]), tokenizer=tokenizer, max_length=100)
 
 
-def test_answers_come_in_the_order_of_the_questions(pieces):
-    model = model_for(pieces)
-    answering = Answering(model, pieces=pieces, decoding=Decoding(beams=2, max_extra=5))
+def test_answers_come_in_the_order_of_the_questions(tokenizer):
+    model = model_for(tokenizer)
+    predictor = Predictor(model, tokenizer=tokenizer, decoding=Decoding(beams=2, max_extra=5))
     records = [Bitext(sentence(i), "") for i in range(12)]
     condition = Condition("mt", "sw", "fi")
-    together = list(answering.answers(records, condition))
-    assert together == [next(answering.answers([record], condition)) for record in records]
+    together = list(predictor.predict(records, condition))
+    assert together == [next(predictor.predict([record], condition)) for record in records]
     assert len(set(together)) > 6

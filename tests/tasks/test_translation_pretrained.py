@@ -17,16 +17,16 @@ import torch.nn.functional as F
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from polyloom.backbones.decoding import Decoding
+from polyloom.conditions import Condition
 from polyloom.config import Recipe, load_recipe
 from polyloom.data.records import Bitext
 from polyloom.errors import ConditionError, PolyloomError
 from polyloom.methods import METHODS
-from polyloom.runs import Setup, load_run, train_recipe
 from polyloom.tasks import TASKS
 from polyloom.tasks.base import Example
 from polyloom.tasks.batch import Batch, make_batch
-from polyloom.tasks.translation import usual_marks, usual_start
-from polyloom.types import Condition
+from polyloom.tasks.translation import default_language_tokens, default_start_id
+from polyloom.workflows.runs import TrainingSetup, load_run, prepare_training, train_recipe
 from tests.contracts.tiny import CONFIGS, SIZES
 from tests.data.test_pieces_languages import LINES, m2m100, marian, mbart, mbart50, mt5, nllb
 
@@ -153,9 +153,9 @@ def recipe_for(directory: Path, kind: str, folder: Path, method: str = "dense") 
 
 @pytest.fixture(scope="module")
 def setup(checkpoints, tmp_path_factory):
-    def of(kind: str, method: str = "dense") -> Setup:
+    def of(kind: str, method: str = "dense") -> TrainingSetup:
         torch.manual_seed(1)
-        made = Setup.of(recipe_for(checkpoints(kind), kind, tmp_path_factory.mktemp("recipe"), method))
+        made = prepare_training(recipe_for(checkpoints(kind), kind, tmp_path_factory.mktemp("recipe"), method))
         torch.manual_seed(2)
         for parameter in made.model.method.parameters():
             parameter.data.normal_(std=0.3)
@@ -165,13 +165,13 @@ def setup(checkpoints, tmp_path_factory):
     return of
 
 
-def batch_of(setup: Setup, pairs: list[tuple[str, Bitext]], *, asked: bool = False) -> Batch:
-    rows = TASKS["mt"].encode([pair for _, pair in pairs], setup.pieces)
+def batch_of(setup: TrainingSetup, pairs: list[tuple[str, Bitext]], *, asked: bool = False) -> Batch:
+    rows = TASKS["mt"].encode([pair for _, pair in pairs], setup.tokenizer)
     examples = [
         Example(Condition.parse(condition), {**row, "target": []} if asked else row)
         for (condition, _), row in zip(pairs, rows, strict=True)
     ]
-    return make_batch(examples, tasks=setup.model.tasks, pieces=setup.pieces, max_length=90)
+    return make_batch(examples, tasks=setup.model.tasks, tokenizer=setup.tokenizer, max_length=90)
 
 
 class Judge:
@@ -223,7 +223,7 @@ def test_the_loss_is_that_of_transformers_label_by_label(kind, checkpoints, setu
     for condition, pair in cases(kind):
         batch = batch_of(ours, [(condition, pair)])
         labels, expected = (found[KINDS[kind].labels] for found in judge.losses(condition, pair))
-        data = batch.parts["mt"].data
+        data = batch.by_task["mt"].data
         assert data.targets["labels_BL"][0].tolist() == labels.tolist()
         with torch.no_grad():
             ((_, states),) = ours.model._states(batch)
@@ -238,7 +238,7 @@ def test_what_is_written_is_what_transformers_writes(kind, beams, penalty, check
     ours, judge = setup(kind), Judge(kind, checkpoints(kind))
     decoding = Decoding(beams=beams, length_penalty=penalty, max_ratio=0.5, max_extra=7)
     batch = batch_of(ours, cases(kind), asked=True)
-    written = ours.model.write(batch, eos_id=ours.pieces.eos_id, decoding=decoding)
+    written = ours.model.generate_ids(batch, eos_id=ours.tokenizer.eos_id, decoding=decoding)
     expected = [judge.search(condition, pair, decoding) for condition, pair in cases(kind)]
     assert written == expected
     assert len({tuple(ids) for ids in written}) > 2
@@ -266,7 +266,7 @@ def test_every_method_learns_and_every_direction_is_written_as_alone(kind, metho
         assert model.losses(batch)["mt"] < before
     for beams in (1, 3):
         write = partial(
-            model.write, eos_id=ours.pieces.eos_id, decoding=Decoding(beams=beams, max_ratio=0, max_extra=8)
+            model.write, eos_id=ours.tokenizer.eos_id, decoding=Decoding(beams=beams, max_ratio=0, max_extra=8)
         )
         together = write(batch_of(ours, pairs, asked=True))
         assert together == [write(batch_of(ours, [pair], asked=True))[0] for pair in pairs]
@@ -284,13 +284,13 @@ def test_from_a_name_to_a_translation(checkpoints, tmp_path, capfd):
     recipe = recipe_for(checkpoints(kind), kind, tmp_path)
     train_recipe(recipe, tmp_path / "run")
     run = load_run(tmp_path / "run", device="cpu")
-    written = list(run.answering.answers(PAIRS, Condition.parse(condition)))
+    written = list(run.predictor.predict(PAIRS, Condition.parse(condition)))
     assert "max_length" not in capfd.readouterr().err, "what its generation_config.json says is not the user's concern"
     run.model.backbone.model.save_pretrained(tmp_path)
     marian(tmp_path)
     judge = Judge(kind, tmp_path)
-    expected = [judge.search(condition, pair, run.answering.decoding) for pair in PAIRS]
-    silent = {run.answering.pieces.language_id(name) for name in MARIAN}
+    expected = [judge.search(condition, pair, run.predictor.decoding) for pair in PAIRS]
+    silent = {run.predictor.tokenizer.language_id(name) for name in MARIAN}
     texts = [[piece for piece in ids if piece not in silent] for ids in expected]
     assert written == [judge.tokenizer.decode(ids, use_source_tokenizer=False) for ids in texts]
     assert len(set(written)) > 2
@@ -302,13 +302,13 @@ def test_nllb_as_it_was_at_first_has_its_language_at_the_end(tmp_path):
     checkpoint("nllb", tmp_path)
     path = tmp_path / "tokenizer_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"legacy_behaviour": True}))
-    ours, judge = Setup.of(recipe_for(tmp_path, "nllb", tmp_path)), Judge("nllb", tmp_path)
+    ours, judge = prepare_training(recipe_for(tmp_path, "nllb", tmp_path)), Judge("nllb", tmp_path)
     for condition, pair in cases("nllb"):
         inputs = batch_of(ours, [(condition, pair)]).inputs
         assert inputs["input_ids"].tolist() == judge.inputs(condition, pair)["input_ids"].tolist()
-        source, target = (ours.pieces.language_id(name) for name in condition.split("/")[1:])
-        assert inputs["input_ids"][0, -2:].tolist() == [ours.pieces.eos_id, source]
-        assert inputs["decoder_input_ids"][0, :2].tolist() == [ours.pieces.eos_id, target], "as in search"
+        source, target = (ours.tokenizer.language_id(name) for name in condition.split("/")[1:])
+        assert inputs["input_ids"][0, -2:].tolist() == [ours.tokenizer.eos_id, source]
+        assert inputs["decoder_input_ids"][0, :2].tolist() == [ours.tokenizer.eos_id, target], "as in search"
 
 
 def test_a_language_without_a_token_is_said_before_anything_is_learnt(checkpoints, tmp_path):
@@ -318,12 +318,12 @@ def test_a_language_without_a_token_is_said_before_anything_is_learnt(checkpoint
     settings |= {"languages": ["eng_Latn", "deu_Latin"], "data": {"train": {"mt/eng_Latn/deu_Latin": source[0]}}}
     (tmp_path / "recipe.json").write_text(json.dumps(settings))
     with pytest.raises(ConditionError, match=r"no token for the language 'deu_Latin'\. Did you mean 'deu_Latn'"):
-        Setup.of(load_recipe(tmp_path / "recipe.json"))
+        prepare_training(load_recipe(tmp_path / "recipe.json"))
 
 
 def test_marian_for_one_pair_has_no_language_tokens(setup):
     ours = setup("mt5")
-    assert usual_marks("marian", ours.pieces) == "none"
-    assert usual_marks("marian", setup("marian").pieces) == "source"
+    assert default_language_tokens("marian", ours.tokenizer) == "none"
+    assert default_language_tokens("marian", setup("marian").tokenizer) == "source"
     with pytest.raises(PolyloomError, match="no decoder_start_token_id"):
-        usual_start("t5", ours.pieces, marks="none", start_id=None)
+        default_start_id("t5", ours.tokenizer, language_tokens="none", start_id=None)

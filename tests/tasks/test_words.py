@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyloom.tasks.inference import shorten
+from polyloom.tasks.nli import shorten
 from polyloom.tasks.words import place_words, windows
 
 COUNTS = st.lists(st.integers(1, 9), min_size=1, max_size=80)
@@ -15,7 +15,7 @@ COUNTS = st.lists(st.integers(1, 9), min_size=1, max_size=80)
 
 def sentence(counts: list[int]) -> dict[str, list[int]]:
     """Every piece has its own number, so that it can be told where a word was read."""
-    return {"pieces": list(range(sum(counts))), "counts": counts, "reads": [c // 2 for c in counts]}
+    return {"tokens": list(range(sum(counts))), "counts": counts, "reads": [c // 2 for c in counts]}
 
 
 @settings(max_examples=300, deadline=None)

@@ -9,26 +9,26 @@ import pytest
 import torch
 
 from polyloom.checkpoint import read_tensors
-from polyloom.cli.train_view import DEAD, _said
+from polyloom.cli.render.train import DEAD, _said
+from polyloom.conditions import Condition
 from polyloom.config import load_recipe
 from polyloom.data.catalog import resolve
-from polyloom.data.pieces import load_pieces
 from polyloom.data.records import Tagged
+from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import ConditionError, ConfigError, TrainingError
-from polyloom.runs import Setup, load_run, train_recipe
-from polyloom.train.audit import language_shares
-from polyloom.train.distributed import Team
-from polyloom.train.folder import RunFolder
-from polyloom.train.loop import Loop, Raw
-from polyloom.train.prepare import prepare_cell
-from polyloom.train.settings import OptimConfig
-from polyloom.types import Condition
+from polyloom.rundir import RunDir
+from polyloom.train.config import OptimConfig
+from polyloom.train.distributed import ProcessGroup
+from polyloom.train.loop import TextPacking, TrainLoop
+from polyloom.train.parameter_report import language_shares
+from polyloom.train.prepare import prepare_dataset
+from polyloom.workflows.runs import load_run, prepare_training, train_recipe
 from tests.tiny_run import tiny_recipe
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "cells"))
+    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "datasets"))
 
 
 def train(folder: Path, name: str = "run", method: str = "hyperx", **sections) -> Path:
@@ -51,16 +51,16 @@ def test_contradicting_languages_are_told_apart_and_a_relative_is_served_zero_sh
     run = load_run(tmp_path / "run")
     matrix = run.evaluate(run.recipe.data.test)
     for language in ("aa", "bb"):
-        cell = matrix.cells[Condition("pos", language)]
-        assert cell.scores[0].value > 95
-        assert not cell.zero_shot
-    assert matrix.cells[Condition("pos", "cc")].zero_shot
+        dataset = matrix.results[Condition("pos", language)]
+        assert dataset.scores[0].value > 95
+        assert not dataset.zero_shot
+    assert matrix.results[Condition("pos", "cc")].zero_shot
 
 
 def test_validation_changes_nothing_but_what_is_selected(tmp_path):
     quiet = train(tmp_path, "a", train={"steps": 12, "save_every": 4, "dropout": True})
     watched = train(tmp_path, "b", train={"steps": 12, "save_every": 4, "dropout": True, "evaluate_every": 1})
-    assert same(RunFolder(tmp_path / "a").checkpoint(12), RunFolder(tmp_path / "b").checkpoint(12))
+    assert same(RunDir(tmp_path / "a").checkpoint(12), RunDir(tmp_path / "b").checkpoint(12))
     assert quiet.name == "step-00000012"
     best = max(events(tmp_path / "b", "validation"), key=lambda event: (event["mean"], -event["total"]))
     assert watched.name == f"step-{best['total']:08d}"
@@ -68,7 +68,7 @@ def test_validation_changes_nothing_but_what_is_selected(tmp_path):
 
 @pytest.mark.parametrize(
     ("change", "tolerance"),
-    [({"gradient_checkpointing": True}, 1e-6), ({"accumulate": 3}, 1e-5), ({"max_length": 5}, None)],
+    [({"gradient_checkpointing": True}, 1e-6), ({"grad_accum_steps": 3}, 1e-5), ({"max_length": 5}, None)],
 )
 def test_how_a_step_is_computed_does_not_matter_but_what_is_read_does(tmp_path, change, tolerance):
     plain = read_tensors(train(tmp_path, "a", train={"steps": 5}))
@@ -88,52 +88,52 @@ def test_bf16_learns_as_fp32_does(tmp_path):
 
 def test_batches_by_tokens_keep_to_their_budget(tmp_path):
     recipe = load_recipe(tiny_recipe(tmp_path, train={"steps": 20, "rows_per_batch": None, "tokens_per_batch": 64}))
-    setup = Setup.of(recipe)
-    loop = Loop(setup.model, setup.plans()[0], pieces=setup.pieces, team=Team())
+    setup = prepare_training(recipe)
+    loop = TrainLoop(setup.model, setup.plans()[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
     for index in range(20):
-        (portion,), cells, _ = loop.shares(index)
+        (portion,), datasets, _ = loop.micro_batches(index)
         assert portion.batch.num_tokens <= 64
-        assert len(cells) <= 4
+        assert len(datasets) <= 4
     assert len(list(loop.steps(17))) == 3
 
 
 def test_filled_rows_are_the_text_that_follows_a_line_without_padding(tmp_path):
-    settings = {"steps": 4, "fill": True, "max_length": 24, "rows_per_batch": 6}
-    sections: dict[str, Any] = {"tasks": ("mlm", "pos"), "mixture": {"cells_per_batch": 1}}
-    setup = Setup.of(load_recipe(tiny_recipe(tmp_path, **sections, train=settings)))
-    loop = Loop(setup.model, setup.plans()[0], pieces=setup.pieces, team=Team())
-    cell = next(cell for cell in loop.cells.values() if cell.condition.task == "mlm")
-    lines = [np.asarray(row["pieces"]).tolist() for row in cell.cell.rows(range(len(cell.cell)))]
+    settings = {"steps": 4, "pack_sequences": True, "max_length": 24, "rows_per_batch": 6}
+    sections: dict[str, Any] = {"tasks": ("mlm", "pos"), "mixture": {"datasets_per_batch": 1}}
+    setup = prepare_training(load_recipe(tiny_recipe(tmp_path, **sections, train=settings)))
+    loop = TrainLoop(setup.model, setup.plans()[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
+    dataset = next(dataset for dataset in loop.datasets.values() if dataset.condition.task == "mlm")
+    lines = [np.asarray(row["tokens"]).tolist() for row in dataset.dataset.rows(range(len(dataset.dataset)))]
     running = [piece for line in lines + lines for piece in line]
     starts = np.cumsum([0, *map(len, lines)])
     for index in (0, 7, len(lines) - 1):
-        (example,) = cell.examples([index], [0], setup.model, raw=Raw(fill=22))
-        assert example.row["pieces"].tolist() == running[starts[index] : starts[index] + 22]
-    (long,) = cell.examples([3], [0], setup.model, raw=Raw(fill=2))
-    assert long.row["pieces"].tolist() == lines[3], "cut at random by the task, as without filling"
+        (example,) = dataset.examples([index], [0], setup.model, raw=TextPacking(fill=22))
+        assert example.row["tokens"].tolist() == running[starts[index] : starts[index] + 22]
+    (long,) = dataset.examples([3], [0], setup.model, raw=TextPacking(fill=2))
+    assert long.row["tokens"].tolist() == lines[3], "cut at random by the task, as without filling"
     for index in range(4):
-        for share in loop.shares(index)[0]:
+        for share in loop.micro_batches(index)[0]:
             padded = int((share.batch.inputs["attention_mask"] == 0).sum())
-            raw = "mlm" in share.batch.parts
+            raw = "mlm" in share.batch.by_task
             assert padded == 0 if raw else share.batch.num_tokens < 6 * 24, "labelled rows stay as they are"
     train(tmp_path, **sections, train=settings)
-    with pytest.raises(TrainingError, match="fill"):
+    with pytest.raises(TrainingError, match="pack_sequences"):
         train(tmp_path, "b", **sections, train=settings | {"rows_per_batch": None, "tokens_per_batch": 99})
 
 
 def test_masked_pieces_can_be_chosen_among_those_of_their_corpus_alone(tmp_path):
     losses = {}
     for vocabulary in ("full", "corpus"):
-        settings = {"steps": 1, "vocabulary": vocabulary}
+        settings = {"steps": 1, "mlm_candidates": vocabulary}
         recipe = load_recipe(tiny_recipe(tmp_path, tasks=("mlm", "pos"), train=settings))
-        setup = Setup.of(recipe)
-        loop = Loop(setup.model.eval(), setup.plans()[0], pieces=setup.pieces, team=Team())
-        (share,) = loop.shares(0)[0]
-        data = share.batch.parts["mlm"].data
+        setup = prepare_training(recipe)
+        loop = TrainLoop(setup.model.eval(), setup.plans()[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
+        (share,) = loop.micro_batches(0)[0]
+        data = share.batch.by_task["mlm"].data
         if vocabulary == "corpus":
-            present = {int(p) for c in loop.cells.values() if c.condition.task == "mlm" for p in c.pieces}
-            assert data.targets["choice_V"].tolist() == sorted(present), "all cells of this batch together"
-            assert len(present) < setup.pieces.vocab_size
+            present = {int(p) for c in loop.datasets.values() if c.condition.task == "mlm" for p in c.token_types}
+            assert data.targets["candidates_V"].tolist() == sorted(present), "all cells of this batch together"
+            assert len(present) < setup.tokenizer.vocab_size
         losses[vocabulary] = float(setup.model.losses(share.batch)["mlm"].detach())
     assert losses["corpus"] < losses["full"] - 1, "fewer pieces to choose from"
 
@@ -157,29 +157,31 @@ def test_every_record_of_a_corpus_is_an_example(tmp_path):
     """More of them than are encoded at a time."""
     file = tmp_path / "many.txt"
     file.write_text("".join(f"ba do {'fi ' * (i % 5)}\n" for i in range(2345)))
-    pieces = load_pieces(tiny_recipe(tmp_path).parent / "backbone")
-    assert len(prepare_cell(Condition("mlm", "aa"), [resolve(str(file))], pieces=pieces)) == 2345
+    tokenizer = load_tokenizer(tiny_recipe(tmp_path).parent / "backbone")
+    assert len(prepare_dataset(Condition("mlm", "aa"), [resolve(str(file))], tokenizer=tokenizer)) == 2345
 
 
 def test_labels_mean_the_same_in_every_cell_whatever_the_order_of_their_coming(tmp_path):
-    setup = Setup.of(load_recipe(tiny_recipe(tmp_path, tasks=("pos",))))
-    loop = Loop(setup.model, setup.plans()[0], pieces=setup.pieces, team=Team())
+    setup = prepare_training(load_recipe(tiny_recipe(tmp_path, tasks=("pos",))))
+    loop = TrainLoop(setup.model, setup.plans()[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
     labels = setup.model.tasks["pos"].labels
-    orders = {tuple(cell.meta["labels"]) for cell in setup.cells.values()}
+    orders = {tuple(dataset.meta["labels"]) for dataset in setup.datasets.values()}
     assert len(orders) > 1, "cells whose labels came in the same order show nothing"
     for name, corpora in setup.recipe.data.train.items():
-        cell = loop.cells[name]
+        dataset = loop.datasets[name]
         records = [record for record in resolve(corpora[0]).records("tags") if isinstance(record, Tagged)]
-        for example, record in zip(cell.examples(range(50), range(50), setup.model), records, strict=False):
+        for example, record in zip(dataset.examples(range(50), range(50), setup.model), records, strict=False):
             assert [labels[i] for i in example.row["labels"]] == list(record.tags)
 
 
 def test_a_changed_corpus_is_encoded_anew(tmp_path):
     file = tmp_path / "text.txt"
-    pieces = load_pieces(tiny_recipe(tmp_path).parent / "backbone")
+    tokenizer = load_tokenizer(tiny_recipe(tmp_path).parent / "backbone")
     for text in ("ba do\n", "ba do\nfi gu\n"):
         file.write_text(text)
-        assert len(prepare_cell(Condition("mlm", "aa"), [resolve(str(file))], pieces=pieces)) == text.count("\n")
+        assert len(prepare_dataset(Condition("mlm", "aa"), [resolve(str(file))], tokenizer=tokenizer)) == text.count(
+            "\n"
+        )
 
 
 def test_a_run_goes_on_only_with_the_recipe_it_began_with(tmp_path):
@@ -208,17 +210,17 @@ def test_what_a_method_cannot_serve_is_refused_with_its_reason(tmp_path):
     assert "without labelled data" in matrix.refused[Condition("pos", "cc")]
     assert "–" in matrix.to_markdown()
     with pytest.raises(ConditionError, match="Did you mean 'pos'"):
-        list(run.answering.answers([], Condition("pso", "aa")))
+        list(run.predictor.predict([], Condition("pso", "aa")))
 
 
 def test_a_continued_run_must_be_of_the_same_kind(tmp_path):
     train(tmp_path, "base", train={"steps": 2})
     start = str(tmp_path / "base")
     with pytest.raises(ConfigError, match="was trained with HyperXConfig"):
-        train(tmp_path, "more", method="full", start=start, train={"steps": 2})
-    cell = str(tmp_path / "cc-train.conllu")
-    best = train(tmp_path, "more", start=start, data={"train": {"pos/cc": cell}}, train={"steps": 2})
-    assert not same(best, RunFolder(tmp_path / "base").best())
+        train(tmp_path, "more", method="full", init_from=start, train={"steps": 2})
+    dataset = str(tmp_path / "cc-train.conllu")
+    best = train(tmp_path, "more", init_from=start, data={"train": {"pos/cc": dataset}}, train={"steps": 2})
+    assert not same(best, RunDir(tmp_path / "base").best())
     assert "pos/aa" in load_run(tmp_path / "more").trained_on
 
 
@@ -245,9 +247,9 @@ def test_stages_have_their_own_settings_and_only_their_own_data(tmp_path):
 
 def test_the_head_of_a_task_that_a_step_does_not_have_stays_where_it_is(tmp_path):
     """With Adam a gradient of zero is not no gradient: old momentum would move it."""
-    recipe = load_recipe(tiny_recipe(tmp_path, tasks=("mlm", "pos", "ner"), mixture={"cells_per_batch": 1}))
-    setup = Setup.of(recipe)
-    loop = Loop(setup.model, setup.plans()[0], pieces=setup.pieces, team=Team())
+    recipe = load_recipe(tiny_recipe(tmp_path, tasks=("mlm", "pos", "ner"), mixture={"datasets_per_batch": 1}))
+    setup = prepare_training(recipe)
+    loop = TrainLoop(setup.model, setup.plans()[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
     head = setup.model.tasks["pos"].get_parameter("classifier.weight")
     moved = []
     before = head.detach().clone()
@@ -263,20 +265,20 @@ def test_pairs_are_learnt(tmp_path):
     data = {"train": {"nli/aa": str(tmp_path / "aa-train.pairs.tsv")}, "validation": {}}
     train(tmp_path, method="full", tasks=("nli",), data=data, optim={"lr": 1e-3}, train={"steps": 300})
     run = load_run(tmp_path / "run")
-    (cell,) = run.evaluate({"nli/aa": run.recipe.data.test["nli/aa"]}).cells.values()
-    assert cell.scores[0].value > 95
+    (dataset,) = run.evaluate({"nli/aa": run.recipe.data.test["nli/aa"]}).results.values()
+    assert dataset.scores[0].value > 95
 
 
 def test_all_tasks_are_learnt_at_once_and_languages_told_apart_where_the_method_can(tmp_path):
     """What is a noun in one language is a verb in the other; full fine-tuning does not look at the language."""
     scores = {}
     for method in ("hyperx", "full"):
-        sections = {"train": {"steps": 300}, "mixture": {"cells_per_batch": 8}}
+        sections = {"train": {"steps": 300}, "mixture": {"datasets_per_batch": 8}}
         train(tmp_path, method, method=method, tasks=("mlm", "pos", "ner", "dep"), **sections)
         run = load_run(tmp_path / method)
         test = {
             name: corpora for name, corpora in run.recipe.data.test.items() if name[-2:] != "cc" and name[:3] != "mlm"
         }
-        scores[method] = [cell.scores[0].value for cell in run.evaluate(test).cells.values()]
+        scores[method] = [dataset.scores[0].value for dataset in run.evaluate(test).results.values()]
     assert min(scores["hyperx"]) > 95
     assert min(scores["full"]) < 60

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from polyloom.backbones.families import Family, family_of
 from polyloom.backbones.hooks import AfterLayer, BeforeHead, BeforeNorm, BeforeStack, Listener, OnProjection
 from polyloom.errors import BackboneError
-from polyloom.types import BackboneShape, Site, Weights
+from polyloom.weights import BackboneShape, Site, Weights
 
 
 class Backbone(nn.Module):
@@ -130,12 +130,12 @@ class Backbone(nn.Module):
         hidden_BTD: Tensor = decoded.last_hidden_state
         return hidden_BTD
 
-    def vocabulary(self, hidden_BTD: Tensor, choice_V: Tensor | None = None) -> Tensor:
+    def vocabulary(self, hidden_BTD: Tensor, candidates_V: Tensor | None = None) -> Tensor:
         """The language-modelling head alone, from hidden states to logits; of some pieces only, if they are given."""
         if getattr(self.model.config, "scale_decoder_outputs", False):  # T5 with tied embeddings
             hidden_BTD = hidden_BTD * self.shape.width**-0.5
-        whole = [] if choice_V is None else self.model.get_output_embeddings().parameters()
-        narrow = {parameter: parameter[choice_V] for parameter in whole}
+        whole = [] if candidates_V is None else self.model.get_output_embeddings().parameters()
+        narrow = {parameter: parameter[candidates_V] for parameter in whole}
         for path in self.family.vocabulary:
             module = _submodule(self.model, path, self.shape.family)
             named = module.named_parameters(remove_duplicate=False)  # a bias may be there under two names
@@ -143,7 +143,7 @@ class Backbone(nn.Module):
             hidden_BTD = functional_call(module, chosen, (hidden_BTD,)) if chosen else module(hidden_BTD)
         bias = getattr(self.model, "final_logits_bias", None)  # mBART, Marian
         if bias is not None:
-            hidden_BTD = hidden_BTD + (bias[0] if choice_V is None else bias[0, choice_V])
+            hidden_BTD = hidden_BTD + (bias[0] if candidates_V is None else bias[0, candidates_V])
         return hidden_BTD
 
     @property

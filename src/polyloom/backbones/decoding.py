@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from polyloom.settings import Count, NotNegative
+from polyloom.ranges import Count, NotNegative
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Decoding:
         return (self.max_ratio * mask_BT.sum(-1)).long() + self.max_extra
 
 
-class Limit(LogitsProcessor):  # type: ignore[misc]
+class LengthLimit(LogitsProcessor):  # type: ignore[misc]
     """Ends every row at its own limit: with one limit for all, a long neighbour would change what a row says."""
 
     def __init__(self, limits_B: Tensor, *, prefix: int, eos_id: int) -> None:
@@ -49,7 +49,7 @@ class Limit(LogitsProcessor):  # type: ignore[misc]
         return torch.where(over[:, None], ended, scores)
 
 
-class Begin(LogitsProcessor):  # type: ignore[misc]
+class ForcedPrefix(LogitsProcessor):  # type: ignore[misc]
     """Gives every row what it begins with, its language; counted as a piece, as by ``forced_bos_token_id``."""
 
     def __init__(self, prefix_BP: Tensor) -> None:

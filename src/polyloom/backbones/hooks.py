@@ -12,7 +12,7 @@ from polyloom.errors import BusyError, RowError
 from polyloom.nn.bottleneck import bottleneck
 from polyloom.nn.invertible import couple, uncouple
 from polyloom.nn.lora import lora
-from polyloom.types import Block, Site, Weights
+from polyloom.weights import Block, Site, Weights
 
 BUSY = (
     "backbone: already in use by another call. One backbone serves one forward pass at a time: put rows of several "

@@ -71,9 +71,9 @@ def backbone_from_config(settings: Mapping[str, Any], *, device: str = "cpu") ->
     return Backbone(model.eval(), family)
 
 
-def extend_backbone(name: str, pieces: int, into: Path, *, seed: int) -> None:
+def extend_backbone(name: str, vocab_size: int, into: Path, *, seed: int) -> None:
     """Write a backbone with embeddings for more pieces; new ones are drawn around the mean of the others."""
     network = load_backbone(name).model
     torch.manual_seed(seed)
-    network.resize_token_embeddings(max(pieces, network.get_input_embeddings().num_embeddings))
+    network.resize_token_embeddings(max(vocab_size, network.get_input_embeddings().num_embeddings))
     network.save_pretrained(into)

@@ -5,7 +5,8 @@ stdout is data, stderr is talk. Exit 0; 1 for a mistake of the user's, in one pa
 
 import os
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, TextIO
 
 import typer
 
@@ -68,11 +69,24 @@ def _root(
     """
 
 
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,  # noqa: ARG001
+    line: str | None = None,  # noqa: ARG001
+) -> None:
+    ours = issubclass(category, FutureWarning) and "polyloom" in filename
+    typer.echo(f"polyloom: {message}" if ours else f"{filename}:{lineno}: {category.__name__}: {message}", err=True)
+
+
 def main() -> None:
     """Run the command line."""
     # Generated weights are large and short-lived. Without huge pages the kernel hands them out in 4 KB pieces, which
     # can take longer than computing them; torch reads this when it is imported.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    warnings.showwarning = _show_warning
     try:
         app(prog_name="polyloom")
     except PolyloomError as error:

@@ -7,7 +7,7 @@ import typer
 
 
 def average(
-    run: Annotated[Path, typer.Argument(help="Folder of a run that kept several checkpoints (train.keep).")],
+    run: Annotated[Path, typer.Argument(help="Folder of a run that kept several checkpoints (train.keep_last).")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the new run.")],
     *,
     last: Annotated[int, typer.Option(min=1, help="How many checkpoints, counted from the newest.")] = 5,

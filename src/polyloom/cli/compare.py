@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyloom.cli.evaluate import Split
-from polyloom.cli.tables import Format, aligned, markdown, tabs
+from polyloom.cli.render.tables import Format, aligned, markdown, tabs
 
 if TYPE_CHECKING:
     from polyloom.evaluate.comparison import Comparison, Difference
@@ -26,10 +26,10 @@ def compare(
     Example: polyloom compare runs/hyperx runs/madx
     """
     from polyloom.evaluate.comparison import compare as compare_scores  # noqa: PLC0415 - imports torch
-    from polyloom.evaluate.stored import read_stored  # noqa: PLC0415
-    from polyloom.train.folder import RunFolder  # noqa: PLC0415
+    from polyloom.evaluate.saved import read_stored  # noqa: PLC0415
+    from polyloom.rundir import RunDir  # noqa: PLC0415
 
-    a, b = (read_stored(run, on, checkpoint=RunFolder(run).best().name) for run in (run_a, run_b))
+    a, b = (read_stored(run, on, checkpoint=RunDir(run).best().name) for run in (run_a, run_b))
     compared = compare_scores(a, b, seed=seed)
     typer.echo(_render(compared, form, names=(str(run_a), str(run_b))), nl=False)
 

@@ -21,7 +21,7 @@ def show(
     Example: polyloom config show recipes/hyperx/mbert-base.yaml optim.lr=5e-5
     """
     from polyloom.config import load_recipe, resolved  # noqa: PLC0415 - imports torch
-    from polyloom.settings import dump_yaml  # noqa: PLC0415
+    from polyloom.io.yaml import dump_yaml  # noqa: PLC0415
 
     typer.echo(dump_yaml(resolved(load_recipe(recipe, overrides or ()))), nl=False)
 

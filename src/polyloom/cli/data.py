@@ -10,7 +10,7 @@ import typer
 from polyloom.cli.data_vocab import vocab
 
 if TYPE_CHECKING:
-    from polyloom.data.check import Use
+    from polyloom.data.check import CorpusRole
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Corpora: list, check, fetch, vocab, prepare.")
 app.command()(vocab)
@@ -32,7 +32,7 @@ def show_list(
 
     Example: polyloom data list ud --language tr
     """
-    from polyloom.cli import data_view  # noqa: PLC0415
+    from polyloom.cli.render import data as data_view  # noqa: PLC0415
     from polyloom.data.catalog import COLLECTIONS, data_root  # noqa: PLC0415
     from polyloom.errors import DataError, suggest  # noqa: PLC0415
 
@@ -45,7 +45,7 @@ def show_list(
     typer.echo(f"Data root: {data_root(root)}", err=True)
     if collection is None and language is None:
         data_view.show_collections(rows)
-        typer.echo("Without any file there is an artificial family of languages: artificial:boza/train", err=True)
+        typer.echo("Without any file there is a synthetic family of languages: synthetic:boza/train", err=True)
     else:
         data_view.show_corpora(rows)
 
@@ -69,27 +69,27 @@ def check(  # noqa: PLR0913 - options of a command
     """
     from rich.console import Console  # noqa: PLC0415
 
-    from polyloom.cli import data_view  # noqa: PLC0415
+    from polyloom.cli.render import data as data_view  # noqa: PLC0415
     from polyloom.data.check import check_corpora  # noqa: PLC0415
 
     if len(names) == 1 and names[0].endswith((".yaml", ".yml")):
         uses = _uses_of_recipe(Path(names[0]), root)
     else:
         uses = [_use(name, task, root) for name in names]
-    pieces = None
+    tokenizer = None
     if backbone:
-        from polyloom.data.pieces import load_pieces  # noqa: PLC0415 - imports transformers
+        from polyloom.data.tokenization.tokenizer import load_tokenizer  # noqa: PLC0415 - imports transformers
 
-        pieces = load_pieces(backbone)
+        tokenizer = load_tokenizer(backbone)
     with Console(stderr=True).status("") as status:
         report = check_corpora(
-            uses, pieces=pieces, max_length=max_length, progress=lambda name: status.update(f"reading {name}")
+            uses, tokenizer=tokenizer, max_length=max_length, progress=lambda name: status.update(f"reading {name}")
         )
     if as_json:
         typer.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
     else:
         data_view.show_report(report)
-    if strict and report.worries:
+    if strict and report.issues:
         raise typer.Exit(1)
 
 
@@ -107,7 +107,7 @@ def fetch(
 
     Example: polyloom data fetch ud:tr_boun ud:yo_ytb/test
     """
-    from polyloom.cli.data_view import progress_bar  # noqa: PLC0415
+    from polyloom.cli.render.data import progress_bar  # noqa: PLC0415
     from polyloom.data.catalog import COLLECTIONS, data_root, licence_of, parse_name, places  # noqa: PLC0415
     from polyloom.data.fetch import fetch as fetch_corpus  # noqa: PLC0415
 
@@ -133,18 +133,18 @@ def prepare(
     Example: polyloom data prepare recipe.yaml
     """
     from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
-    from polyloom.runs import prepare_recipe  # noqa: PLC0415 - imports transformers
+    from polyloom.workflows.runs import prepare_recipe  # noqa: PLC0415 - imports transformers
 
-    def tell(event: Mapping[str, Any]) -> None:
-        if event["event"] == "cell":
+    def on_event(event: Mapping[str, Any]) -> None:
+        if event["event"] == "dataset":
             typer.echo(f"{event['cell']}\t{event['examples']}\t{event['path']}")
 
-    prepare_recipe(load_recipe(recipe, overrides or ()), tell=tell)
+    prepare_recipe(load_recipe(recipe, overrides or ()), on_event=on_event)
 
 
-def _use(name: str, task: str | None, root: Path | None) -> "Use":
+def _use(name: str, task: str | None, root: Path | None) -> "CorpusRole":
     from polyloom.data.catalog import resolve  # noqa: PLC0415
-    from polyloom.data.check import Role, Use  # noqa: PLC0415
+    from polyloom.data.check import CorpusRole, Role  # noqa: PLC0415
     from polyloom.errors import DataError  # noqa: PLC0415
 
     corpus = resolve(name, root=root)
@@ -153,15 +153,15 @@ def _use(name: str, task: str | None, root: Path | None) -> "Use":
         raise DataError(name, None, "its name does not tell what it is for. Add --task pos, ner, dep, nli, mlm or mt.")
     roles: dict[str | None, Role] = {"dev": "validation", "validation": "validation", "test": "test"}
     language = "/".join(corpus.languages) if corpus.languages else corpus.language or "?"
-    return Use(used_for, language, roles.get(corpus.split, "train"), corpus)
+    return CorpusRole(used_for, language, roles.get(corpus.split, "train"), corpus)
 
 
-def _uses_of_recipe(path: Path, root: Path | None) -> "list[Use]":
+def _uses_of_recipe(path: Path, root: Path | None) -> "list[CorpusRole]":
+    from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
     from polyloom.data.catalog import resolve  # noqa: PLC0415
-    from polyloom.data.check import Role, Use  # noqa: PLC0415
+    from polyloom.data.check import CorpusRole, Role  # noqa: PLC0415
     from polyloom.errors import ConfigError  # noqa: PLC0415
-    from polyloom.types import Condition  # noqa: PLC0415
 
     data = load_recipe(path).data
     uses = []
@@ -172,7 +172,7 @@ def _uses_of_recipe(path: Path, root: Path | None) -> "list[Use]":
             for name in names:
                 corpus = resolve(name, root=root or (Path(data.root) if data.root else None))
                 language = str(condition).partition("/")[2]
-                uses.append(Use(condition.task, language, role, corpus))
+                uses.append(CorpusRole(condition.task, language, role, corpus))
     if not uses:
         raise ConfigError(str(path), ["data: names no corpora."])
     return uses

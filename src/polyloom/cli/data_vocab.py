@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from polyloom.data.catalog import Corpus
-    from polyloom.data.vocabulary import Report
+    from polyloom.data.tokenization.vocabulary import Report
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def vocab(  # noqa: PLR0913 - options of a command
     """
     from rich.console import Console  # noqa: PLC0415
 
-    from polyloom.data.vocabulary import VocabularyConfig, train_vocabulary  # noqa: PLC0415
+    from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary  # noqa: PLC0415
 
     languages, sides = _of_recipe(recipe, root) if recipe else ((), [])
     sides += [_of_option(one, root) for one in text or ()]
@@ -90,10 +90,10 @@ def vocab(  # noqa: PLR0913 - options of a command
 
 def _of_recipe(path: Path, root: Path | None) -> tuple[tuple[str, ...], list[_Side]]:
     """The languages of a recipe, and the text it trains on; other tasks than mt and mlm bring none."""
+    from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
     from polyloom.data.catalog import resolve  # noqa: PLC0415
     from polyloom.errors import ConfigError  # noqa: PLC0415
-    from polyloom.types import Condition  # noqa: PLC0415
 
     recipe = load_recipe(path)
     root = root or (Path(recipe.data.root) if recipe.data.root else None)
@@ -127,14 +127,14 @@ def _by_language(sides: Iterable[_Side]) -> Mapping[str, _Lines]:
 
 
 def _table(report: "Report") -> str:
-    from polyloom.cli.tables import aligned  # noqa: PLC0415
+    from polyloom.cli.render.tables import aligned  # noqa: PLC0415
 
     rows = [
         [
             language,
             f"{share.available:,}",
             f"{share.drawn:,}",
-            f"{share.pieces / share.words:.2f}",
+            f"{share.tokens / share.words:.2f}",
             f"{100 * share.unknown / share.characters:.4f} %",
         ]
         for language, share in report.shares.items()

@@ -38,8 +38,8 @@ def demo(
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     started = time.monotonic()
     folder.mkdir(parents=True)
-    _say("Twelve related languages are made up (docs/data.md, 'An artificial family'). They share words, as kin do.")
-    text = [part for x in KNOWN for part in ("--text", f"{x}=artificial:{x}/train")]
+    _say("Twelve related languages are made up (docs/data.md, 'a synthetic family'). They share words, as kin do.")
+    text = [part for x in KNOWN for part in ("--text", f"{x}=synthetic:{x}/train")]
     _run("data", "vocab", *text, "--mask", "--size", "800", "-o", folder / "vocabulary")
     _say("A small Transformer reads raw text of six of them.")
     backbone: dict[str, Any] = {"config": BERT, "tokenizer": str(folder / "vocabulary")}
@@ -57,7 +57,7 @@ def demo(
     (folder / f"{NEW}.txt").write_text("\n".join(_text(NEW)) + "\n", encoding="utf-8")
     _run(
         "add", "language", folder / "hyperx", NEW, "--text", folder / f"{NEW}.txt", "--steps", STEPS["grow"],
-        "--test", f"pos=artificial:{NEW}/test", "-o", folder / "grown",
+        "--test", f"pos=synthetic:{NEW}/test", "-o", folder / "grown",
     )  # fmt: skip
     _say("Its tagger becomes an ordinary file, which answers without the hypernetwork.")
     _run("export", folder / "grown", f"pos/{NEW}", "-o", folder / f"pos-{NEW}")
@@ -82,16 +82,16 @@ def _run(*arguments: object) -> None:
 
 
 def _write(path: Path, backbone: dict[str, Any], method: dict[str, Any], *, tasks: tuple[str, ...], steps: int) -> None:
-    from polyloom.settings import dump_yaml  # noqa: PLC0415
+    from polyloom.io.yaml import dump_yaml  # noqa: PLC0415
 
-    learnt = {f"mlm/{x}": f"artificial:{x}/train" for x in KNOWN}
-    test = {f"mlm/{x}": f"artificial:{x}/test" for x in KNOWN}
+    learnt = {f"mlm/{x}": f"synthetic:{x}/train" for x in KNOWN}
+    test = {f"mlm/{x}": f"synthetic:{x}/test" for x in KNOWN}
     if "pos" in tasks:
-        learnt |= {f"pos/{x}": f"artificial:{x}/train" for x in LABELLED}
-        test = {f"pos/{x}": f"artificial:{x}/test" for x in KNOWN}
+        learnt |= {f"pos/{x}": f"synthetic:{x}/train" for x in LABELLED}
+        test = {f"pos/{x}": f"synthetic:{x}/test" for x in KNOWN}
     recipe = {
         "backbone": backbone, "method": method, "languages": list(KNOWN), "tasks": {task: {} for task in tasks},
-        "data": {"train": learnt, "test": test}, "mixture": {"cells_per_batch": 6},
+        "data": {"train": learnt, "test": test}, "mixture": {"datasets_per_batch": 6},
         "optim": {"lr": 3e-3, "warmup_steps": 30},
         "train": {"steps": steps, "rows_per_batch": 60, "max_length": 48, "dropout": False},
     }  # fmt: skip
@@ -103,5 +103,5 @@ def _text(language: str) -> list[str]:
     from polyloom.data.records import Text  # noqa: PLC0415
 
     return [
-        record.text for record in resolve(f"artificial:{language}/train").records("text") if isinstance(record, Text)
+        record.text for record in resolve(f"synthetic:{language}/train").records("text") if isinstance(record, Text)
     ]

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from polyloom.cli.tables import Format
+from polyloom.cli.render.tables import Format
 
 if TYPE_CHECKING:
+    from polyloom.conditions import Condition
     from polyloom.evaluate.directions import Resources
     from polyloom.evaluate.matrix import Matrix
-    from polyloom.runs import Run
-    from polyloom.types import Condition
+    from polyloom.workflows.runs import Run
 
 Split = Literal["test", "validation"]
 
@@ -55,21 +55,21 @@ def evaluate(  # noqa: PLR0913 - options of a command
     Example: polyloom evaluate runs/mt --levels 1000 5000 --figures figures
     """
     from polyloom.backbones.decoding import Decoding  # noqa: PLC0415 - what follows imports torch
-    from polyloom.cli.evaluate_view import Extras, render  # noqa: PLC0415
-    from polyloom.evaluate.stored import store  # noqa: PLC0415
-    from polyloom.runs import load_run  # noqa: PLC0415
+    from polyloom.cli.render.evaluate import Extras, render  # noqa: PLC0415
+    from polyloom.evaluate.saved import store  # noqa: PLC0415
+    from polyloom.workflows.runs import load_run  # noqa: PLC0415
 
     loaded = load_run(run)
     chosen = _chosen(loaded, on, tasks=_split(tasks), languages=_split(languages))
     _check_translation(chosen, {"levels": levels, "figures": figures, "comet": comet})
     resources = _resources(loaded, levels) if levels else None
-    loaded.answering.decoding = Decoding(beams=beams)
+    loaded.predictor.decoding = Decoding(beams=beams)
     with ExitStack() as stack:
         if comet:
             from polyloom.evaluate.comet import Comet  # noqa: PLC0415
 
-            loaded.answering.judge = stack.enter_context(Comet(comet)).judge
-        matrix = loaded.evaluate(chosen, pivot=pivot, tell=stack.enter_context(_progress()))
+            loaded.predictor.judge = stack.enter_context(Comet(comet)).judge
+        matrix = loaded.evaluate(chosen, pivot=pivot, on_event=stack.enter_context(_progress()))
     extras = Extras(bootstrap, signatures, _baselines(loaded, chosen) if baseline else None, resources)
     text = render(matrix, form, extras)
     if output is None:
@@ -90,8 +90,8 @@ def _chosen(
     run: "Run", on: Split, *, tasks: Sequence[str] | None, languages: Sequence[str] | None
 ) -> dict[str, tuple[str, ...]]:
     """The corpora of a split that are of some tasks and languages."""
+    from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.errors import ConfigError, suggest  # noqa: PLC0415
-    from polyloom.types import Condition  # noqa: PLC0415
 
     corpora = getattr(run.recipe.data, on)
     if not corpora:
@@ -127,10 +127,10 @@ def _check_translation(chosen: Mapping[str, Any], options: Mapping[str, Any]) ->
 
 def _resources(run: "Run", levels: tuple[int, int]) -> "Resources":
     """The pairs that the recipe names for every direction, counted as they stand in their files."""
+    from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.data.catalog import resolve  # noqa: PLC0415
     from polyloom.evaluate.directions import Resources  # noqa: PLC0415
     from polyloom.tasks.translation import Translation  # noqa: PLC0415
-    from polyloom.types import Condition  # noqa: PLC0415
 
     root = Path(run.recipe.data.root) if run.recipe.data.root else None
     pairs = {}
@@ -153,9 +153,9 @@ def _draw(matrix: "Matrix", folder: Path, resources: "Resources | None") -> None
 
 
 def _baselines(run: "Run", chosen: Mapping[str, Sequence[str]]) -> "dict[Condition, float]":
+    from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.data.catalog import resolve  # noqa: PLC0415
     from polyloom.evaluate.baseline import majority  # noqa: PLC0415
-    from polyloom.types import Condition  # noqa: PLC0415
 
     root = Path(run.recipe.data.root) if run.recipe.data.root else None
     found = {}

@@ -30,17 +30,17 @@ def export(
 
     Example: polyloom export runs/first --all --backbone --to adapterhub -o adapters
     """
-    from polyloom.exchange import export_run  # noqa: PLC0415 - imports torch
-    from polyloom.model import served  # noqa: PLC0415
-    from polyloom.runs import load_run  # noqa: PLC0415
-    from polyloom.types import Condition  # noqa: PLC0415
+    from polyloom.conditions import Condition  # noqa: PLC0415
+    from polyloom.model import supported_conditions  # noqa: PLC0415
+    from polyloom.workflows.exchange import export_run  # noqa: PLC0415 - imports torch
+    from polyloom.workflows.runs import load_run  # noqa: PLC0415
 
     if bool(conditions) == every:
         raise typer.BadParameter("name conditions such as ner/tr, or give --all.")
     asked = [Condition.parse(text) for text in conditions or []]
     loaded = load_run(run)
-    asked = [c for c in served(loaded.model.method) if c.task in loaded.model.tasks] if every else asked
-    export_run(loaded, asked, into, to=to, backbone=backbone, tell=lambda path: typer.echo(str(path)))
+    asked = [c for c in supported_conditions(loaded.model.method) if c.task in loaded.model.tasks] if every else asked
+    export_run(loaded, asked, into, to=to, backbone=backbone, progress=lambda path: typer.echo(str(path)))
 
 
 def import_(
@@ -57,8 +57,8 @@ def import_(
 
     Example: polyloom import tr-wiki ner-adapter --as ner/tr --backbone xlm-roberta-base -o bank/ner/tr
     """
-    from polyloom.exchange import import_adapter  # noqa: PLC0415 - imports torch
-    from polyloom.types import Condition  # noqa: PLC0415
+    from polyloom.conditions import Condition  # noqa: PLC0415
+    from polyloom.workflows.exchange import import_adapter  # noqa: PLC0415 - imports torch
 
     names = [name.strip() for name in labels.split(",") if name.strip()]
     typer.echo(str(import_adapter(folders, Condition.parse(condition), into, backbone=backbone, labels=names)))

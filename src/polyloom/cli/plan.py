@@ -29,7 +29,7 @@ def show_plan(
     Example: polyloom plan recipes/hyper-adapters/ml50-base.yaml method.hidden_size=204
     """
     from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
-    from polyloom.planning import plan, plan_run, read_sizes, tokens_per_second  # noqa: PLC0415 - imports transformers
+    from polyloom.workflows.planning import plan, plan_run, read_sizes, tokens_per_second  # noqa: PLC0415 - imports transformers
 
     if pairs is None and (tflops or like):
         raise typer.BadParameter("hours are those of a run: --pairs is missing.")
@@ -49,8 +49,8 @@ def show_plan(
         return
     from rich.console import Console  # noqa: PLC0415
 
-    from polyloom.cli.plan_run_view import render_run  # noqa: PLC0415
-    from polyloom.cli.plan_view import render  # noqa: PLC0415
+    from polyloom.cli.render.plan import render  # noqa: PLC0415
+    from polyloom.cli.render.plan_run import render_run  # noqa: PLC0415
 
     console = Console(highlight=False, markup=False)
     render(made, console)

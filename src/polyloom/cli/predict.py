@@ -39,27 +39,27 @@ def predict(  # noqa: PLR0913 - options of a command
     Example: polyloom predict runs/mt mt/en/de < in.txt > out.txt
     """
     from polyloom.backbones.decoding import Decoding  # noqa: PLC0415 - imports torch
-    from polyloom.evaluate.streams import choose_formats, respond  # noqa: PLC0415
-    from polyloom.evaluate.translate import translate  # noqa: PLC0415
-    from polyloom.exchange import load_answering  # noqa: PLC0415
-    from polyloom.types import Condition  # noqa: PLC0415
+    from polyloom.conditions import Condition  # noqa: PLC0415
+    from polyloom.inference.streams import choose_formats, predict_stream  # noqa: PLC0415
+    from polyloom.inference.translate import translate  # noqa: PLC0415
+    from polyloom.workflows.exchange import load_predictor  # noqa: PLC0415
 
     asked = Condition.parse(condition)
     formats = choose_formats(asked.task, source, target)
-    answering = load_answering(run)
-    answering.model.task(asked.task)
-    answering.model.method.check_served(asked)
+    predictor = load_predictor(run)
+    predictor.model.task(asked.task)
+    predictor.model.method.require_supported(asked)
     if sys.stdin.isatty():
         typer.echo(f"Reading {formats[0]} from the terminal; Ctrl-D ends it.", err=True)
-    answer = partial(answering.answers, condition=asked)
+    answer = partial(predictor.predict, condition=asked)
     if asked.task == "mt":
-        answering.decoding = Decoding(beams=beams)
-        answer = partial(translate, answering, condition=asked, pivot=pivot, sentences=sentences)
+        predictor.decoding = Decoding(beams=beams)
+        answer = partial(translate, predictor, condition=asked, pivot=pivot, sentences=sentences)
     elif pivot or sentences:
         raise typer.BadParameter(f"--pivot and --sentences are for translation, not for {asked.task}.")
     stdin, stdout = cast("BufferedIOBase", sys.stdin.buffer), sys.stdout.buffer
     with counting(sys.stderr.isatty() and not sys.stdout.isatty()) as count:
-        for text in respond(stdin, asked.task, formats=formats, answer=answer):
+        for text in predict_stream(stdin, asked.task, formats=formats, answer=answer):
             stdout.write(text.encode())
             stdout.flush()  # whoever waits for an answer gets it
             count(text.count("\n"))

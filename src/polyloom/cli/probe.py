@@ -14,10 +14,10 @@ import typer
 from polyloom.cli.evaluate import Split
 
 if TYPE_CHECKING:
+    from polyloom.conditions import Condition
     from polyloom.data.typology import Typology
     from polyloom.probe.swap import Score
-    from polyloom.runs import Run
-    from polyloom.types import Condition
+    from polyloom.workflows.runs import Run
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -27,7 +27,7 @@ app = typer.Typer(
 Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write what was found there, too.")]
 Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it; PNG, SVG or PDF by the suffix.")]
-Names = Annotated[str | None, typer.Option(help="Only these, separated by commas: yo,br.")]
+Index = Annotated[str | None, typer.Option(help="Only these, separated by commas: yo,br.")]
 Progress = Callable[[str], None]
 FOLDER = "probes"
 
@@ -46,7 +46,7 @@ def languages(
 
     Example: polyloom probe languages runs/first --figure languages.png
     """
-    from polyloom.cli.probe_view import show_languages  # noqa: PLC0415 - what follows imports torch
+    from polyloom.cli.render.probe import show_languages  # noqa: PLC0415 - what follows imports torch
     from polyloom.probe.figures import draw_languages  # noqa: PLC0415
     from polyloom.probe.languages import language_vectors, probe_languages  # noqa: PLC0415
 
@@ -63,7 +63,7 @@ def swap(  # noqa: PLR0913 - options of a command
     *,
     task: Annotated[str | None, typer.Option(help="Which task, if there are several.")] = None,
     on: Annotated[Split, typer.Option(help="Which corpora of the recipe.")] = "test",
-    languages: Names = None,
+    languages: Index = None,
     donors: Annotated[str | None, typer.Option(help="Also the weights of these: en,tr.")] = None,
     sentences: Annotated[int | None, typer.Option(min=1, help="Only so many of every language.")] = None,
     json_file: Json = None,
@@ -75,7 +75,7 @@ def swap(  # noqa: PLR0913 - options of a command
 
     Example: polyloom probe swap runs/first --task pos --sentences 200
     """
-    from polyloom.cli.probe_view import show_swap  # noqa: PLC0415 - what follows imports torch
+    from polyloom.cli.render.probe import show_swap  # noqa: PLC0415 - what follows imports torch
     from polyloom.probe.figures import draw_swap  # noqa: PLC0415
     from polyloom.probe.swap import donor_matrix, kept_language, own_language  # noqa: PLC0415
 
@@ -90,7 +90,7 @@ def swap(  # noqa: PLR0913 - options of a command
             list(corpora),
             lenders,
             score=_scorer(loaded, corpora, sentences),
-            tell=lambda row, donor, score: say(
+            progress=lambda row, donor, score: say(
                 f"{row} with weights of {donor}: {'–' if score is None else f'{score:.2f}'}"
             ),
         )
@@ -105,7 +105,7 @@ def weights(
     run: Folder,
     *,
     tasks: Annotated[str | None, typer.Option(help="Only these, separated by commas: pos,ner.")] = None,
-    languages: Names = None,
+    languages: Index = None,
     json_file: Json = None,
     figure: Figure = None,
 ) -> None:
@@ -113,7 +113,7 @@ def weights(
 
     Example: polyloom probe weights runs/first --tasks pos,ner --figure weights.png
     """
-    from polyloom.cli.probe_view import show_weights  # noqa: PLC0415 - what follows imports torch
+    from polyloom.cli.render.probe import show_weights  # noqa: PLC0415 - what follows imports torch
     from polyloom.probe.figures import draw_weights  # noqa: PLC0415
     from polyloom.probe.weights import probe_weights  # noqa: PLC0415
 
@@ -121,8 +121,8 @@ def weights(
     loaded = _load(run)
     chosen = _conditions(loaded, _split(tasks), _split(languages))
     with _progress() as say:
-        tell = lambda done, total: say(f"{done} of {total} blocks of conditions")  # noqa: E731
-        found = probe_weights(loaded.model.method, chosen, tell=tell)
+        progress = lambda done, total: say(f"{done} of {total} blocks of conditions")  # noqa: E731
+        found = probe_weights(loaded.model.method, chosen, progress=progress)
     _hand_out("weights", loaded, found, text=show_weights(found), json_file=json_file)
     _draw(draw_weights, found, figure)
 
@@ -133,7 +133,7 @@ def capacity(run: Folder, *, json_file: Json = None, figure: Figure = None) -> N
 
     Example: polyloom probe capacity runs/first
     """
-    from polyloom.cli.probe_view import show_capacity  # noqa: PLC0415 - what follows imports torch
+    from polyloom.cli.render.probe import show_capacity  # noqa: PLC0415 - what follows imports torch
     from polyloom.probe.capacity import probe_capacity  # noqa: PLC0415
     from polyloom.probe.figures import draw_capacity  # noqa: PLC0415
 
@@ -145,7 +145,7 @@ def capacity(run: Folder, *, json_file: Json = None, figure: Figure = None) -> N
 
 
 def _load(run: Path) -> "Run":
-    from polyloom.runs import load_run  # noqa: PLC0415
+    from polyloom.workflows.runs import load_run  # noqa: PLC0415
 
     return load_run(run)
 
@@ -164,8 +164,8 @@ def _chosen(
     run: "Run", on: Split, *, task: str | None, languages: Sequence[str] | None
 ) -> "dict[Condition, Sequence[str]]":
     """The corpora of one task."""
+    from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.errors import ConfigError, suggest  # noqa: PLC0415
-    from polyloom.types import Condition  # noqa: PLC0415
 
     every = {Condition.parse(name): corpora for name, corpora in getattr(run.recipe.data, on).items()}
     tasks = list(dict.fromkeys(condition.task for condition in every))
@@ -189,7 +189,7 @@ def _known(run: "Run", donors: str | None) -> list[str]:
 
 def _conditions(run: "Run", tasks: Sequence[str] | None, languages: Sequence[str] | None) -> "list[Condition]":
     """What is served, of some tasks and languages."""
-    from polyloom.model import served  # noqa: PLC0415
+    from polyloom.model import supported_conditions  # noqa: PLC0415
 
     method = run.model.method
     for names, wanted in ((method.tasks, tasks), (method.languages, languages)):
@@ -197,7 +197,7 @@ def _conditions(run: "Run", tasks: Sequence[str] | None, languages: Sequence[str
             names.row(name)  # says what is known
     return [
         condition
-        for condition in served(method)
+        for condition in supported_conditions(method)
         if (not tasks or condition.task in tasks) and (not languages or set(condition.languages) & set(languages))
     ]
 
@@ -210,15 +210,15 @@ def _scorer(run: "Run", corpora: "Mapping[Condition, Sequence[str]]", sentences:
     from polyloom.metrics.score import Score  # noqa: PLC0415
     from polyloom.probe.swap import DonatedCache  # noqa: PLC0415
 
-    model, answering = run.model, run.answering
+    model, predictor = run.model, run.predictor
     cache = DonatedCache(model)
-    answering.cache = cache
+    predictor.cache = cache
     root = Path(run.recipe.data.root) if run.recipe.data.root else None
     records: dict[Condition, list[Any]] = {}
 
     def score(condition: "Condition", used: "Condition") -> float | None:
         task = model.task(condition.task)
-        if not (model.method.serves(used) and model.method.serves(condition)):
+        if not (model.method.supports(used) and model.method.supports(condition)):
             return None
         if condition not in records:
             every = (r for name in corpora[condition] for r in task.records(resolve(name, root=root), condition))
@@ -226,11 +226,11 @@ def _scorer(run: "Run", corpora: "Mapping[Condition, Sequence[str]]", sentences:
         asked = records[condition]
         if task.generates:
             cache.donated = {condition: used}
-            answers: list[Any] = answering.texts([(condition, record) for record in asked])
+            answers: list[Any] = predictor.translate([(condition, record) for record in asked])
         else:  # where the condition chooses the weights and nothing else
-            answers = list(answering.answers(asked, used))
-        metric, parts_NP = next(iter(task.measure(asked, answers, condition.languages[-1]).items()))
-        return Score(metric, parts_NP, "").value
+            answers = list(predictor.predict(asked, used))
+        metric, statistics_NP = next(iter(task.measure(asked, answers, condition.languages[-1]).items()))
+        return Score(metric, statistics_NP, "").value
 
     return score
 

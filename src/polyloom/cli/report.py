@@ -24,11 +24,11 @@ def report(
     """
     from polyloom.report.page import make_report  # noqa: PLC0415 - imports torch
 
-    def tell(doing: str) -> None:
+    def progress(doing: str) -> None:
         if sys.stderr.isatty():
             typer.echo(doing, err=True)
 
-    page = make_report(runs, output=output, split=on, examples=examples, tell=tell)
+    page = make_report(runs, output=output, split=on, examples=examples, progress=progress)
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(f".{output.name}.partial")
     partial.write_text(page, encoding="utf-8")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from polyloom.cli.train_view import Tally
+    from polyloom.cli.render.train import Tally
 
 
 def train(
@@ -26,33 +26,33 @@ def train(
 
     Example: polyloom train recipe.yaml optim.lr=5e-4 -o runs/first
     """
-    from polyloom.cli.train_view import Tally, watching  # noqa: PLC0415 - what follows imports torch
+    from polyloom.cli.render.train import Tally, watching  # noqa: PLC0415 - what follows imports torch
     from polyloom.config import load_recipe  # noqa: PLC0415
-    from polyloom.runs import train_recipe  # noqa: PLC0415
-    from polyloom.train.board import Board  # noqa: PLC0415
-    from polyloom.train.distributed import join_team  # noqa: PLC0415
+    from polyloom.train.distributed import init_distributed  # noqa: PLC0415
+    from polyloom.train.tensorboard import TensorBoardWriter  # noqa: PLC0415
+    from polyloom.workflows.runs import train_recipe  # noqa: PLC0415
 
     read = load_recipe(recipe, overrides or ())
     tally = Tally()
-    with join_team() as team:
-        board = Board(output / "tensorboard") if tensorboard and team.leads else None
+    with init_distributed() as process_group:
+        board = TensorBoardWriter(output / "tensorboard") if tensorboard and process_group.is_main else None
         try:
             with watching(tally) as show:
 
-                def tell(event: Mapping[str, Any]) -> None:
+                def on_event(event: Mapping[str, Any]) -> None:
                     show(event)
                     if board is not None:
-                        board.tell(event)
+                        board.on_event(event)
 
-                path = train_recipe(read, output, team=team, tell=tell)
+                path = train_recipe(read, output, process_group=process_group, on_event=on_event)
         except KeyboardInterrupt:
-            if team.leads:
+            if process_group.is_main:
                 typer.echo(_interrupted(tally), err=True)
             raise typer.Exit(130) from None  # as shells say of a process that Ctrl-C ended
         finally:
             if board is not None:
                 board.close()
-        if team.leads:
+        if process_group.is_main:
             typer.echo(str(path))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, fields
 from difflib import get_close_matches
@@ -11,12 +12,14 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter, ValidationError
 
+from polyloom.conditions import Condition
 from polyloom.config.recipe import BackboneConfig, Recipe, StageConfig, TaskConfig
+from polyloom.config.renamed import upgrade
 from polyloom.errors import BackboneError, ConditionError, ConfigError, PolyloomError, suggest
+from polyloom.io.yaml import describe, read_settings
 from polyloom.methods import METHODS, build_method
-from polyloom.settings import describe, read_settings
 from polyloom.tasks import TASKS
-from polyloom.types import BackboneShape, Condition
+from polyloom.weights import BackboneShape
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
@@ -30,8 +33,11 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 
 
 def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Recipe:
-    """Check plain settings and turn them into a recipe."""
+    """Check plain settings and turn them into a recipe. Former names of settings are accepted with a warning."""
     mistakes: list[str] = []
+    settings, renamed = upgrade(settings)
+    for message in renamed:
+        warnings.warn(f"{source}: {message}", FutureWarning, stacklevel=2)
     known = {item.name: item for item in fields(Recipe)}
     mistakes += [f"{key}: unknown key. {suggest(key, known)}" for key in settings if key not in known]
     made = {}
@@ -132,7 +138,7 @@ def _stages(settings: Mapping[str, Any], mistakes: list[str]) -> dict[str, Stage
             everywhere, here = settings.get(section, {}), own.get(section, {})
             if isinstance(everywhere, dict) and isinstance(here, dict):
                 path = f"stages.{name}.{section}"
-                merged = here if "kind" in here else everywhere | here  # another kind of mixture is all another
+                merged = here if "strategy" in here else everywhere | here  # another strategy has other settings
                 sections[section] = _checked(item.type, merged, mistakes, path=path)
             else:
                 mistakes.append(f"stages.{name}.{section}: expected a mapping, found {describe(here)}.")
@@ -301,7 +307,7 @@ def _fit_mistakes(recipe: Recipe, shape: BackboneShape) -> list[str]:
     """Whether method, backbone and world go together."""
     try:
         with torch.device("meta"):
-            method = build_method(recipe.method, shape=shape, world=recipe.world())
+            method = build_method(recipe.method, shape=shape, inventory=recipe.inventory())
     except ConfigError as error:
         return list(error.mistakes)
     except PolyloomError as error:

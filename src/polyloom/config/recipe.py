@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import torch
 from pydantic import ConfigDict, Field, with_config
 
-from polyloom.data.bitext import Filter
+from polyloom.conditions import Inventory
 from polyloom.data.mixture import MixtureConfig
+from polyloom.data.readers.bitext import Filter
 from polyloom.methods import MethodConfig
-from polyloom.settings import Count
-from polyloom.tasks.translation import Marks
-from polyloom.train.settings import OptimConfig, TrainConfig
-from polyloom.types import World
+from polyloom.ranges import Count
+from polyloom.tasks.translation import LanguageTokens
+from polyloom.train.config import OptimConfig, TrainConfig
 
 if TYPE_CHECKING:
     from polyloom.backbones import Backbone
@@ -74,15 +74,15 @@ class TaskConfig:
 
     Attributes:
         labels: Size of its label set, where it has one and planning shall know it; a run takes it from the data.
-        marks: For translation: which language tokens there are; by default what the backbone was trained with,
-            ``target`` for one from scratch.
-        token_of: For translation: languages whose token stands for that of another, ``{glg: por}``; `polyloom add`
-            writes it.
+        language_tokens: For translation: which language tokens the model gets. Default: those that the backbone was
+            trained with; ``target`` for a backbone from scratch.
+        language_token_aliases: For translation: languages that use the token of another one, ``{glg: por}``. Written
+            by `polyloom add`.
     """
 
     labels: Count | None = None
-    marks: Marks | None = None
-    token_of: dict[str, str] = field(default_factory=dict)
+    language_tokens: LanguageTokens | None = None
+    language_token_aliases: dict[str, str] = field(default_factory=dict)
 
 
 @with_config(STRICT)
@@ -135,7 +135,7 @@ class Recipe:
         optim: How weights are updated.
         train: What a run consists of.
         stages: What is different in single stages, by their names.
-        start: A finished run to go on from, with its weights but a fresh optimizer.
+        init_from: A finished run to go on from, with its weights but a fresh optimizer.
     """
 
     backbone: BackboneConfig
@@ -148,11 +148,11 @@ class Recipe:
     optim: OptimConfig = field(default_factory=OptimConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     stages: dict[str, StageConfig] = field(default_factory=dict)
-    start: str | None = None
+    init_from: str | None = None
 
-    def world(self) -> World:
+    def inventory(self) -> Inventory:
         """What the method is built for."""
-        return World.of(
+        return Inventory.of(
             self.languages, {name: task.labels for name, task in self.tasks.items()}, self.directions or None
         )
 
@@ -161,7 +161,9 @@ class Recipe:
         return self.stages.get(name) or StageConfig(optim=self.optim, train=self.train, mixture=self.mixture)
 
 
-def build_backbone(recipe: Recipe, *, device: str = "cpu", vocabulary: Mapping[str, int] | None = None) -> "Backbone":
+def backbone_from_recipe(
+    recipe: Recipe, *, device: str = "cpu", vocabulary: Mapping[str, int] | None = None
+) -> "Backbone":
     """Build or load the backbone of a recipe; on ``meta`` neither weights nor, with a config, network are needed.
 
     A `vocabulary` (its size and special tokens) goes into one from scratch, where the recipe does not say otherwise.

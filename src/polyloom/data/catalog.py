@@ -13,13 +13,13 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from polyloom.data.artificial import LICENCE, ArtificialCorpus
-from polyloom.data.bitext import SPLITS, Aligned, Table, bitext_of, is_turned, mirrored, renamed, split_file
-from polyloom.data.files import sha256_of
-from polyloom.data.hub import HubTable
-from polyloom.data.readers import read_records
+from polyloom.data.readers.bitext import SPLITS, Aligned, Table, bitext_of, is_turned, mirrored, renamed, split_file
+from polyloom.data.readers.formats import read_records
+from polyloom.data.readers.huggingface import HubTable
 from polyloom.data.records import Kind, Record
+from polyloom.data.synthetic import LICENCE, SyntheticCorpus
 from polyloom.errors import DataError, suggest
+from polyloom.io.files import sha256_of
 
 KINDS: Mapping[str, Kind] = {"pos": "tags", "ner": "tags", "dep": "tree", "nli": "pair", "mlm": "text", "mt": "bitext"}
 NON_COMMERCIAL = "nc"  # the folder of the root that holds what is for research only
@@ -154,7 +154,7 @@ class Corpus:
     """
 
     name: str
-    source: Path | Table | Aligned | HubTable | ArtificialCorpus
+    source: Path | Table | Aligned | HubTable | SyntheticCorpus
     task: str | None = None
     language: str | None = None
     split: str | None = None
@@ -224,8 +224,8 @@ def _resolve(name: str, bare: str, root: Path) -> Corpus:
     if prefix == "hf":
         table = HubTable.parse(bare)
         return Corpus(name, table, split=table.split)
-    if bare.startswith("artificial:"):
-        made = ArtificialCorpus.parse(bare)
+    if bare.startswith("synthetic:"):
+        made = SyntheticCorpus.parse(bare)
         return Corpus(name, made, made.task, made.language, made.split, LICENCE, languages=made.languages)
     if prefix in COLLECTIONS and prefix != bare:
         if COLLECTIONS[prefix].task == "mt":
@@ -242,7 +242,7 @@ def _resolve(name: str, bare: str, root: Path) -> Corpus:
     if path.is_dir():
         raise DataError(name, None, "is a folder. Name a file in it.")
     if re.fullmatch(r"[a-z0-9-]+:[^\\]+", bare):
-        known = [*COLLECTIONS, "artificial", "hf"]
+        known = [*COLLECTIONS, "synthetic", "hf"]
         raise DataError(name, None, f"unknown collection {prefix!r}. {suggest(prefix, known, limit=len(known))}")
     what = "no such file. A corpus is collection:item/split, such as ud:tr_boun/test, hf:org/name/split, or a path."
     raise DataError(name, None, what)

@@ -20,7 +20,7 @@ from polyloom.data.records import Bitext, Kind, Pair, Record, Tagged, Text, Tree
 from polyloom.errors import DataError, suggest
 
 if TYPE_CHECKING:
-    from polyloom.data.pieces import Pieces  # imports transformers
+    from polyloom.data.tokenization.tokenizer import Tokenizer  # imports transformers
 
 Role = Literal["train", "validation", "test"]
 Severity = Literal["serious", "check", "note"]
@@ -34,7 +34,7 @@ _BATCH = 1000
 _SIDES = ("source", "target")
 
 
-class Use(NamedTuple):
+class CorpusRole(NamedTuple):
     """A corpus in the role it plays for a condition; of translation, the language is ``source/target``."""
 
     task: str
@@ -55,7 +55,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Facts:
+class CorpusStats:
     """What is in a corpus.
 
     Attributes:
@@ -68,7 +68,7 @@ class Facts:
         sha256: Of the file.
         sentences: Sentences, lines or pairs.
         words: Their lengths in words; texts are counted at white space.
-        pieces: Their lengths in pieces, without special tokens.
+        tokens: Their lengths in pieces, without special tokens.
         labels: How often each label occurs.
         unknown: Pieces that are unknown.
         too_long: Sentences of more pieces, with special tokens, than ``max_length``; of bitext, sides of pairs.
@@ -85,7 +85,7 @@ class Facts:
     sha256: str
     sentences: int
     words: Lengths
-    pieces: Lengths | None
+    tokens: Lengths | None
     labels: Mapping[str, int]
     unknown: int
     too_long: int
@@ -108,7 +108,7 @@ class Overlap:
 
 
 @dataclass(frozen=True)
-class Worry:
+class Issue:
     """What a person should look at."""
 
     severity: Severity
@@ -119,9 +119,9 @@ class Worry:
 class Report:
     """All that was found, worries in the order of their severity."""
 
-    corpora: tuple[Facts, ...]
+    corpora: tuple[CorpusStats, ...]
     overlaps: tuple[Overlap, ...]
-    worries: tuple[Worry, ...]
+    issues: tuple[Issue, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -129,17 +129,17 @@ class Report:
 
 
 class _Seen(NamedTuple):
-    use: Use
-    facts: Facts
+    use: CorpusRole
+    facts: CorpusStats
     hashes_N: Hashes
     sides: tuple[Hashes, ...]  # of bitext
     texts_N: Hashes  # all that can be read in it
 
 
 def check_corpora(
-    uses: Iterable[Use],
+    uses: Iterable[CorpusRole],
     *,
-    pieces: "Pieces | None" = None,
+    tokenizer: "Tokenizer | None" = None,
     max_length: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
@@ -147,7 +147,7 @@ def check_corpora(
 
     Args:
         uses: The corpora and their roles.
-        pieces: The backbone's tokenizer, to count pieces.
+        tokenizer: The backbone's tokenizer, to count pieces.
         max_length: The longest input in pieces, special tokens included.
         progress: Called with the name of each corpus before it is read.
     """
@@ -155,18 +155,18 @@ def check_corpora(
     for use in uses:
         if progress:
             progress(use.corpus.name)
-        seen.append(_look(use, pieces, max_length))
+        seen.append(_look(use, tokenizer, max_length))
     overlaps = list(_overlaps(seen))
-    worries = chain(
+    issues = chain(
         _overlap_worries(overlaps), _label_worries(seen), _corpus_worries(seen, max_length), _unknown_worries(seen),
         _licence_worries(seen),
     )  # fmt: skip
     order: list[Severity] = ["serious", "check", "note"]
-    once = dict.fromkeys(worries)  # one file may serve two directions
+    once = dict.fromkeys(issues)  # one file may serve two directions
     return Report(
         tuple(one.facts for one in seen),
         tuple(overlap for _, _, overlap in overlaps),
-        tuple(sorted(once, key=lambda worry: order.index(worry.severity))),
+        tuple(sorted(once, key=lambda issue: order.index(issue.severity))),
     )
 
 
@@ -194,7 +194,7 @@ def _hash(data: bytes) -> int:
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
-def _look(use: Use, pieces: "Pieces | None", max_length: int | None) -> _Seen:
+def _look(use: CorpusRole, tokenizer: "Tokenizer | None", max_length: int | None) -> _Seen:
     """Read one corpus."""
     if use.task not in KINDS:
         raise DataError(use.corpus.name, None, f"no check for {use.task!r}. {suggest(use.task, KINDS)}")
@@ -215,16 +215,18 @@ def _look(use: Use, pieces: "Pieces | None", max_length: int | None) -> _Seen:
                     side.append(key)
             words.append(len(parts) if kind in ("tags", "tree") else sum(len(part.split()) for part in parts))
             labels.update(_labels(record))
-        for ids in _cut(batch, kind, pieces) if pieces else ():
+        for ids in _cut(batch, kind, tokenizer) if tokenizer else ():
             lengths.append(len(ids))
-            unknown += list(ids).count(pieces.unk_id) if pieces else 0
+            unknown += list(ids).count(tokenizer.unk_id) if tokenizer else 0
     hashes_N, *sides_N = (np.sort(np.frombuffer(keys, dtype=np.uint64)) for keys in (hashes, *sides))
-    room = np.inf if pieces is None or max_length is None else max_length - pieces.num_special(pair=kind == "pair")
+    room = (
+        np.inf if tokenizer is None or max_length is None else max_length - tokenizer.num_special(pair=kind == "pair")
+    )
     corpus = use.corpus
-    facts = Facts(
+    facts = CorpusStats(
         name=corpus.name, task=use.task, language=use.language, role=use.role, licence=corpus.licence,
         non_commercial=corpus.non_commercial, sha256=corpus.sha256, sentences=len(hashes), words=_lengths(words),
-        pieces=_lengths(lengths) if pieces else None, labels=dict(labels.most_common()), unknown=unknown,
+        tokens=_lengths(lengths) if tokenizer else None, labels=dict(labels.most_common()), unknown=unknown,
         too_long=int((np.frombuffer(lengths, dtype=np.uint32) > room).sum()) if lengths else 0, empty=empty,
         duplicates=int((hashes_N[1:] == hashes_N[:-1]).sum()),
     )  # fmt: skip
@@ -249,13 +251,13 @@ def _labels(record: Record) -> tuple[str, ...]:
     return (record.label,) if isinstance(record, Pair) else ()
 
 
-def _cut(batch: Sequence[Record], kind: Kind, pieces: "Pieces") -> Iterator[list[int]]:
+def _cut(batch: Sequence[Record], kind: Kind, tokenizer: "Tokenizer") -> Iterator[list[int]]:
     """The pieces of each record, or of each side of bitext."""
     parts = [_parts(record) for record in batch]
     if kind in ("tags", "tree"):
-        yield from (words.ids for words in pieces.words(parts))
+        yield from (words.ids for words in tokenizer.words(parts))
         return
-    flat = iter(pieces.text([part for record in parts for part in record]))
+    flat = iter(tokenizer.text([part for record in parts for part in record]))
     if kind == "bitext":
         yield from flat
     for record in parts if kind != "bitext" else ():
@@ -299,7 +301,7 @@ def _shared_slice(one: _Seen, other: _Seen) -> int:
     return max(0, min(stops) - max(starts))
 
 
-def _overlap_worries(overlaps: Sequence[tuple[_Seen, _Seen, Overlap]]) -> Iterator[Worry]:
+def _overlap_worries(overlaps: Sequence[tuple[_Seen, _Seen, Overlap]]) -> Iterator[Issue]:
     """Those that skew scores one by one, the rest in a line."""
     few, as_text = [], []
     pairs = {(overlap.name, overlap.other): overlap.share for *_, overlap in overlaps if overlap.side is None}
@@ -314,18 +316,18 @@ def _overlap_worries(overlaps: Sequence[tuple[_Seen, _Seen, Overlap]]) -> Iterat
         else:
             leak = (one.use.role, other.use.role) == ("test", "train")
             what = f"{overlap.side}s" if overlap.side else "pairs" if one.sides else "sentences"
-            yield Worry(
+            yield Issue(
                 "serious" if leak and overlap.side != "source" else "check",
                 f"{overlap.count:,} of {one.facts.sentences:,} {what} ({_percent(overlap.share)}) of {overlap.name} "
                 f"are also in {overlap.other}: {'scores' if leak else 'the choice of the model'} will be skewed.",
             )
     if as_text:
-        yield Worry("note", f"sentences whose text is seen in another task: {_some(as_text)}.")
+        yield Issue("note", f"sentences whose text is seen in another task: {_some(as_text)}.")
     if few:
-        yield Worry("note", f"a few sentences (below {_percent(MUCH_OVERLAP)}) recur: {_some(few)}.")
+        yield Issue("note", f"a few sentences (below {_percent(MUCH_OVERLAP)}) recur: {_some(few)}.")
 
 
-def _label_worries(seen: Sequence[_Seen]) -> Iterator[Worry]:
+def _label_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
     """Labels that cannot be learned, are missing, or are all alike."""
     learned: dict[str, set[str]] = defaultdict(set)
     for one in seen:
@@ -336,15 +338,15 @@ def _label_worries(seen: Sequence[_Seen]) -> Iterator[Worry]:
         new = [label for label in labels if learned[task] and _scored(label, task) not in learned[task]]
         if new and one.use.role != "train":
             share = _percent(sum(labels[label] for label in new) / total)
-            yield Worry(
+            yield Issue(
                 "check",
                 f"{one.facts.name} has labels that no {task} training corpus has ({share} of all): {', '.join(new)}. "
                 "They can never be predicted.",
             )
         if labels.get(UNLABELED):
-            yield Worry("serious", f"{labels[UNLABELED]:,} of {total:,} labels of {one.facts.name} are missing ('_').")
+            yield Issue("serious", f"{labels[UNLABELED]:,} of {total:,} labels of {one.facts.name} are missing ('_').")
         elif len(labels) == 1:
-            yield Worry("serious", f"{one.facts.name} has only one label, {next(iter(labels))}: is it labelled at all?")
+            yield Issue("serious", f"{one.facts.name} has only one label, {next(iter(labels))}: is it labelled at all?")
 
 
 def _scored(label: str, task: str) -> str:
@@ -352,39 +354,39 @@ def _scored(label: str, task: str) -> str:
     return label.partition(":")[0] if task == "dep" else label
 
 
-def _corpus_worries(seen: Sequence[_Seen], max_length: int | None) -> Iterator[Worry]:
+def _corpus_worries(seen: Sequence[_Seen], max_length: int | None) -> Iterator[Issue]:
     long, repeated = [], []
     for facts in (one.facts for one in seen):
         count = max(1, facts.sentences)
         if not facts.sentences:
-            yield Worry("serious", f"{facts.name} has no sentences.")
+            yield Issue("serious", f"{facts.name} has no sentences.")
         if facts.empty:
-            yield Worry("check", f"{facts.empty:,} of {count:,} sentences of {facts.name} have an empty part.")
+            yield Issue("check", f"{facts.empty:,} of {count:,} sentences of {facts.name} have an empty part.")
         if facts.too_long > MANY_LONG * count:
             long.append(f"{facts.name} ({_percent(facts.too_long / count)})")
         if facts.duplicates > MANY_DUPLICATES * count:
             repeated.append(f"{facts.name} ({_percent(facts.duplicates / count)})")
     if long:
-        yield Worry("note", f"sentences longer than {max_length} pieces: {_some(dict.fromkeys(long))}.")
+        yield Issue("note", f"sentences longer than {max_length} pieces: {_some(dict.fromkeys(long))}.")
     if repeated:
-        yield Worry("note", f"repeated sentences: {_some(dict.fromkeys(repeated))}.")
+        yield Issue("note", f"repeated sentences: {_some(dict.fromkeys(repeated))}.")
 
 
-def _unknown_worries(seen: Sequence[_Seen]) -> Iterator[Worry]:
+def _unknown_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
     unknown, total = Counter[str](), Counter[str]()
     for one in seen:
         unknown[one.use.language] += one.facts.unknown
-        total[one.use.language] += one.facts.pieces.total if one.facts.pieces else 0
+        total[one.use.language] += one.facts.tokens.total if one.facts.tokens else 0
     for language, count in unknown.items():
         if count > MANY_UNKNOWN * total[language]:
             share = _percent(count / total[language])
-            yield Worry("check", f"{share} of the pieces of {language} are unknown: letters are not in the vocabulary.")
+            yield Issue("check", f"{share} of the pieces of {language} are unknown: letters are not in the vocabulary.")
 
 
-def _licence_worries(seen: Sequence[_Seen]) -> Iterator[Worry]:
+def _licence_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
     names = dict.fromkeys(one.facts.name for one in seen if one.facts.non_commercial)
     if names:
-        yield Worry("note", f"not for commercial use: {_some(names)}.")
+        yield Issue("note", f"not for commercial use: {_some(names)}.")
 
 
 def _some(things: Collection[str], limit: int = 8) -> str:

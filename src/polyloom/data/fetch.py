@@ -25,9 +25,9 @@ from polyloom.data.catalog import (
     places,
     treebanks,
     written,
-)  # fmt: skip
-from polyloom.data.files import sha256_of
+)
 from polyloom.errors import DataError, suggest
+from polyloom.io.files import sha256_of
 
 Progress = Callable[[str, int, int | None], None]
 Result = TypeVar("Result")

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from polyloom.data.shuffle import Key, permuted, random_uint64
 from polyloom.errors import ConfigError, suggest
 
-Kind = Literal["temperature", "weights", "unimax", "round-robin", "ratio"]
+Strategy = Literal["temperature", "weights", "unimax", "round-robin", "ratio"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 MIN_SLOTS, MAX_SLOTS = 2**12, 2**20
-_KIND_OF_OPTION = {"weights": "weights", "max_repeats": "unimax", "ratio": "ratio"}
+_STRATEGY_OF_OPTION = {"weights": "weights", "max_repeats": "unimax", "ratio": "ratio"}
 _KEY_BITS = 44  # of an example's place in its cell's passes; the cell's number stands above
 
 
@@ -31,21 +31,21 @@ class MixtureConfig:
     """How cells are mixed.
 
     Attributes:
-        kind: ``temperature``: by size to the power 1/T. ``weights``: as given. ``unimax``: evenly, but no cell more
+        strategy: ``temperature``: by size to the power 1/T. ``weights``: as given. ``unimax``: evenly, but no cell more
             than `max_repeats` times. ``round-robin``: in turn. ``ratio``: N draws of one cell, then M of its partner.
         temperature: T; 1 passes through all cells equally often, a high one draws all equally often.
         weights: For every cell, relative to one another; 0 leaves it out.
         max_repeats: Passes through a cell that UniMax allows within the run.
         ratio: N and M.
-        cells_per_batch: Draws of a batch: 1 for homogeneous batches, more for mixed rows.
+        datasets_per_batch: Draws of a batch: 1 for homogeneous batches, more for mixed rows.
     """
 
-    kind: Kind = "temperature"
+    strategy: Strategy = "temperature"
     temperature: float = 1.0
     weights: Mapping[str, float] | None = None
     max_repeats: float | None = None
     ratio: tuple[int, int] | None = None
-    cells_per_batch: int = 1
+    datasets_per_batch: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class Pick:
     """One example of a batch.
 
     Attributes:
-        cell: Its cell.
+        dataset: Its cell.
         index: Its row there.
         key: A number below 2⁶³ that no other pick of the run has, for what is random about this sight of it.
     """
 
-    cell: str
+    dataset: str
     index: int
     key: int
 
@@ -66,7 +66,7 @@ class Pick:
 class Share(NamedTuple):
     """What a run takes from a cell: how large it is, its share of the draws, how often it is passed through."""
 
-    cell: str
+    dataset: str
     size: int
     share: float
     passes: float
@@ -77,7 +77,7 @@ class Mixture:
     """Batches by step.
 
     Attributes:
-        cells: The lengths of the examples of each cell.
+        datasets: The lengths of the examples of each cell.
         config: How they are mixed.
         seed: Of all that is random.
         rows_per_batch: Rows of a batch.
@@ -87,7 +87,7 @@ class Mixture:
         steps: Of the run, which UniMax must know.
     """
 
-    cells: Mapping[str, NDArray[np.int32]]
+    datasets: Mapping[str, NDArray[np.int32]]
     config: MixtureConfig
     _: KW_ONLY
     seed: int
@@ -97,16 +97,16 @@ class Mixture:
     steps: int | None = None
 
     def __post_init__(self) -> None:
-        if self.config.kind == "ratio" and self.groups is None and len(self.cells) == 2:
-            self.groups = [list(self.cells)]
+        if self.config.strategy == "ratio" and self.groups is None and len(self.datasets) == 2:
+            self.groups = [list(self.datasets)]
         if mistakes := list(_mistakes(self)):
             raise ConfigError("mixture", mistakes)
-        self._names = list(self.cells)
-        self._sizes = [len(lengths) for lengths in self.cells.values()]
+        self._names = list(self.datasets)
+        self._sizes = [len(lengths) for lengths in self.datasets.values()]
         self._keys = [(self.seed, int.from_bytes(blake2b(n.encode(), digest_size=8).digest())) for n in self._names]
-        self._streams = [self._stream(lengths) for lengths in self.cells.values()]
+        self._streams = [self._stream(lengths) for lengths in self.datasets.values()]
         self._salt = int(random_uint64((self.seed,), 1)[0]) >> 1
-        self._shuffled = self.config.kind not in ("round-robin", "ratio")
+        self._shuffled = self.config.strategy not in ("round-robin", "ratio")
         self._slots = self._make_slots()
         self._quotas = np.bincount(self._slots, minlength=len(self._names))
         self._last_round = (-1, self._slots, self._slots)
@@ -115,8 +115,8 @@ class Mixture:
         """The examples of a step, counted from 0."""
         if step < 0:
             raise IndexError(f"step {step}: steps are counted from 0.")
-        first = step * self.config.cells_per_batch
-        return [pick for draw in range(first, first + self.config.cells_per_batch) for pick in self._draw(draw)]
+        first = step * self.config.datasets_per_batch
+        return [pick for draw in range(first, first + self.config.datasets_per_batch) for pick in self._draw(draw)]
 
     def shares(self) -> dict[str, float]:
         """Each cell's share of the draws, exact in every full round."""
@@ -124,7 +124,7 @@ class Mixture:
 
     def passes(self, steps: int) -> dict[str, float]:
         """How often so many steps pass through each cell, to the draw."""
-        rounds, rest = divmod(steps * self.config.cells_per_batch, len(self._slots))
+        rounds, rest = divmod(steps * self.config.datasets_per_batch, len(self._slots))
         begun = np.bincount(self._round(rounds)[0][:rest], minlength=len(self._names))
         draws = (rounds * self._quotas + begun).tolist()
         return {n: d / s.draws_per_pass for n, d, s in zip(self._names, draws, self._streams, strict=True)}
@@ -132,14 +132,14 @@ class Mixture:
     def table(self, steps: int) -> list[Share]:
         """All of this, for a report."""
         shares, passes = self.shares(), self.passes(steps)
-        return [Share(name, len(lengths), shares[name], passes[name]) for name, lengths in self.cells.items()]
+        return [Share(name, len(lengths), shares[name], passes[name]) for name, lengths in self.datasets.items()]
 
     def _draw(self, draw: int) -> Iterator[Pick]:
         number, slot = divmod(draw, len(self._slots))
         slots, ranks = self._round(number)
-        cell = int(slots[slot])
-        seen = self._streams[cell].take(int(self._quotas[cell]) * number + int(ranks[slot]), self._keys[cell])
-        name, size, base = self._names[cell], self._sizes[cell], cell << _KEY_BITS
+        dataset = int(slots[slot])
+        seen = self._streams[dataset].take(int(self._quotas[dataset]) * number + int(ranks[slot]), self._keys[dataset])
+        name, size, base = self._names[dataset], self._sizes[dataset], dataset << _KEY_BITS
         for place in seen.tolist():
             yield Pick(name, place % size, (base | place) ^ self._salt)
 
@@ -159,15 +159,15 @@ class Mixture:
 
     def _stream(self, lengths: NDArray[np.int32]) -> "_Stream":
         if self.rows_per_batch is not None:
-            return _RowStream(len(lengths), self.rows_per_batch // self.config.cells_per_batch)
+            return _RowStream(len(lengths), self.rows_per_batch // self.config.datasets_per_batch)
         assert self.tokens_per_batch is not None
-        return _TokenStream(lengths, self.tokens_per_batch // self.config.cells_per_batch)
+        return _TokenStream(lengths, self.tokens_per_batch // self.config.datasets_per_batch)
 
     def _make_slots(self) -> Integers:
         config, numbers = self.config, {name: i for i, name in enumerate(self._names)}
-        if config.kind == "round-robin":
+        if config.strategy == "round-robin":
             return np.arange(len(numbers))
-        if config.kind == "ratio":
+        if config.strategy == "ratio":
             assert config.ratio is not None
             assert self.groups is not None
             pairs = [np.repeat([numbers[one], numbers[other]], config.ratio) for one, other in self.groups]
@@ -180,19 +180,19 @@ class Mixture:
 
     def _wanted_shares(self) -> Floats:
         config, sizes = self.config, np.array([stream.draws_per_pass for stream in self._streams], dtype=np.float64)
-        if config.kind == "weights":
+        if config.strategy == "weights":
             assert config.weights is not None
             weights = np.array([config.weights[name] for name in self._names], dtype=np.float64)
             return _normalized(weights)
-        if config.kind == "temperature":
+        if config.strategy == "temperature":
             return temperature(sizes, config.temperature)
         assert config.max_repeats is not None
         assert self.steps is not None
-        possible = int(sizes.sum() * config.max_repeats) // config.cells_per_batch
+        possible = int(sizes.sum() * config.max_repeats) // config.datasets_per_batch
         if self.steps > possible:
             what = f"{config.max_repeats:g} passes through all cells are {possible} steps, fewer than {self.steps}."
             raise ConfigError("mixture", [f"mixture.max_repeats: {what} Raise it, or lower train.steps."])
-        return unimax(sizes, self.steps * config.cells_per_batch, config.max_repeats)
+        return unimax(sizes, self.steps * config.datasets_per_batch, config.max_repeats)
 
 
 def temperature(sizes: Floats, value: float) -> Floats:
@@ -210,9 +210,9 @@ def unimax(sizes: Floats, budget: float, max_repeats: float) -> Floats:
     """
     taken = np.zeros(len(sizes))
     left = float(budget)
-    for done, cell in enumerate(np.argsort(sizes, kind="stable")):
-        taken[cell] = min(left / (len(sizes) - done), sizes[cell] * max_repeats)
-        left -= taken[cell]
+    for done, dataset in enumerate(np.argsort(sizes, kind="stable")):
+        taken[dataset] = min(left / (len(sizes) - done), sizes[dataset] * max_repeats)
+        left -= taken[dataset]
     return _normalized(taken)
 
 
@@ -294,32 +294,32 @@ class _TokenStream:
 
 
 def _mistakes(mixture: Mixture) -> Iterator[str]:
-    config, cells = mixture.config, mixture.cells
+    config, datasets = mixture.config, mixture.datasets
     yield from _config_mistakes(config)
-    if not cells:
+    if not datasets:
         yield "mixture: there is no cell to draw from."
-    yield from (f"cell {name!r}: has no example." for name, lengths in cells.items() if not len(lengths))
+    yield from (f"cell {name!r}: has no example." for name, lengths in datasets.items() if not len(lengths))
     yield from _size_mistakes(mixture)
-    if config.kind == "unimax" and mixture.steps is None:
+    if config.strategy == "unimax" and mixture.steps is None:
         yield "train.steps: missing, which kind unimax needs."
-    if config.kind == "weights" and config.weights is not None:
-        yield from _weight_mistakes(config.weights, cells)
-    if config.kind == "ratio":
-        yield from _group_mistakes(mixture.groups, cells)
+    if config.strategy == "weights" and config.weights is not None:
+        yield from _weight_mistakes(config.weights, datasets)
+    if config.strategy == "ratio":
+        yield from _group_mistakes(mixture.groups, datasets)
 
 
 def _config_mistakes(config: MixtureConfig) -> Iterator[str]:
-    if config.kind not in get_args(Kind):
-        yield f"mixture.kind: unknown kind {config.kind!r}. {suggest(config.kind, get_args(Kind))}"
-    for option, kind in _KIND_OF_OPTION.items():
+    if config.strategy not in get_args(Strategy):
+        yield f"mixture.strategy: unknown strategy {config.strategy!r}. {suggest(config.strategy, get_args(Strategy))}"
+    for option, kind in _STRATEGY_OF_OPTION.items():
         given = getattr(config, option) is not None
-        if given != (config.kind == kind):
-            yield f"mixture.{option}: " + (f"is of kind {kind}, not of {config.kind}." if given else "missing.")
-    if config.kind != "temperature" and config.temperature != 1:
-        yield f"mixture.temperature: is of kind temperature, not of {config.kind}."
+        if given != (config.strategy == kind):
+            yield f"mixture.{option}: " + (f"is of strategy {kind}, not of {config.strategy}." if given else "missing.")
+    if config.strategy != "temperature" and config.temperature != 1:
+        yield f"mixture.temperature: is of strategy temperature, not of {config.strategy}."
     positive: dict[str, float | None] = {
         "temperature": config.temperature,
-        "cells_per_batch": config.cells_per_batch,
+        "datasets_per_batch": config.datasets_per_batch,
         "max_repeats": config.max_repeats,
         "ratio": min(config.ratio or (1,)),
     }
@@ -329,31 +329,33 @@ def _config_mistakes(config: MixtureConfig) -> Iterator[str]:
 
 
 def _size_mistakes(mixture: Mixture) -> Iterator[str]:
-    rows, tokens, parts = mixture.rows_per_batch, mixture.tokens_per_batch, mixture.config.cells_per_batch
+    rows, tokens, parts = mixture.rows_per_batch, mixture.tokens_per_batch, mixture.config.datasets_per_batch
     if (rows is None) == (tokens is None):
         yield "train.rows_per_batch: either this or train.tokens_per_batch must be given."
     elif rows is not None and (rows < 1 or (parts > 0 and rows % parts)):
-        yield f"train.rows_per_batch: {rows} cannot be divided by mixture.cells_per_batch, {parts}."
+        yield f"train.rows_per_batch: {rows} cannot be divided by mixture.datasets_per_batch, {parts}."
     elif tokens is not None and tokens < max(1, parts):
         yield f"train.tokens_per_batch: {tokens} are too few."
 
 
-def _weight_mistakes(weights: Mapping[str, float], cells: Mapping[str, object]) -> Iterator[str]:
+def _weight_mistakes(weights: Mapping[str, float], datasets: Mapping[str, object]) -> Iterator[str]:
     for name, weight in weights.items():
-        if name not in cells:
-            yield f"mixture.weights.{name}: there is no such cell. {suggest(name, cells)}"
+        if name not in datasets:
+            yield f"mixture.weights.{name}: there is no such cell. {suggest(name, datasets)}"
         if not (math.isfinite(weight) and weight >= 0):
             yield f"mixture.weights.{name}: {weight} is not a weight."
-    if missing := [name for name in cells if name not in weights]:
+    if missing := [name for name in datasets if name not in weights]:
         yield f"mixture.weights: none for {', '.join(missing)}. Write 0 to leave a cell out."
     elif not any(weights.values()):
         yield "mixture.weights: all are 0."
 
 
-def _group_mistakes(groups: Sequence[Sequence[str]] | None, cells: Mapping[str, object]) -> Iterator[str]:
+def _group_mistakes(groups: Sequence[Sequence[str]] | None, datasets: Mapping[str, object]) -> Iterator[str]:
     for group in groups or ():
         if len(group) != 2:
             yield f"groups: {', '.join(group)} is not a pair."
-        yield from (f"groups: there is no cell {name!r}. {suggest(name, cells)}" for name in group if name not in cells)
-    if missing := sorted(set(cells) - {name for group in groups or () for name in group}):
+        yield from (
+            f"groups: there is no cell {name!r}. {suggest(name, datasets)}" for name in group if name not in datasets
+        )
+    if missing := sorted(set(datasets) - {name for group in groups or () for name in group}):
         yield f"mixture.ratio: {', '.join(missing)} would never be drawn. Name the pairs of cells."

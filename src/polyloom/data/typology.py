@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyloom.data.catalog import data_root
-from polyloom.data.files import ending_of, read_lines
 from polyloom.errors import DataError
+from polyloom.io.files import ending_of, read_lines
 
 FAMILY = ("family_name", "family")  # columns of a table of families, the better one first
 UNKNOWN = ("", "-", "--", "?")  # what tables write where a feature is not known

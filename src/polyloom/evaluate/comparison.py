@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
 from polyloom.evaluate.matrix import Matrix
 from polyloom.metrics.score import Score, read_signature
 from polyloom.metrics.significance import paired_bootstrap
-from polyloom.types import Condition
 
 SAMPLES = 10_000  # so that p can become small enough for the correction over hundreds of cells
 LEVEL = 0.05
@@ -74,13 +74,13 @@ def compare(a: Matrix, b: Matrix, *, seed: int = 0) -> Comparison:
     Raises:
         PolyloomError: They have no cell in common, or one of other data.
     """
-    both = [condition for condition in a.cells if condition in b.cells]
+    both = [condition for condition in a.results if condition in b.results]
     if not both:
         raise PolyloomError("compare: the two runs have no task and language in common.")
     pairs = []
     for condition in both:
-        theirs = {score.metric.name: score for score in b.cells[condition].scores}
-        pairs += [(condition, s, theirs[s.metric.name]) for s in a.cells[condition].scores if s.metric.name in theirs]
+        theirs = {score.metric.name: score for score in b.results[condition].scores}
+        pairs += [(condition, s, theirs[s.metric.name]) for s in a.results[condition].scores if s.metric.name in theirs]
     found = []
     for condition, ours, other in pairs:
         try:
@@ -96,7 +96,7 @@ def compare(a: Matrix, b: Matrix, *, seed: int = 0) -> Comparison:
         )
         for (condition, ours, other), one, p in zip(pairs, found, corrected, strict=True)
     )  # fmt: skip
-    only_a, only_b = (tuple(c for c in one.cells if c not in two.cells) for one, two in ((a, b), (b, a)))
+    only_a, only_b = (tuple(c for c in one.results if c not in two.results) for one, two in ((a, b), (b, a)))
     return Comparison(differences, only_a, only_b)
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
 from polyloom.evaluate.directions import KINDS, Resources, grid, groups, values
 from polyloom.evaluate.matrix import MARK, Matrix
 from polyloom.metrics.score import Array
-from polyloom.types import Condition
 
 _COLORS = dict(zip(KINDS, ("#0072b2", "#d55e00", "#009e73"), strict=True))  # that everyone can tell apart
 _NUMBERS = 25  # languages beyond which cells are too many to be read one by one
@@ -64,7 +64,7 @@ def draw_grid(matrix: Matrix, path: Path, *, metric: str = "bleu") -> None:
     lowest, highest = _range(scores)
     image = ax.imshow(scores, cmap="cividis", vmin=lowest, vmax=highest)
     ax.plot(*np.argwhere(np.isnan(scores)).T[::-1], ".", color="#cccccc", ms=2)
-    zero_shot = {c for c, cell in matrix.cells.items() if cell.zero_shot}
+    zero_shot = {c for c, result in matrix.results.items() if result.zero_shot}
     for (row, column), score in np.ndenumerate(scores):
         if np.isnan(score):
             continue

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
 from polyloom.evaluate.matrix import MARK, Matrix
+from polyloom.metrics.bleu import primary
 from polyloom.metrics.score import Array
-from polyloom.metrics.translation import primary
-from polyloom.types import Condition
 
 Table = tuple[list[str], list[list[str]]]  # columns and rows, as `cli.tables` writes them
 
@@ -50,8 +50,8 @@ class Resources:
 def groups(matrix: Matrix, resources: Resources | None = None) -> dict[str, list[Condition]]:
     """The directions of every group that has some; with resources also of every level, as far as they were trained."""
     found: dict[tuple[int, bool, int], list[Condition]] = {}
-    for direction in filter(_translates, matrix.cells):
-        zero_shot = matrix.cells[direction].zero_shot
+    for direction in filter(_translates, matrix.results):
+        zero_shot = matrix.results[direction].zero_shot
         found.setdefault((_kind(direction), zero_shot, -1), []).append(direction)
         if resources and not zero_shot:
             level = LEVELS.index(resources.level(direction))
@@ -61,7 +61,7 @@ def groups(matrix: Matrix, resources: Resources | None = None) -> dict[str, list
 
 def values(matrix: Matrix, directions: Sequence[Condition], metric: str) -> list[float]:
     """The score of each direction that was scored by the metric."""
-    return [s.value for direction in directions for s in matrix.cells[direction].scores if s.metric.name == metric]
+    return [s.value for direction in directions for s in matrix.results[direction].scores if s.metric.name == metric]
 
 
 def group_table(matrix: Matrix, resources: Resources | None = None) -> Table:
@@ -78,10 +78,10 @@ def grid(matrix: Matrix, metric: str) -> tuple[list[str], Array]:
     """Languages and scores ``[source, target]``, nan where there is none."""
     if metric not in (known := _metrics(matrix)):
         raise PolyloomError(f"directions: no translation is scored by {metric}. Known: {', '.join(known) or 'none'}.")
-    found = list(filter(_translates, (*matrix.cells, *matrix.refused)))
+    found = list(filter(_translates, (*matrix.results, *matrix.refused)))
     languages = list(dict.fromkeys(language for direction in found for language in direction.languages))
     scores = np.full((len(languages), len(languages)), np.nan)
-    for direction in filter(_translates, matrix.cells):
+    for direction in filter(_translates, matrix.results):
         source, target = direction.source, direction.target or ""
         for score in values(matrix, [direction], metric):
             scores[languages.index(source), languages.index(target)] = score
@@ -91,16 +91,16 @@ def grid(matrix: Matrix, metric: str) -> tuple[list[str], Array]:
 def grid_table(matrix: Matrix, metric: str) -> Table:
     """One row per source, one column per target; zero-shot directions are marked, refused ones are a dash."""
     languages, scores = grid(matrix, metric)
-    marks = {(d.source, d.target): MARK for d in filter(_translates, matrix.cells) if matrix.cells[d].zero_shot}
+    marks = {(d.source, d.target): MARK for d in filter(_translates, matrix.results) if matrix.results[d].zero_shot}
     refused = {(d.source, d.target) for d in filter(_translates, matrix.refused)}
 
-    def cell(source: str, target: str, score: float) -> str:
+    def result(source: str, target: str, score: float) -> str:
         if np.isnan(score):
             return "–" if (source, target) in refused else ""
         return f"{score:.1f}{marks.get((source, target), '')}"
 
     rows = [
-        [source, *(cell(source, target, score) for target, score in zip(languages, row, strict=True))]
+        [source, *(result(source, target, score) for target, score in zip(languages, row, strict=True))]
         for source, row in zip(languages, scores.tolist(), strict=True)
     ]
     return [r"source \ target", *languages], rows
@@ -111,7 +111,7 @@ def _translates(condition: Condition) -> bool:
 
 
 def _metrics(matrix: Matrix) -> list[str]:
-    found = (score.metric.name for d in filter(_translates, matrix.cells) for score in matrix.cells[d].scores)
+    found = (score.metric.name for d in filter(_translates, matrix.results) for score in matrix.results[d].scores)
     return list(dict.fromkeys(found))
 
 

@@ -8,15 +8,15 @@ from typing import Any, Self
 
 import numpy as np
 
+from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
 from polyloom.metrics.score import Score
-from polyloom.types import Condition
 
 MARK = "⁰"  # of zero-shot cells
 
 
 @dataclass(frozen=True)
-class Cell:
+class Result:
     """The scores of a condition, the one that selects first.
 
     Attributes:
@@ -33,33 +33,33 @@ class Matrix:
     """Scores by condition.
 
     Attributes:
-        cells: What was measured.
+        results: What was measured.
         refused: What the method cannot serve, and why.
         run: Where the model came from, for whoever traces a number.
     """
 
-    cells: Mapping[Condition, Cell]
+    results: Mapping[Condition, Result]
     refused: Mapping[Condition, str] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def languages(self) -> list[str]:
         """Languages, or pairs of them, in the order of the cells."""
-        return list(dict.fromkeys("/".join(condition.languages) for condition in (*self.cells, *self.refused)))
+        return list(dict.fromkeys("/".join(condition.languages) for condition in (*self.results, *self.refused)))
 
     def metrics(self) -> Iterator[tuple[str, str]]:
         """Every task with every one of its metrics."""
-        pairs = ((c.task, score.metric.name) for c, cell in self.cells.items() for score in cell.scores)
+        pairs = ((c.task, score.metric.name) for c, result in self.results.items() for score in result.scores)
         yield from dict.fromkeys(pairs)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per language, one column per task and metric; a last row with means."""
         columns = list(self.metrics())
         table: dict[str, dict[str, Any]] = {language: {"language": language} for language in self.languages}
-        for condition, cell in self.cells.items():
+        for condition, result in self.results.items():
             row = table["/".join(condition.languages)]
-            for score in cell.scores:
-                mark = MARK if cell.zero_shot else ""
+            for score in result.scores:
+                mark = MARK if result.zero_shot else ""
                 row[f"{condition.task} {score.metric.name}"] = f"{score.value:.2f}{mark}"
         for condition in self.refused:
             for task, metric in columns:
@@ -74,9 +74,9 @@ class Matrix:
         """Mean over languages, of zero-shot cells only or of the others only if so wanted."""
         values = [
             score.value
-            for condition, cell in self.cells.items()
-            for score in cell.scores
-            if (condition.task, score.metric.name) == (task, metric) and zero_shot in (None, cell.zero_shot)
+            for condition, result in self.results.items()
+            for score in result.scores
+            if (condition.task, score.metric.name) == (task, metric) and zero_shot in (None, result.zero_shot)
         ]
         return float(np.mean(values)) if values else float("nan")
 
@@ -84,9 +84,9 @@ class Matrix:
         """Everything, parts of every sentence included."""
         return {
             "run": dict(self.run),
-            "cells": {
-                str(condition): {"zero_shot": cell.zero_shot, "scores": [score.to_dict() for score in cell.scores]}
-                for condition, cell in self.cells.items()
+            "results": {
+                str(condition): {"zero_shot": result.zero_shot, "scores": [score.to_dict() for score in result.scores]}
+                for condition, result in self.results.items()
             },
             "refused": {str(condition): reason for condition, reason in self.refused.items()},
         }
@@ -96,12 +96,12 @@ class Matrix:
         """Read what `to_dict` wrote."""
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
-            cells = {
-                Condition.parse(name): Cell(tuple(map(Score.from_dict, cell["scores"])), bool(cell["zero_shot"]))
-                for name, cell in stored["cells"].items()
+            results = {
+                Condition.parse(name): Result(tuple(map(Score.from_dict, result["scores"])), bool(result["zero_shot"]))
+                for name, result in stored.get("results", stored.get("cells")).items()  # former name
             }
             refused = {Condition.parse(name): str(reason) for name, reason in stored["refused"].items()}
-            return cls(cells, refused, stored["run"])
+            return cls(results, refused, stored["run"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise PolyloomError(f"{path}: not the scores of an evaluation: {error!r}.") from error
 

@@ -15,19 +15,20 @@ from torch import Tensor
 from polyloom.backbones import Backbone
 from polyloom.checkpoint import (
     FORMAT,
-    fill,
-    identify,
+    backbone_fingerprint,
+    load_tensors_into,
     read_manifest,
     read_tensors,
     trained_parameters,
     write_checkpoint,
 )
+from polyloom.conditions import Condition
 from polyloom.errors import CheckpointError, ConditionError
 from polyloom.export.layout import check_block
-from polyloom.methods.stored import Stored
+from polyloom.methods.exported import ExportedAdapters
 from polyloom.model import Model
-from polyloom.types import Block, Condition, Site, Weights
 from polyloom.version import __version__
+from polyloom.weights import Block, Site, Weights
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Adapter:
         return blocks | heads | {f"backbone.{name}": tensor for name, tensor in self.backbone.items()}
 
 
-def materialize(model: Model, conditions: Iterable[Condition], *, whole: bool = True) -> Iterator[Adapter]:
+def generate_adapters(model: Model, conditions: Iterable[Condition], *, whole: bool = True) -> Iterator[Adapter]:
     """Make the weights of conditions once and for all.
 
     One condition at a time: made together, weights can differ from those made alone in their last bit.
@@ -71,7 +72,7 @@ def materialize(model: Model, conditions: Iterable[Condition], *, whole: bool = 
     """
     every = trained_parameters(model) if whole else {}
     trained = {name.removeprefix("backbone."): p for name, p in every.items() if name.startswith("backbone.")}
-    identity = identify(model.backbone, trained)
+    identity = backbone_fingerprint(model.backbone, trained)
     for condition in conditions:
         task = model.tasks.get(condition.task)
         with torch.no_grad():
@@ -80,7 +81,7 @@ def materialize(model: Model, conditions: Iterable[Condition], *, whole: bool = 
         yield Adapter(condition, weights, labels, head, trained, identity)
 
 
-def attach(adapters: Sequence[Adapter], backbone: Backbone, place: str = "adapter") -> Model:
+def load_adapters_into(adapters: Sequence[Adapter], backbone: Backbone, place: str = "adapter") -> Model:
     """A model that answers under the conditions of some adapters; trained parts of the backbone are put into it."""
     first, by_task = adapters[0], dict[str, Adapter]()
     for adapter in adapters:
@@ -93,7 +94,7 @@ def attach(adapters: Sequence[Adapter], backbone: Backbone, place: str = "adapte
         other = by_task.setdefault(adapter.condition.task, adapter)
         if adapter.labels != other.labels or not _same(adapter.head, other.head):
             raise CheckpointError(f"{place}: different heads for {adapter.condition.task}. Load them one by one.")
-    method = Stored(
+    method = ExportedAdapters(
         {adapter.condition: adapter.weights for adapter in adapters},
         shape=backbone.shape,
         labels={task: len(adapter.labels) or None for task, adapter in by_task.items()},
@@ -101,11 +102,11 @@ def attach(adapters: Sequence[Adapter], backbone: Backbone, place: str = "adapte
     tasks = {task: adapter.labels or None for task, adapter in by_task.items()}
     model = Model(backbone, method, languages=method.languages, tasks=tasks)
     theirs = dict(backbone.model.named_parameters())
-    fill({name: theirs[name] for name in first.backbone if name in theirs}, first.backbone, Path(place))
+    load_tensors_into({name: theirs[name] for name in first.backbone if name in theirs}, first.backbone, Path(place))
     _check_identity(backbone, first, place)
     for task, adapter in by_task.items():
         own = dict(model.tasks[task].named_parameters()) if task in model.tasks else {}
-        fill(own, adapter.head, Path(place))
+        load_tensors_into(own, adapter.head, Path(place))
     return model.eval()
 
 
@@ -114,7 +115,7 @@ def _same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
 
 
 def _check_identity(backbone: Backbone, adapter: Adapter, place: str) -> None:
-    if identify(backbone, adapter.backbone) != dict(adapter.identity):
+    if backbone_fingerprint(backbone, adapter.backbone) != dict(adapter.identity):
         raise CheckpointError(
             f"{place}: is for another backbone (a {adapter.identity.get('model_type')} with hash "
             f"{str(adapter.identity.get('frozen_sha256'))[:12]}). Load exactly that one; a different one would answer, "

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from polyloom.conditions import Condition
 from polyloom.errors import ExportError, suggest
 from polyloom.export.adapter import Adapter
-from polyloom.export.files import read_json, read_safetensors, write_folder
-from polyloom.types import BackboneShape, Block, Condition, Site, Weights
+from polyloom.export.storage import read_json, read_safetensors, write_folder
+from polyloom.weights import BackboneShape, Block, Site, Weights
 
 VERSION = "adapters.1.3.0"  # whose format is written; without it, the library takes files for older ones
 

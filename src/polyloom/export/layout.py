@@ -4,7 +4,7 @@ from polyloom.errors import CheckpointError
 from polyloom.nn.bottleneck import bottleneck_shapes
 from polyloom.nn.invertible import invertible_shapes
 from polyloom.nn.lora import lora_shapes
-from polyloom.types import BackboneShape, Block, Shapes, Site
+from polyloom.weights import BackboneShape, Block, Shapes, Site
 
 
 def check_block(block: Block, shape: BackboneShape, place: str) -> None:

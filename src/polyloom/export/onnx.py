@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from polyloom.conditions import Condition
 from polyloom.errors import ExportError
-from polyloom.export.files import write_folder
+from polyloom.export.storage import write_folder
 from polyloom.model import Model
-from polyloom.types import Condition, Weights
+from polyloom.weights import Weights
 
 GRAPH, ABOUT = "model.onnx", "model.json"
 HEADS = ("pos", "ner", "nli")

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from polyloom.backbones import Backbone
+from polyloom.conditions import Condition
 from polyloom.errors import ExportError
 from polyloom.export.adapter import Adapter
-from polyloom.export.files import read_json, read_safetensors, write_folder
-from polyloom.types import Block, Condition, Site, Weights
+from polyloom.export.storage import read_json, read_safetensors, write_folder
+from polyloom.weights import Block, Site, Weights
 
 PREFIX = "base_model.model."
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"

@@ -1,5 +1,6 @@
 """Every method, by the name that recipes use."""
 
+from polyloom.conditions import Inventory
 from polyloom.methods.badx import BadX, Multilingual
 from polyloom.methods.base import Method, MethodConfig
 from polyloom.methods.full import Dense, Full
@@ -8,7 +9,7 @@ from polyloom.methods.hyperx import HyperX
 from polyloom.methods.madx import MadX
 from polyloom.methods.psf import Psf
 from polyloom.methods.translation_banks import LangAdapters, PairAdapters
-from polyloom.types import BackboneShape, World
+from polyloom.weights import BackboneShape
 
 METHODS: dict[str, type[Method]] = {
     method.config_type.name: method
@@ -18,6 +19,6 @@ METHODS: dict[str, type[Method]] = {
 __all__ = ["METHODS", "Method", "MethodConfig", "build_method"]
 
 
-def build_method(config: MethodConfig, *, shape: BackboneShape, world: World) -> Method:
+def build_method(config: MethodConfig, *, shape: BackboneShape, inventory: Inventory) -> Method:
     """Build the method that a config belongs to."""
-    return METHODS[config.name](config, shape=shape, world=world)
+    return METHODS[config.name](config, shape=shape, inventory=inventory)

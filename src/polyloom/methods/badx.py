@@ -10,9 +10,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from polyloom.conditions import Condition, ConditionIds, Index
 from polyloom.errors import ConditionError
 from polyloom.methods.madx import StackedConfig, StackedMethod
-from polyloom.types import Condition, ConditionIds, Names, Site
+from polyloom.weights import Site
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,7 @@ class Multilingual(StackedMethod):
         return torch.zeros(len(ids.task_K), len(sites), dtype=torch.long, device=ids.task_K.device)
 
 
-def find_pair(directions: Names, condition: Condition) -> int:
+def find_pair(directions: Index, condition: Condition) -> int:
     """Row of a condition's pair among the stored ones."""
     if condition.target is not None:
         return directions.row(f"{condition.source}/{condition.target}")

@@ -3,29 +3,33 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from polyloom.conditions import Condition, ConditionIds, Index, Inventory
 from polyloom.errors import ConditionError, ConfigError
 from polyloom.nn.bottleneck import bottleneck_shapes
-from polyloom.nn.growing import Growing
 from polyloom.nn.lora import lora_shapes
-from polyloom.types import (
-    BackboneShape,
-    Block,
-    BlockKind,
-    Condition,
-    ConditionIds,
-    Names,
-    Placement,
-    Shapes,
-    Site,
-    Stage,
-    Weights,
-    World,
-)
+from polyloom.nn.tables import GrowingTable
+from polyloom.weights import BackboneShape, Block, BlockKind, Placement, Shapes, Site, Weights
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a method's training.
+
+    Attributes:
+        name: What the paper calls it.
+        trains: Names of the parameter groups that learn: groups of the method, ``backbone``,
+            ``backbone.norms``, ``heads``.
+        tasks: ``mlm`` (raw text), ``labelled`` (all but mlm) or ``all``.
+    """
+
+    name: str
+    trains: tuple[str, ...]
+    tasks: Literal["mlm", "labelled", "all"] = "all"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,14 +72,14 @@ class Method(nn.Module, ABC):
     paper: ClassVar[str]
     summary: ClassVar[str]
 
-    def __init__(self, config: MethodConfig, *, shape: BackboneShape, world: World) -> None:
+    def __init__(self, config: MethodConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
         super().__init__()
         self.config = config
         self.shape = shape
-        self.languages = Names("language", world.languages)
-        self.tasks = Names("task", world.tasks)
-        self.directions = Names("direction", world.directions)
-        self.labels = dict(world.tasks)
+        self.languages = Index("language", inventory.languages)
+        self.tasks = Index("task", inventory.tasks)
+        self.directions = Index("direction", inventory.directions)
+        self.labels = dict(inventory.tasks)
 
     # -- from conditions to weights ----------------------------------------------------------------------------------
 
@@ -98,7 +102,7 @@ class Method(nn.Module, ABC):
         if not distinct:
             raise ConditionError("conditions: none given; a batch needs one condition per row.")
         for condition in distinct:
-            self.check_served(condition)
+            self.require_supported(condition)
         columns = [
             [self.tasks.row(c.task) for c in distinct],
             [self.languages.row(c.source) for c in distinct],
@@ -113,7 +117,7 @@ class Method(nn.Module, ABC):
         """Row of the pair whose weights a condition uses; 0 for methods that store none."""
         return 0
 
-    def check_served(self, condition: Condition) -> None:
+    def require_supported(self, condition: Condition) -> None:
         """Raise unless this method can make weights for the condition."""
         try:
             self.tasks.row(condition.task)
@@ -123,10 +127,10 @@ class Method(nn.Module, ABC):
         except ConditionError as error:
             raise ConditionError(f"condition {condition}: {error}") from None
 
-    def serves(self, condition: Condition) -> bool:
+    def supports(self, condition: Condition) -> bool:
         """Whether this method can make weights for the condition."""
         try:
-            self.check_served(condition)
+            self.require_supported(condition)
         except ConditionError:
             return False
         return True
@@ -155,12 +159,12 @@ class Method(nn.Module, ABC):
         """Add a language; its weights start fresh, as a copy of another language's, or as the mean of some."""
         self._append("language", self.languages, name, like=like)
 
-    def begin_language(self, like: str | Sequence[str] | None) -> None:
+    def reinit_language(self, like: str | Sequence[str] | None) -> None:
         """Let the language that was added last begin again: fresh, or as others."""
         rows = _rows(self.languages, like)
         for table in self.growing("language"):
-            if table.learns:  # what is known of it stays
-                table.begin(rows)
+            if table.trainable:  # what is known of it stays
+                table.init_last_row(rows)
 
     def add_task(self, name: str, *, labels: int | None = None, like: str | None = None) -> None:
         """Add a task; its weights start fresh or as a copy of another task's."""
@@ -173,21 +177,21 @@ class Method(nn.Module, ABC):
             self.languages.row(language)
         self._append("pair", self.directions, f"{source}/{target}", like=like)
 
-    def _append(self, kind: str, names: Names, name: str, *, like: str | Sequence[str] | None) -> None:
+    def _append(self, kind: str, names: Index, name: str, *, like: str | Sequence[str] | None) -> None:
         for part in name.split("/"):
             Condition("check", part)
         rows = _rows(names, like)
         names.add(name)
         for table in self.growing(kind):
-            table.append(rows if table.learns else None)
+            table.append(rows if table.trainable else None)
 
-    def growing(self, kind: str) -> list[Growing]:
+    def growing(self, kind: str) -> list[GrowingTable]:
         """Those with a row for each ``language``, ``task`` or ``pair``."""
-        return [module for module in self.modules() if isinstance(module, Growing) and module.keyed_by == kind]
+        return [module for module in self.modules() if isinstance(module, GrowingTable) and module.keyed_by == kind]
 
-    def world(self) -> World:
+    def inventory(self) -> Inventory:
         """What it is built for now, growth included."""
-        return World(tuple(self.languages), dict(self.labels), tuple(self.directions))
+        return Inventory(tuple(self.languages), dict(self.labels), tuple(self.directions))
 
     # -- for subclasses ----------------------------------------------------------------------------------------------
 
@@ -209,8 +213,8 @@ class AdapterMethod(Method):
     norm: ClassVar[bool] = False
     config: AdapterConfig
 
-    def __init__(self, config: AdapterConfig, *, shape: BackboneShape, world: World) -> None:
-        super().__init__(config, shape=shape, world=world)
+    def __init__(self, config: AdapterConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
+        super().__init__(config, shape=shape, inventory=inventory)
         if config.block == "lora":
             check(config, config.placement is None, "method.placement: LoRA sits on projections; leave it out.")
             self.placement = "attention"
@@ -229,7 +233,7 @@ class AdapterMethod(Method):
         return Block(self.config.block, self.placement, sites or self.shape.sites, tensors)
 
 
-def _rows(names: Names, like: str | Sequence[str] | None) -> int | Tensor | None:
+def _rows(names: Index, like: str | Sequence[str] | None) -> int | Tensor | None:
     if like is None or isinstance(like, str):
         return None if like is None else names.row(like)
     return torch.tensor([names.row(one) for one in like])

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from polyloom.methods.base import Method, MethodConfig
-from polyloom.types import ConditionIds, Stage, Weights
+from polyloom.conditions import ConditionIds
+from polyloom.methods.base import Method, MethodConfig, Stage
+from polyloom.weights import Weights
 
 
 @dataclass(frozen=True, kw_only=True)

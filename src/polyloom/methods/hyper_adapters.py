@@ -11,10 +11,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from polyloom.methods.base import AdapterConfig, AdapterMethod, check
-from polyloom.nn.growing import GrowingEmbedding
-from polyloom.nn.hypernetwork import Heads, ResidualTrunk, init_xavier
-from polyloom.types import BackboneShape, ConditionIds, Stage, Weights, World
+from polyloom.conditions import ConditionIds, Inventory
+from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage, check
+from polyloom.nn.hypernetwork import OutputProjections, ResidualTrunk, init_xavier
+from polyloom.nn.tables import GrowingEmbedding
+from polyloom.weights import BackboneShape, Weights
 
 Input = Literal["source", "target"]
 PROBE = 64  # conditions that `init: hyper` measures
@@ -68,8 +69,8 @@ class HyperAdapters(AdapterMethod):
     norm = True
     config: HyperAdaptersConfig
 
-    def __init__(self, config: HyperAdaptersConfig, *, shape: BackboneShape, world: World) -> None:
-        super().__init__(config, shape=shape, world=world)
+    def __init__(self, config: HyperAdaptersConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
+        super().__init__(config, shape=shape, inventory=inventory)
         size = config.embedding_size
         self.embeddings = nn.ModuleDict(
             {
@@ -84,16 +85,16 @@ class HyperAdapters(AdapterMethod):
             dropout=config.dropout,
             activation=nn.Identity() if config.linear else nn.ReLU(),
         )
-        heads = Heads(config.hidden_size, shapes=self.block_shapes(), rescale=config.rescale)
+        heads = OutputProjections(config.hidden_size, shapes=self.block_shapes(), rescale=config.rescale)
         self.hypernetwork = nn.ModuleDict({"trunk": trunk, "heads": heads})
         for linear in heads.linears.values():
             init_xavier(linear)
         if config.init != "default":
             self._calibrate(heads)
         if config.init == "identity":
-            heads.silence()
+            heads.zero_init_up()
 
-    def _calibrate(self, heads: Heads) -> None:
+    def _calibrate(self, heads: OutputProjections) -> None:
         rows_K = torch.arange(min(PROBE, len(self.languages)))
         probe = ConditionIds(*[rows_K] * 5)._replace(target_K=rows_K.roll(1))
         was_training = self.training

@@ -13,10 +13,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from polyloom.methods.base import AdapterConfig, AdapterMethod, check
-from polyloom.nn.growing import GivenEmbedding, GrowingEmbedding, normal_init
-from polyloom.nn.hypernetwork import Heads
-from polyloom.types import BackboneShape, ConditionIds, Stage, Weights, World
+from polyloom.conditions import ConditionIds, Inventory
+from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage, check
+from polyloom.nn.hypernetwork import OutputProjections
+from polyloom.nn.tables import FixedEmbedding, GrowingEmbedding, normal_init
+from polyloom.weights import BackboneShape, Weights
 
 INIT_STD = 0.02
 
@@ -61,8 +62,8 @@ class HyperX(AdapterMethod):
     preferred = ("output",)
     config: HyperXConfig
 
-    def __init__(self, config: HyperXConfig, *, shape: BackboneShape, world: World) -> None:
-        super().__init__(config, shape=shape, world=world)
+    def __init__(self, config: HyperXConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
+        super().__init__(config, shape=shape, inventory=inventory)
         size, init = config.embedding_size, normal_init(1.0)
         self.embeddings = nn.ModuleDict(
             {
@@ -72,14 +73,14 @@ class HyperX(AdapterMethod):
             }
         )
         if config.typology:
-            self.features = GivenEmbedding("language", len(self.languages), size=size)
+            self.features = FixedEmbedding("language", len(self.languages), size=size)
         sources = 4 if config.typology else 3
         projector = nn.Sequential(
             nn.Linear(sources * size, config.hidden_size),
             nn.ReLU(),
             nn.Linear(config.hidden_size, config.projection_size),
         )
-        heads = Heads(config.projection_size, shapes=self.block_shapes(norm=config.norm), rescale=False)
+        heads = OutputProjections(config.projection_size, shapes=self.block_shapes(norm=config.norm), rescale=False)
         self.hypernetwork = nn.ModuleDict({"projector": projector, "heads": heads})
         for module in self.hypernetwork.modules():
             if isinstance(module, nn.Linear):
@@ -108,7 +109,7 @@ class HyperX(AdapterMethod):
         return projected_KSE
 
     @torch.no_grad()
-    def give(self, vectors: Mapping[str, Sequence[float]]) -> None:
+    def set_features(self, vectors: Mapping[str, Sequence[float]]) -> None:
         """Take the typological vectors of languages."""
         for language, vector in vectors.items():
             self.features.get_parameter("weight")[self.languages.row(language)] = torch.tensor(vector)

@@ -13,10 +13,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from polyloom.methods.base import AdapterConfig, AdapterMethod, check
-from polyloom.nn.growing import Bank, normal_init
+from polyloom.conditions import ConditionIds, Inventory
+from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage, check
 from polyloom.nn.invertible import invertible_shapes
-from polyloom.types import BackboneShape, Block, ConditionIds, Site, Stage, Weights, World
+from polyloom.nn.tables import Bank, normal_init
+from polyloom.weights import BackboneShape, Block, Site, Weights
 
 INIT_STD = 0.02
 
@@ -56,8 +57,8 @@ class StackedMethod(AdapterMethod):
     keyed_by: ClassVar[str]
     config: StackedConfig
 
-    def __init__(self, config: StackedConfig, *, shape: BackboneShape, world: World) -> None:
-        super().__init__(config, shape=shape, world=world)
+    def __init__(self, config: StackedConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
+        super().__init__(config, shape=shape, inventory=inventory)
         last = {stack: max(site.layer for site in shape.sites if site.stack == stack) for stack in shape.stacks}
         self.language_sites = tuple(
             site for site in shape.sites if not (config.drop_last_layer and site.layer == last[site.stack])

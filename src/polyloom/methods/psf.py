@@ -12,10 +12,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from polyloom.conditions import Condition, ConditionIds, Inventory
 from polyloom.errors import ConditionError, ConfigError
-from polyloom.methods.base import Method, MethodConfig, check
-from polyloom.nn.growing import GrowingEmbedding
-from polyloom.types import BackboneShape, Block, Condition, ConditionIds, Site, Stage, Weights, World
+from polyloom.methods.base import Method, MethodConfig, Stage, check
+from polyloom.nn.tables import GrowingEmbedding
+from polyloom.weights import BackboneShape, Block, Site, Weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +47,8 @@ class Psf(Method):
     summary = "classifier weights generated from latent task and language vectors; backbone fine-tuned"
     config: PsfConfig
 
-    def __init__(self, config: PsfConfig, *, shape: BackboneShape, world: World) -> None:
-        super().__init__(config, shape=shape, world=world)
+    def __init__(self, config: PsfConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
+        super().__init__(config, shape=shape, inventory=inventory)
         unlabelled = [task for task, labels in self.labels.items() if not labels]
         if len(unlabelled) == len(self.labels):
             raise ConfigError(
@@ -70,9 +71,9 @@ class Psf(Method):
         )
         self._labelled = None if config.labelled is None else [Condition.parse(c) for c in config.labelled]
 
-    def check_served(self, condition: Condition) -> None:
+    def require_supported(self, condition: Condition) -> None:
         """Only tasks and languages with labelled data somewhere have latent vectors that mean anything."""
-        super().check_served(condition)
+        super().require_supported(condition)
         if not self.labels[condition.task]:
             raise ConditionError(
                 f"condition {condition}: psf generates classifiers; {condition.task} has no label set."

@@ -9,10 +9,11 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from polyloom.conditions import Condition, ConditionIds, Inventory
 from polyloom.methods.badx import find_pair
-from polyloom.methods.base import AdapterConfig, AdapterMethod
-from polyloom.nn.growing import Bank, xavier_init
-from polyloom.types import BackboneShape, Condition, ConditionIds, Stage, Weights, World
+from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage
+from polyloom.nn.tables import Bank, xavier_init
+from polyloom.weights import BackboneShape, Weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +46,8 @@ class LangAdapters(AdapterMethod):
     norm = True
     keyed_by: ClassVar[str] = "language"
 
-    def __init__(self, config: LangAdaptersConfig, *, shape: BackboneShape, world: World) -> None:
-        super().__init__(config, shape=shape, world=world)
+    def __init__(self, config: LangAdaptersConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
+        super().__init__(config, shape=shape, inventory=inventory)
         names = self.languages if self.keyed_by == "language" else self.directions
         init = xavier_init(identity=config.init == "identity")
         self.adapters = Bank(

@@ -24,7 +24,7 @@ class Attached(Protocol):
         """Relation of each word to its head."""
 
 
-def attachment_parts(gold: Sequence[Attached], predicted: Sequence[Attached]) -> Array:
+def attachment_statistics(gold: Sequence[Attached], predicted: Sequence[Attached]) -> Array:
     """Parts of `UAS` and `LAS`, ``[N, 3]``: words with the right head, also with the right relation, all words."""
     counts = []
     for one, other in aligned([*map(_arcs, gold)], [*map(_arcs, predicted)], what="words"):

@@ -1,7 +1,8 @@
-"""Scores: a metric is a few *parts* per sentence (counts, mostly) and a function of their sums.
+"""Scores: a metric is a few sufficient statistics per sentence (mostly counts) and a function of their sums.
 
-Corpus scores, confidence intervals and paired comparisons all come from the same array, ``parts_NP`` (N sentences, P
-parts). The last part of every metric is what it is measured over (words, gold entities, tokens), whatever is predicted.
+Corpus scores, confidence intervals and paired comparisons all come from the same array, ``statistics_NP`` (N
+sentences, P statistics). The last statistic of every metric is what it is measured over (words, gold entities, tokens),
+whatever is predicted.
 
 Where there is nothing to divide by, accuracy, F1, UAS and LAS are 0.0, as in seqeval and in the CoNLL 2018 evaluation,
 and so are BLEU and chrF, as in sacrebleu; perplexity is nan. A score over no sentences at all is refused.
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyloom.errors import PolyloomError, suggest
-from polyloom.metrics import translation
+from polyloom.metrics import bleu
 from polyloom.version import __version__
 
 Array = NDArray[Any]
@@ -29,14 +30,14 @@ class Metric:
 
     Attributes:
         name: Its name in files and signatures.
-        parts: Names of the counts, in the order of the array's last dimension.
+        statistics: Names of the counts, in the order of the array's last dimension.
         value: From sums ``[..., P]`` to scores ``[...]``; in percent, but for perplexity.
         higher_is_better: False for perplexity.
         settings: From a language to what else decides the value, as fields of a signature.
     """
 
     name: str
-    parts: tuple[str, ...]
+    statistics: tuple[str, ...]
     value: Callable[[Array], Array]
     higher_is_better: bool = True
     settings: Callable[[str], str] | None = None
@@ -69,13 +70,13 @@ F1 = Metric("f1", ("true_positives", "predicted", "gold"), _f1)
 UAS = Metric("uas", _ATTACHMENT, _share(0))
 LAS = Metric("las", _ATTACHMENT, _share(1))
 PERPLEXITY = Metric("perplexity", ("loss", "count"), _perplexity, higher_is_better=False)
-BLEU = Metric("bleu", translation.BLEU_PARTS, translation.bleu, settings=translation.bleu_signature)
-CHRF = Metric("chrf", translation.CHRF_PARTS, translation.chrf, settings=translation.chrf_signature)
+BLEU = Metric("bleu", bleu.BLEU_STATISTICS, bleu.bleu, settings=bleu.bleu_signature)
+CHRF = Metric("chrf", bleu.CHRF_STATISTICS, bleu.chrf, settings=bleu.chrf_signature)
 CHRF_WORDS = Metric(
     "chrf++",
-    translation.CHRF_WORDS_PARTS,
-    translation.chrf,
-    settings=partial(translation.chrf_signature, words=2),
+    bleu.CHRF_WORDS_STATISTICS,
+    bleu.chrf,
+    settings=partial(bleu.chrf_signature, words=2),
 )
 # Scores of single sentences, which may be negative: what lies above and below zero is summed by itself.
 COMET = Metric("comet", ("above", "below", "sentences"), _balance)
@@ -88,60 +89,60 @@ class Score:
 
     Attributes:
         metric: The metric.
-        parts_NP: One row per sentence, in the corpus's order; int64, or float64 where losses are summed.
+        statistics_NP: One row per sentence, in the corpus's order; int64, or float64 where losses are summed.
         signature: What was measured on what, see `signature`.
     """
 
     metric: Metric
-    parts_NP: Array
+    statistics_NP: Array
     signature: str
 
     def __post_init__(self) -> None:
-        given = np.asarray(self.parts_NP)
+        given = np.asarray(self.statistics_NP)
         dtype = np.int64 if given.dtype.kind in "iu" else np.float64
-        parts_NP = np.array(given, dtype, order="C")  # the order in memory decides how a sum of floats is rounded
-        if parts_NP.ndim != 2 or parts_NP.shape[1] != len(self.metric.parts) or not len(parts_NP):
+        statistics_NP = np.array(given, dtype, order="C")  # the order in memory decides how a sum of floats is rounded
+        if statistics_NP.ndim != 2 or statistics_NP.shape[1] != len(self.metric.statistics) or not len(statistics_NP):
             raise PolyloomError(
-                f"{self.metric.name}: parts of shape {parts_NP.shape}; expected one row per sentence, at least one, "
-                f"with {', '.join(self.metric.parts)}."
+                f"{self.metric.name}: statistics of shape {statistics_NP.shape}; expected one row per sentence, "
+                f"with {', '.join(self.metric.statistics)}."
             )
-        if not (np.isfinite(parts_NP) & (parts_NP >= 0)).all():
+        if not (np.isfinite(statistics_NP) & (statistics_NP >= 0)).all():
             raise PolyloomError(f"{self.metric.name}: some parts are negative or not finite. Did the loss overflow?")
-        parts_NP.flags.writeable = False
-        object.__setattr__(self, "parts_NP", parts_NP)
+        statistics_NP.flags.writeable = False
+        object.__setattr__(self, "statistics_NP", statistics_NP)
 
     @property
     def value(self) -> float:
         """The score of the whole corpus."""
-        return float(self.metric.value(self.parts_NP.sum(0)))
+        return float(self.metric.value(self.statistics_NP.sum(0)))
 
     @property
     def count(self) -> int:
         """How many sentences."""
-        return len(self.parts_NP)
+        return len(self.statistics_NP)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON can hold it; the value is there for readers, the parts are what is read back."""
-        columns = dict(zip(self.metric.parts, self.parts_NP.T.tolist(), strict=True))
-        return {"metric": self.metric.name, "value": self.value, "signature": self.signature, "parts": columns}
+        columns = dict(zip(self.metric.statistics, self.statistics_NP.T.tolist(), strict=True))
+        return {"metric": self.metric.name, "value": self.value, "signature": self.signature, "statistics": columns}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
         """Read back, bit for bit, what `to_dict` wrote."""
         if stored["metric"] not in METRICS:
             raise PolyloomError(f"score: unknown metric {stored['metric']!r}. {suggest(stored['metric'], METRICS)}")
-        metric, columns = METRICS[stored["metric"]], stored["parts"]
-        if columns.keys() != set(metric.parts):
-            raise PolyloomError(f"{metric.name}: parts {', '.join(columns)}. Known: {', '.join(metric.parts)}.")
-        return cls(metric, np.array([columns[name] for name in metric.parts]).T, stored["signature"])
+        metric, columns = METRICS[stored["metric"]], stored.get("statistics", stored.get("parts"))
+        if columns.keys() != set(metric.statistics):
+            raise PolyloomError(f"{metric.name}: parts {', '.join(columns)}. Known: {', '.join(metric.statistics)}.")
+        return cls(metric, np.array([columns[name] for name in metric.statistics]).T, stored["signature"])
 
 
-def signature(metric: Metric, parts_NP: Array, *, condition: str, corpus: str, sha256: str) -> str:
+def signature(metric: Metric, statistics_NP: Array, *, condition: str, corpus: str, sha256: str) -> str:
     """Say what was measured on what, so that two numbers can be told to be comparable.
 
     Args:
         metric: The metric.
-        parts_NP: Its parts; sentences and units (words, gold entities, tokens) are counted from them.
+        statistics_NP: Its parts; sentences and units (words, gold entities, tokens) are counted from them.
         condition: Task and language, such as ``pos/tr``; of two languages the last is that of the text.
         corpus: The corpus's name.
         sha256: Hash of the corpus; its first twelve digits are kept.
@@ -155,8 +156,8 @@ def signature(metric: Metric, parts_NP: Array, *, condition: str, corpus: str, s
         "condition": condition,
         "corpus": corpus.replace("|", "%7C"),  # of local paths, which may hold the separator
         "sha256": sha256[:12],
-        "sentences": len(parts_NP),
-        "units": int(parts_NP[:, -1].sum()),
+        "sentences": len(statistics_NP),
+        "units": int(statistics_NP[:, -1].sum()),
         "polyloom": __version__,
     }
     text = "|".join(f"{key}:{value}" for key, value in fields.items())
@@ -181,7 +182,7 @@ def aligned(
         yield one, other
 
 
-def goodness(scores: Sequence[Score]) -> float:
+def selection_score(scores: Sequence[Score]) -> float:
     """The mean of scores, higher is better: of perplexities the geometric mean, negated, as the mean of losses."""
     values = [s.value if s.metric.higher_is_better else -math.log(s.value) for s in scores]
     return sum(values) / len(values)

@@ -34,7 +34,7 @@ class Comparison(NamedTuple):
 
 def bootstrap_interval(score: Score, seed: int, *, samples: int = 1000, level: float = 0.95) -> Interval:
     """The percentile interval of a score over resampled sentences."""
-    values = score.metric.value(resampled_sums(score.parts_NP, seed, samples=samples))
+    values = score.metric.value(resampled_sums(score.statistics_NP, seed, samples=samples))
     return _percentiles(values, level)
 
 
@@ -45,7 +45,7 @@ def paired_bootstrap(a: Score, b: Score, *, seed: int, samples: int = 1000, leve
         PolyloomError: The scores are of different metrics or different data.
     """
     _same_data(a, b)
-    sums = resampled_sums(np.hstack([a.parts_NP, b.parts_NP]), seed, samples=samples)
+    sums = resampled_sums(np.hstack([a.statistics_NP, b.statistics_NP]), seed, samples=samples)
     ours, theirs = np.split(sums, 2, axis=-1)
     differences = a.metric.value(ours) - b.metric.value(theirs)
     difference = a.value - b.value
@@ -54,20 +54,20 @@ def paired_bootstrap(a: Score, b: Score, *, seed: int, samples: int = 1000, leve
     return Comparison(difference, *_percentiles(differences, level), p_value)
 
 
-def resampled_sums(parts_NP: Array, seed: int, *, samples: int) -> Array:
+def resampled_sums(statistics_NP: Array, seed: int, *, samples: int) -> Array:
     """Sums of the parts over sentences drawn with replacement, ``[samples, P]``; seed and N alone decide the draws."""
-    num = len(parts_NP)
+    num = len(statistics_NP)
     if num < 2 or samples < 1:
         raise PolyloomError(f"bootstrap: {num} sentences and {samples} samples. Needed: at least 2 and 1.")
     rng = np.random.default_rng(seed)
-    parts_NP = parts_NP.astype(np.float64)  # integers stay exact, and the product is fast
+    statistics_NP = statistics_NP.astype(np.float64)  # integers stay exact, and the product is fast
     sums = []
     chunk = max(1, _CELLS // num)
     for start in range(0, samples, chunk):
         size = min(chunk, samples - start)
         drawn = rng.integers(num, size=(size, num)) + num * np.arange(size)[:, None]
         times = np.bincount(drawn.ravel(), minlength=size * num).reshape(size, num)
-        sums.append(times @ parts_NP)
+        sums.append(times @ statistics_NP)
     return np.concatenate(sums)
 
 
@@ -88,8 +88,8 @@ def _same_data(a: Score, b: Score) -> None:
                 f"comparison: {field} is {one} for one score and {other} for the other. "
                 "Only scores of one metric on the same data can be compared."
             )
-    if not np.array_equal(a.parts_NP[:, -1], b.parts_NP[:, -1]):
+    if not np.array_equal(a.statistics_NP[:, -1], b.statistics_NP[:, -1]):
         raise PolyloomError(
-            f"comparison: the scores do not agree on the {a.metric.parts[-1]} part of every sentence. "
+            f"comparison: the scores do not agree on the {a.metric.statistics[-1]} part of every sentence. "
             "Are the sentences in the same order, and cut in the same way?"
         )

@@ -43,7 +43,7 @@ def repair_bio(tags: Sequence[str]) -> tuple[str, ...]:
     return tuple(repaired)
 
 
-def span_parts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Array:
+def span_statistics(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Array:
     """Parts of `F1`, ``[N, 3]``: entities with the right type and extent, predicted entities, gold entities."""
     counts = []
     for one, other in aligned(gold, predicted, what="tags"):

@@ -7,7 +7,7 @@ import numpy as np
 from polyloom.metrics.score import Array, aligned
 
 
-def tag_parts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Array:
+def tag_statistics(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Array:
     """Parts of `ACCURACY`, ``[N, 2]``: right tags and all tags of every sentence."""
     pairs = aligned(gold, predicted, what="tags")
     counts = [(sum(a == b for a, b in zip(one, other, strict=True)), len(one)) for one, other in pairs]

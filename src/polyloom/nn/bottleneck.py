@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from polyloom.nn.linear import layer_norm, linear
-from polyloom.types import Shapes
+from polyloom.weights import Shapes
 
 
 def bottleneck_shapes(width: int, size: int, *, norm: bool) -> Shapes:

@@ -4,13 +4,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from polyloom.nn.growing import xavier_std
-from polyloom.types import Shapes
+from polyloom.nn.tables import xavier_std
+from polyloom.weights import Shapes
 
 SMALL_STD = 0.01 / 3**0.5  # of biases and layer norms under `init: hyper`: that of U(-0.01, 0.01)
 
 
-class Heads(nn.Module):
+class OutputProjections(nn.Module):
     """One linear head per generated tensor.
 
     Args:
@@ -52,7 +52,7 @@ class Heads(nn.Module):
             linear.weight.mul_(target_std(self.shapes[name]) / generated[name].std())
 
     @torch.no_grad()
-    def silence(self) -> None:
+    def zero_init_up(self) -> None:
         """Let up projections be zero at first, whatever the condition, so that blocks have no effect yet."""
         for name, linear in self.linears.items():
             if name.endswith(("up", "up_bias")):

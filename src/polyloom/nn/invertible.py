@@ -7,7 +7,7 @@ from torch import Tensor
 
 from polyloom.errors import BackboneError
 from polyloom.nn.linear import linear
-from polyloom.types import Shapes
+from polyloom.weights import Shapes
 
 
 def invertible_shapes(width: int) -> Shapes:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from polyloom.nn.linear import linear
-from polyloom.types import Shapes
+from polyloom.weights import Shapes
 
 
 def lora_shapes(projections: Mapping[str, tuple[int, int]], rank: int) -> Shapes:

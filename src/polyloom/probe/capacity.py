@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
 from polyloom.methods.base import Method
 from polyloom.methods.psf import Psf
 from polyloom.model import Model
-from polyloom.nn.hypernetwork import Heads
+from polyloom.nn.hypernetwork import OutputProjections
 from polyloom.probe.chunks import CHUNK_BYTES, at_rest, chunks
 from polyloom.probe.languages import language_vectors
 from polyloom.probe.spectra import Array, effective_rank, participation_ratio, spectrum
-from polyloom.types import Condition
 
 
 def probe_capacity(model: Model, conditions: Sequence[Condition], *, max_bytes: int = CHUNK_BYTES) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def capacity_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 def _last(method: Method) -> nn.Module:
     """What makes weights of what the hypernetwork has computed."""
-    heads = [module for module in method.modules() if isinstance(module, Heads)]
+    heads = [module for module in method.modules() if isinstance(module, OutputProjections)]
     if heads:
         return heads[0]
     if isinstance(method, Psf):

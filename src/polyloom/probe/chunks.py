@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import torch
 
+from polyloom.conditions import Condition
 from polyloom.methods.base import Method
-from polyloom.types import Condition
 
 CHUNK_BYTES = 256 << 20  # of weights in float64 that are held at a time
 

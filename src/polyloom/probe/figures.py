@@ -90,7 +90,7 @@ def draw_swap(found: Found, path: Path) -> None:
     """
     scores = np.array([[np.nan if s is None else s for s in row] for row in found["scores"]], dtype=np.float64)
     figure, ax = _grid_axes(scores, rows=found["languages"], columns=found["donors"])
-    image = _cells(ax, scores, numbers=scores.shape[1] <= _NUMBERS)
+    image = _results(ax, scores, numbers=scores.shape[1] <= _NUMBERS)
     for row, own in enumerate(found["own"]):
         if own in found["donors"]:
             ax.add_patch(_frame(found["donors"].index(own), row))
@@ -173,7 +173,7 @@ def _grid_axes(scores: Any, *, rows: Sequence[str], columns: Sequence[str]) -> t
     return figure, ax
 
 
-def _cells(ax: Any, scores: Any, *, numbers: bool) -> Any:
+def _results(ax: Any, scores: Any, *, numbers: bool) -> Any:
     known = scores[~np.isnan(scores)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
     high = high if high > low else low + 1.0

@@ -13,7 +13,7 @@ from torch import Tensor
 from polyloom.data.typology import Typology
 from polyloom.errors import PolyloomError
 from polyloom.model import Model
-from polyloom.nn.growing import GrowingEmbedding
+from polyloom.nn.tables import GrowingEmbedding
 from polyloom.probe.spectra import Array
 
 Vectors = Mapping[str, Sequence[float]]
@@ -31,7 +31,7 @@ def language_vectors(model: Model) -> dict[str, list[float]]:
     there are languages: all lengths and angles are those of the adapters themselves.
     """
     method = model.method
-    learnt = [table for table in method.growing("language") if table.learns]
+    learnt = [table for table in method.growing("language") if table.trainable]
     tables = {name: table for name, table in method.named_modules() if table in learnt}
     embeddings = [t for name, t in tables.items() if isinstance(t, GrowingEmbedding) and not name.endswith("logvar")]
     if not tables:

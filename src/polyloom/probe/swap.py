@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from polyloom.cache import WeightCache
+from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
-from polyloom.types import Condition, Weights
+from polyloom.inference.cache import WeightCache
+from polyloom.weights import Weights
 
 Score = Callable[[Condition, Condition], float | None]
-Tell = Callable[[str, str, float | None], None]
+Progress = Callable[[str, str, float | None], None]
 SAME = 1e-9
 
 
@@ -43,7 +44,7 @@ def donor_matrix(
     donors: Sequence[str],
     *,
     score: Score,
-    tell: Tell = lambda _row, _donor, _value: None,
+    progress: Progress = lambda _row, _donor, _value: None,
 ) -> dict[str, Any]:
     """Score every condition with every donor's weights.
 
@@ -51,7 +52,7 @@ def donor_matrix(
         conditions: Of one task.
         donors: Languages; a condition's own is among them.
         score: From a condition and the condition whose weights are used to a score; ``None`` where those are refused.
-        tell: Hears of every score.
+        progress: Hears of every score.
 
     Returns:
         ``languages`` (of a pair, both), ``own`` (whose weights each has by right), ``donors``, ``scores``.
@@ -64,7 +65,7 @@ def donor_matrix(
         for donor in donors:
             used = with_donor(condition, donor, kept)
             row.append(None if used is None else score(condition, used))
-            tell(_label(condition), donor, row[-1])
+            progress(_label(condition), donor, row[-1])
         scores.append(row)
     own = [own_language(condition, kept) for condition in conditions]
     return {"languages": list(map(_label, conditions)), "own": own, "donors": list(donors), "scores": scores}

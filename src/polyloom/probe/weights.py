@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
 from polyloom.methods.base import Method
 from polyloom.probe.chunks import CHUNK_BYTES, at_rest, chunks
 from polyloom.probe.spectra import Array, effective_rank, spectrum
-from polyloom.types import Condition, Site, Weights
+from polyloom.weights import Site, Weights
 
-Tell = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 
 
 def probe_weights(
@@ -25,7 +26,7 @@ def probe_weights(
     conditions: Sequence[Condition],
     *,
     max_bytes: int = CHUNK_BYTES,
-    tell: Tell = lambda _done, _total: None,
+    progress: Progress = lambda _done, _total: None,
 ) -> dict[str, Any]:
     """Compare the weights of conditions.
 
@@ -33,7 +34,7 @@ def probe_weights(
         method: What makes them.
         conditions: Which ones.
         max_bytes: How much of them may be held at a time, twice.
-        tell: Hears how many tables of how many are done.
+        progress: Hears how many tables of how many are done.
 
     Returns:
         ``conditions``; ``similarity``, the cosine between all their weights; and for every site in ``sites``
@@ -43,7 +44,7 @@ def probe_weights(
     """
     if len(conditions) < 2:
         raise PolyloomError(f"probe weights: {len(conditions)} condition; there is nothing to compare.")
-    grams = inner_products(method, conditions, max_bytes=max_bytes, tell=tell)
+    grams = inner_products(method, conditions, max_bytes=max_bytes, progress=progress)
     total_KK = sum(grams.values(), start=np.zeros((len(conditions), len(conditions))))
     length_K = np.sqrt(np.diag(total_KK))
     length_K = np.where(length_K > 0, length_K, 1.0)
@@ -64,7 +65,7 @@ def inner_products(
     conditions: Sequence[Condition],
     *,
     max_bytes: int = CHUNK_BYTES,
-    tell: Tell = lambda _done, _total: None,
+    progress: Progress = lambda _done, _total: None,
 ) -> dict[str, Array]:
     """Inner products between the conditions' weights, by site ``[K, K]``."""
     found: dict[str, Array] = {}
@@ -81,7 +82,7 @@ def inner_products(
                 both = sum((a @ b.T for a, b in zip(tensors, columns[site], strict=True)), start=torch.zeros(()))
                 gram_KK[parts[i], parts[j]] = both.cpu().numpy()
                 gram_KK[parts[j], parts[i]] = both.T.cpu().numpy()
-            tell(done, len(pairs))
+            progress(done, len(pairs))
     if not found:
         raise PolyloomError(f"method {method.config.name}: it has no weights of its own ({method.summary}).")
     return found

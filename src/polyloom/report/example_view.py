@@ -5,8 +5,8 @@ from typing import Any
 
 from polyloom.data.records import Bitext, Pair, Tagged, Tree
 from polyloom.errors import PolyloomError
+from polyloom.metrics.bleu import chrf_statistics
 from polyloom.metrics.score import CHRF
-from polyloom.metrics.translation import chrf_parts
 from polyloom.report.examples import LONG, READ, SHORT, Example, Examples, mistakes
 from polyloom.report.html import Markup, joined, note, scrolling, section, tag
 from polyloom.report.trees import draw_tree
@@ -109,7 +109,7 @@ def _likeness(record: Bitext, answer: str) -> str:
     if answer == record.target:
         return " (as the reference)"
     try:
-        return f" (chrF {float(CHRF.value(chrf_parts([record.target], [answer]).sum(0))):.0f})"
+        return f" (chrF {float(CHRF.value(chrf_statistics([record.target], [answer]).sum(0))):.0f})"
     except PolyloomError:  # sacrebleu is an extra, and this is no evaluation
         return ""
 

@@ -9,14 +9,14 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
 from polyloom.data.records import Bitext, Pair, Record, Tagged, Tree
 from polyloom.errors import ConditionError, PolyloomError
 from polyloom.report.sources import Source
 from polyloom.report.trees import wrong_arcs
-from polyloom.runs import load_run
 from polyloom.tasks import TASKS
-from polyloom.types import Condition
+from polyloom.workflows.runs import load_run
 
 READ = 20  # sentences of a corpus that one is chosen from
 SHORT, LONG = 3, 25  # words of a sentence that is worth and easy looking at
@@ -62,7 +62,7 @@ def spread(ordered: Sequence[T], count: int) -> list[T]:
 def choose_conditions(source: Source, count: int) -> list[Condition]:
     """For every task so many conditions, from the worst score to the best; as the recipe has them where none is."""
     asked = [Condition.parse(name) for name in getattr(source.recipe.data, source.split)]
-    scored = source.matrix.cells if source.matrix else {}
+    scored = source.matrix.results if source.matrix else {}
     chosen = []
     for task in dict.fromkeys(c.task for c in asked if c.task in TASKS and c.task != "mlm"):
         own = [c for c in asked if c.task == task]
@@ -72,7 +72,9 @@ def choose_conditions(source: Source, count: int) -> list[Condition]:
     return chosen
 
 
-def find_examples(sources: Sequence[Source], count: int, *, tell: Callable[[str], None] = lambda _: None) -> Examples:
+def find_examples(
+    sources: Sequence[Source], count: int, *, progress: Callable[[str], None] = lambda _: None
+) -> Examples:
     """Ask every run for the same sentences; what fails for one run is said and stops no other."""
     found = Examples()
     if not count:
@@ -85,7 +87,7 @@ def find_examples(sources: Sequence[Source], count: int, *, tell: Callable[[str]
             found.failures.append(f"{condition}: {error}")
     answers: dict[str, dict[Condition, list[Any]]] = {}
     for source in sources:
-        tell(source.name)
+        progress(source.name)
         try:
             answers[source.name] = ask(source, records)
         except (PolyloomError, OSError) as error:
@@ -112,7 +114,7 @@ def ask(source: Source, records: Mapping[Condition, Sequence[Record]]) -> dict[C
     run, found = load_run(source.path), {}
     for condition, some in records.items():
         try:
-            found[condition] = list(run.answering.answers(some, condition))
+            found[condition] = list(run.predictor.predict(some, condition))
         except ConditionError:  # which the table of scores tells
             continue
     return found

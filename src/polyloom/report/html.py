@@ -64,9 +64,9 @@ def header_row(*names: object) -> Markup:
     return tag("tr", *(tag("th", name, scope="col") for name in names))
 
 
-def row(name: object, *cells: object) -> Markup:
+def row(name: object, *fields: object) -> Markup:
     """A row with its head; cells are text unless they are elements ``td`` already."""
-    shown = (cell if isinstance(cell, Markup) and cell.startswith("<td") else tag("td", cell) for cell in cells)
+    shown = (field if isinstance(field, Markup) and field.startswith("<td") else tag("td", field) for field in fields)
     return tag("tr", tag("th", name, scope="row"), *shown)
 
 

@@ -22,7 +22,7 @@ from polyloom.version import __version__
 
 def make_report(
     runs: Sequence[Path], *, output: Path, split: str = "test", examples: int = 3,
-    tell: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> str:  # fmt: skip
     """The report of one or more runs as a page; of several, the first is what the others are compared with.
 
@@ -31,11 +31,11 @@ def make_report(
         output: The file it will be written to, which the page names in its commands.
         split: Which corpora were scored.
         examples: How many sentences of each task are shown; the runs are loaded to answer them, unless it is 0.
-        tell: Called with what is being done.
+        progress: Called with what is being done.
     """
     sources = read_sources(runs, split=split)
-    found = find_examples(sources, examples, tell=lambda name: tell(f"asking {name} for examples"))
-    tell("writing")
+    found = find_examples(sources, examples, progress=lambda name: progress(f"asking {name} for examples"))
+    progress("writing")
     options = ["" if split == "test" else f" --on {split}", "" if examples == 3 else f" --examples {examples}"]
     line = f"polyloom report {' '.join(s.shell for s in sources)} -o {shlex.quote(str(output))}" + "".join(options)
     return render(sources, found, count=examples, line=line)

@@ -95,7 +95,7 @@ def _swap(source: Source, probe: Probe) -> list[Markup]:
     values = [value for scores in probe["scores"] for value in scores if value is not None]
     shading = Shading(values, probe["metric"])
 
-    def cell(language: str, donor: str, value: float | None) -> Markup:
+    def result(language: str, donor: str, value: float | None) -> Markup:
         if value is None:
             return tag("td", "–")
         own = language == donor
@@ -106,7 +106,7 @@ def _swap(source: Source, probe: Probe) -> list[Markup]:
         )
 
     rows = [
-        row(language, *(cell(language, d, v) for d, v in zip(probe["donors"], scores, strict=True)))
+        row(language, *(result(language, d, v) for d, v in zip(probe["donors"], scores, strict=True)))
         for language, scores in zip(probe["languages"], probe["scores"], strict=True)
     ]
     label = (
@@ -145,7 +145,7 @@ def _weights(source: Source, probe: Probe) -> list[Markup]:
 
 def _capacity(source: Source, probe: Probe) -> Markup:
     """How much of the hypernetwork is used."""
-    rows = [row(*cells) for cells in capacity_rows(probe)]
+    rows = [row(*results) for results in capacity_rows(probe)]
     label = f"How full the hypernetwork of {source.name} is"
     drawn = table(label, header_row("part", "used", "of"), rows, class_="numbers")
     return figure(drawn, caption=joined([f"{label}. ", made_by(f"polyloom probe capacity {source.shell}")]))

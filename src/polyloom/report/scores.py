@@ -3,7 +3,8 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from polyloom.evaluate.matrix import MARK, Cell, Matrix
+from polyloom.conditions import Condition
+from polyloom.evaluate.matrix import MARK, Matrix, Result
 from polyloom.metrics.score import METRICS, Score, read_signature
 from polyloom.metrics.significance import bootstrap_interval
 from polyloom.report.colors import SCALE, shade
@@ -23,7 +24,6 @@ from polyloom.report.html import (
     tag,
 )
 from polyloom.report.sources import Source
-from polyloom.types import Condition
 
 LISTED = 400  # scores that are listed one by one; more are the business of `polyloom evaluate`
 Column = tuple[str, str]  # a task and one of its metrics
@@ -68,25 +68,25 @@ def _columns(scored: Sequence[Source]) -> list[Column]:
     return list(dict.fromkeys(column for source in scored if source.matrix for column in source.matrix.metrics()))
 
 
-def _cells(source: Source, task: str) -> Iterator[tuple[Condition, Cell]]:
+def _results(source: Source, task: str) -> Iterator[tuple[Condition, Result]]:
     assert source.matrix is not None
-    return ((c, cell) for c, cell in source.matrix.cells.items() if c.task == task)
+    return ((c, result) for c, result in source.matrix.results.items() if c.task == task)
 
 
 def _is_grid(scored: Sequence[Source], task: str) -> bool:
     """Whether directions are better seen as sources by targets than one below another."""
-    conditions = [c for source in scored for c, _ in _cells(source, task)]
+    conditions = [c for source in scored for c, _ in _results(source, task)]
     sources, targets = {c.source for c in conditions}, {c.target for c in conditions}
     return None not in targets and len(sources) > 1 and len(targets) > 1
 
 
-def _score(cell: Cell | None, metric: str) -> Score | None:
-    return next((score for score in cell.scores if score.metric.name == metric), None) if cell else None
+def _score(result: Result | None, metric: str) -> Score | None:
+    return next((score for score in result.scores if score.metric.name == metric), None) if result else None
 
 
 def _shading(scored: Sequence[Source], column: Column) -> Shading:
     task, metric = column
-    found = (_score(cell, metric) for source in scored for _, cell in _cells(source, task))
+    found = (_score(result, metric) for source in scored for _, result in _results(source, task))
     return Shading([score.value for score in found if score], metric)
 
 
@@ -95,10 +95,10 @@ def _heat_map(scored: Sequence[Source], columns: Sequence[Column]) -> Markup:
     shadings = {column: _shading(scored, column) for column in columns}
     heads = _heads(scored, columns)
     tasks = {task for task, _ in columns}
-    conditions = [c for s in scored if s.matrix for c in (*s.matrix.cells, *s.matrix.refused) if c.task in tasks]
+    conditions = [c for s in scored if s.matrix for c in (*s.matrix.results, *s.matrix.refused) if c.task in tasks]
     languages = dict.fromkeys("/".join(c.languages) for c in conditions)
     rows = [
-        row(language, *(_cell(s.matrix, f"{column[0]}/{language}", column[1], shadings[column])
+        row(language, *(_result(s.matrix, f"{column[0]}/{language}", column[1], shadings[column])
                         for column in columns for s in scored if s.matrix))
         for language in languages
     ]  # fmt: skip
@@ -124,17 +124,19 @@ def _made(scored: Sequence[Source]) -> Markup:
     return made_by(*(source.evaluation for source in scored))
 
 
-def _cell(matrix: Matrix, name: str, metric: str, shading: Shading) -> Markup:
+def _result(matrix: Matrix, name: str, metric: str, shading: Shading) -> Markup:
     """A score in its colour; a dash where the method refused, nothing where nobody asked."""
     condition = Condition.parse(name)
     if condition in matrix.refused:
         return tag("td", "–", title=matrix.refused[condition])
-    cell = matrix.cells.get(condition)
-    score = _score(cell, metric)
-    if cell is None or score is None:
+    result = matrix.results.get(condition)
+    score = _score(result, metric)
+    if result is None or score is None:
         return tag("td")
     colors = shading.of(score.value)
-    return tag("td", _text(score, cell.zero_shot), class_=f"{colors} z".strip() if cell.zero_shot else colors or None)
+    return tag(
+        "td", _text(score, result.zero_shot), class_=f"{colors} z".strip() if result.zero_shot else colors or None
+    )
 
 
 def _text(score: Score, zero_shot: bool) -> str:
@@ -151,12 +153,13 @@ def _grid(source: Source, column: Column, shading: Shading) -> Markup:
     """Directions of one run by one metric: from rows to columns."""
     assert source.matrix is not None
     (task, metric), matrix = column, source.matrix
-    conditions = [c for c in (*matrix.cells, *matrix.refused) if c.task == task]
+    conditions = [c for c in (*matrix.results, *matrix.refused) if c.task == task]
     languages = dict.fromkeys(language for c in conditions for language in c.languages)
     sources, targets = ([one for one in languages if one in {getattr(c, side) for c in conditions}]
                         for side in ("source", "target"))  # fmt: skip
     rows = [
-        row(one, *(_cell(matrix, f"{task}/{one}/{other}", metric, shading) if one != other else tag("td", class_="same")
+        row(one, *(_result(matrix, f"{task}/{one}/{other}", metric, shading)
+                   if one != other else tag("td", class_="same")
                    for other in targets))
         for one in sources
     ]  # fmt: skip
@@ -189,8 +192,8 @@ def _listing(scored: Sequence[Source]) -> Markup:
     found = [
         (source.name, condition, score)
         for source in scored if source.matrix
-        for condition, cell in source.matrix.cells.items()
-        for score in cell.scores
+        for condition, result in source.matrix.results.items()
+        for score in result.scores
     ]  # fmt: skip
     if len(found) > LISTED:
         return note(f"{len(found)} scores: too many to list each with its interval and corpus. "

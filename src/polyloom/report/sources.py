@@ -10,8 +10,8 @@ from typing import Any
 from polyloom.config import Recipe, load_recipe
 from polyloom.errors import CheckpointError, PolyloomError
 from polyloom.evaluate.matrix import Matrix
-from polyloom.evaluate.stored import read_stored
-from polyloom.train.folder import RECIPE, RunFolder
+from polyloom.evaluate.saved import read_stored
+from polyloom.rundir import RECIPE, RunDir
 
 PROBES = ("languages", "swap", "weights", "capacity")
 Event = Mapping[str, Any]
@@ -66,7 +66,7 @@ class History:
         elif kind == "stage":
             self.stages.setdefault(stage, event)
         elif kind == "mixture":
-            self.mixtures[stage] = event["cells"]
+            self.mixtures[stage] = event["datasets"]
         elif kind == "languages":
             self.shares[event["stage"]] = event
         elif kind in ("begin", "done"):
@@ -131,7 +131,7 @@ def read_source(path: Path, *, name: str, split: str) -> Source:
     """
     if not (path / RECIPE).exists():
         raise CheckpointError(f"{path}: no run here (no {RECIPE}). Train one: polyloom train RECIPE -o {path}")
-    folder, missing = RunFolder(path), {}
+    folder, missing = RunDir(path), {}
     matrix = checkpoint = None
     try:
         checkpoint = folder.best().name

@@ -18,7 +18,12 @@ def training_sections(sources: Sequence[Source]) -> list[Markup]:
     return [
         section("curves", "Learning curves", *absent, *_curves(sources)),
         section("mixture", "Mixture", *absent, *(part for source in sources for part in _mixture(source, sources))),
-        section("audit", "What learnt", *absent, *(part for source in sources for part in _audit(source, sources))),
+        section(
+            "parameter_report",
+            "What learnt",
+            *absent,
+            *(part for source in sources for part in _audit(source, sources)),
+        ),
     ]
 
 
@@ -106,19 +111,19 @@ def _mixture(source: Source, sources: Sequence[Source]) -> Iterator[Markup]:
     if source.history.mixtures:
         yield from _title(source, sources)
     seen = _drawn(source.history)
-    for stage, cells in source.history.mixtures.items():
-        examples = sum(size for _, size, *_ in cells)
+    for stage, results in source.history.mixtures.items():
+        examples = sum(size for _, size, *_ in results)
         rows_seen = sum(seen[stage].values())
-        most = max(max(share, size / examples) for _, size, share, _ in cells)
+        most = max(max(share, size / examples) for _, size, share, _ in results)
         rows = [
             row(
-                cell, f"{size:,}", f"{100 * size / examples:.1f} %", f"{100 * share:.1f} %",
-                f"{100 * seen[stage][cell] / rows_seen:.1f} %" if rows_seen else "",
+                result, f"{size:,}", f"{100 * size / examples:.1f} %", f"{100 * share:.1f} %",
+                f"{100 * seen[stage][result] / rows_seen:.1f} %" if rows_seen else "",
                 tag("td", pair_bar(size / examples, share, most=most), class_="plot"), f"{passes:.2f}",
             )
-            for cell, size, share, passes in cells
+            for result, size, share, passes in results
         ]  # fmt: skip
-        head = header_row("cell", "examples", "of the data", "of the draws", "of rows seen", "drawn", "passes")
+        head = header_row("dataset", "examples", "of the data", "of the draws", "of rows seen", "drawn", "passes")
         label = f"Mixture of stage {stage} of {source.name}"
         caption = f"{label}. Outlined: share of the data; filled: share of the draws, which are rows or tokens."
         yield figure(table(label, head, rows, class_="numbers"), caption=caption)
@@ -133,7 +138,7 @@ def _drawn(history: History) -> dict[str, Counter[str]]:
     for step in history.steps:
         while step["total"] > end and (following := next(names, None)):
             stage, end = following[0], end + following[1]["steps"]
-        seen.setdefault(stage, Counter()).update(step["cells"])
+        seen.setdefault(stage, Counter()).update(step["datasets"])
     return seen
 
 
@@ -142,7 +147,7 @@ def _audit(source: Source, sources: Sequence[Source]) -> Iterator[Markup]:
     if source.history.stages:
         yield from _title(source, sources)
     for stage, event in source.history.stages.items():
-        groups = event["audit"]
+        groups = event["parameter_report"]
         rows = [
             row(
                 group["name"], f"{group['total']:,}", f"{group['trained']:,}",
@@ -157,14 +162,14 @@ def _audit(source: Source, sources: Sequence[Source]) -> Iterator[Markup]:
         yield figure(
             table(label, head, rows, foot=foot, class_="numbers"), caption=f"{label}: {event['steps']:,} steps."
         )
-        if event.get("scales"):
+        if event.get("weight_std"):
             yield _scales(source, event)
         if stage in source.history.shares:
             yield from _shares(source.history.shares[stage])
 
 
 def _scales(source: Source, event: Event) -> Markup:
-    rows = [row(name, f"{value:.3g}") for name, value in event["scales"].items()]
+    rows = [row(name, f"{value:.3g}") for name, value in event["weight_std"].items()]
     label = f"How large the weights of a condition of {source.name} began in stage {event['stage']}"
     return details(label, table(label, header_row("tensor", "standard deviation"), rows, class_="numbers"))
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from polyloom.errors import ConfigError, suggest
 from polyloom.tasks.base import Task
-from polyloom.tasks.inference import Inference
-from polyloom.tasks.masking import MaskedLm
+from polyloom.tasks.mlm import MaskedLm
+from polyloom.tasks.nli import Nli
 from polyloom.tasks.parsing import Parsing
 from polyloom.tasks.tagging import Ner, Pos
 from polyloom.tasks.translation import Translation
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (MaskedLm, Pos, Ner, Parsing, Inference, Translation)}
+TASKS: dict[str, type[Task]] = {task.name: task for task in (MaskedLm, Pos, Ner, Parsing, Nli, Translation)}
 
 
 def build_task(name: str, labels: Sequence[str], *, width: int) -> Task:

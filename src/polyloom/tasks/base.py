@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor, nn
 
+from polyloom.conditions import Condition
 from polyloom.data.catalog import Corpus
-from polyloom.data.pieces import Pieces
 from polyloom.data.records import Kind, Record
+from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.metrics.score import Array, Metric
-from polyloom.types import Condition
 
-Row = Mapping[str, Any]  # one example at rest: integers and arrays of integers, by column
+EncodedExample = Mapping[str, Any]  # one example at rest: integers and arrays of integers, by column
 Columns = Mapping[str, Literal["int", "ints"]]
 
 
@@ -28,12 +28,12 @@ class Example(NamedTuple):
     """An example at rest, whose condition says the task; its key seeds whatever is random about it."""
 
     condition: Condition
-    row: Row
+    row: EncodedExample
     key: int = 0
 
 
 @dataclass(frozen=True)
-class Rows:
+class TaskBatch:
     """Some examples of one task as rows of a batch; a long sentence takes several.
 
     Attributes:
@@ -50,13 +50,13 @@ class Rows:
     count: int
     decoder: Sequence[Tokens] = ()
 
-    def to(self, device: Any) -> "Rows":
+    def to(self, device: Any) -> "TaskBatch":
         """Move the targets."""
         return replace(self, targets={name: tensor.to(device) for name, tensor in self.targets.items()})
 
 
 @dataclass(frozen=True)
-class States:
+class HeadInputs:
     """What a head sees of its rows.
 
     Attributes:
@@ -107,37 +107,39 @@ class Task(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def encode(cls, records: Sequence[Record], pieces: Pieces, index: dict[str, int] | None = None) -> Iterator[Row]:
+    def encode(
+        cls, records: Sequence[Record], tokenizer: Tokenizer, index: dict[str, int] | None = None
+    ) -> Iterator[EncodedExample]:
         """Turn records into examples at rest.
 
         Args:
             records: Of this task's kind.
-            pieces: The tokenizer.
+            tokenizer: The tokenizer.
             index: Numbers of the labels, to which new ones are added; without it labels are left out.
         """
 
     @abstractmethod
-    def collate(self, examples: Sequence[Example], *, pieces: Pieces, max_length: int) -> Rows:
+    def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
         """Lay out examples as rows."""
 
     @abstractmethod
-    def loss(self, states: States, rows: Rows) -> Tensor:
+    def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         """Sum of the loss over `rows.count` terms."""
 
     @abstractmethod
-    def decode(self, states: States, rows: Rows) -> list[Any]:
+    def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
         """The answer for each example."""
 
-    def parts(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:
+    def statistics(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:
         """What each answer contributes to the scores ``[N, P]``, where all metrics have the same parts."""
         raise NotImplementedError
 
     def measure(self, records: Sequence[Any], answers: Sequence[Any], language: str) -> Mapping[Metric, Array]:  # noqa: ARG002
         """The parts of every metric, the one that selects first; `language` is that of the answers."""
-        return dict.fromkeys(self.metrics, self.parts(records, answers))
+        return dict.fromkeys(self.metrics, self.statistics(records, answers))
 
     @classmethod
-    def relabel(cls, row: Row, numbers: Array) -> Row:
+    def relabel(cls, row: EncodedExample, numbers: Array) -> EncodedExample:
         """Translate the labels of an example at rest into this model's."""
         return {**row, "labels": numbers[row["labels"]]} if "labels" in row else row
 

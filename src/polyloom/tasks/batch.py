@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from polyloom.data.pieces import Pieces
-from polyloom.tasks.base import Example, Rows, Task, Tokens
-from polyloom.types import Condition
+from polyloom.conditions import Condition
+from polyloom.data.tokenization.tokenizer import Tokenizer
+from polyloom.tasks.base import Example, Task, TaskBatch, Tokens
 
 
-class Part(NamedTuple):
+class TaskSlice(NamedTuple):
     """The rows of one task in a batch, and the positions that their examples had among those given."""
 
     rows: slice
-    data: Rows
+    data: TaskBatch
     positions: Sequence[int]
 
 
@@ -27,12 +27,12 @@ class Batch:
     Attributes:
         inputs: What the backbone takes.
         conditions: One per row.
-        parts: By task.
+        by_task: By task.
     """
 
     inputs: Mapping[str, Tensor]
     conditions: Sequence[Condition]
-    parts: Mapping[str, Part]
+    by_task: Mapping[str, TaskSlice]
 
     @property
     def num_tokens(self) -> int:
@@ -41,36 +41,38 @@ class Batch:
 
     def to(self, device: Any) -> "Batch":
         """Move everything."""
-        parts = {task: part._replace(data=part.data.to(device)) for task, part in self.parts.items()}
-        return Batch({name: tensor.to(device) for name, tensor in self.inputs.items()}, self.conditions, parts)
+        by_task = {task: part._replace(data=part.data.to(device)) for task, part in self.by_task.items()}
+        return Batch({name: tensor.to(device) for name, tensor in self.inputs.items()}, self.conditions, by_task)
 
 
-def make_batch(examples: Sequence[Example], *, tasks: Mapping[str, Task], pieces: Pieces, max_length: int) -> Batch:
+def make_batch(
+    examples: Sequence[Example], *, tasks: Mapping[str, Task], tokenizer: Tokenizer, max_length: int
+) -> Batch:
     """Lay out examples as one batch, task after task."""
-    by_task: dict[str, list[int]] = {}
+    positions_of: dict[str, list[int]] = {}
     for position, example in enumerate(examples):
-        by_task.setdefault(example.condition.task, []).append(position)
-    parts: dict[str, Part] = {}
+        positions_of.setdefault(example.condition.task, []).append(position)
+    by_task: dict[str, TaskSlice] = {}
     sequences: list[Tokens] = []
     decoder: list[Tokens] = []
     conditions: list[Condition] = []
-    for task, positions in sorted(by_task.items()):
+    for task, positions in sorted(positions_of.items()):
         chosen = [examples[i] for i in positions]
-        data = tasks[task].collate(chosen, pieces=pieces, max_length=max_length)
+        data = tasks[task].collate(chosen, tokenizer=tokenizer, max_length=max_length)
         begin = len(sequences)
         sequences += data.sequences
         decoder += data.decoder
         conditions += [examples[positions[i]].condition for i in data.examples]
-        parts[task] = Part(slice(begin, len(sequences)), data, positions)
-    inputs = _pad(sequences, pieces)
+        by_task[task] = TaskSlice(slice(begin, len(sequences)), data, positions)
+    inputs = _pad(sequences, tokenizer)
     if decoder:
-        inputs["decoder_input_ids"] = _pad(decoder, pieces)["input_ids"]  # what is behind the end is never looked at
-    return Batch(inputs, conditions, parts)
+        inputs["decoder_input_ids"] = _pad(decoder, tokenizer)["input_ids"]  # what is behind the end is never looked at
+    return Batch(inputs, conditions, by_task)
 
 
-def _pad(sequences: Sequence[Any], pieces: Pieces) -> dict[str, Tensor]:
+def _pad(sequences: Sequence[Any], tokenizer: Tokenizer) -> dict[str, Tensor]:
     shape = (len(sequences), max(len(s.ids) for s in sequences))
-    ids_BT = torch.full(shape, pieces.pad_id)
+    ids_BT = torch.full(shape, tokenizer.pad_id)
     mask_BT = torch.zeros(shape, dtype=torch.long)
     types_BT = torch.zeros(shape, dtype=torch.long)
     for i, (ids, types) in enumerate(sequences):
@@ -79,4 +81,4 @@ def _pad(sequences: Sequence[Any], pieces: Pieces) -> dict[str, Tensor]:
         if types is not None:
             types_BT[i, : len(ids)] = torch.tensor(types)
     inputs = {"input_ids": ids_BT, "attention_mask": mask_BT}
-    return inputs | {"token_type_ids": types_BT} if pieces.uses_types else inputs
+    return inputs | {"token_type_ids": types_BT} if tokenizer.uses_types else inputs

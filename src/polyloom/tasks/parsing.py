@@ -6,14 +6,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from polyloom.data.pieces import Pieces
 from polyloom.data.records import Kind, Record, Tagged, Tree
+from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConditionError
-from polyloom.metrics.attachment import attachment_parts
+from polyloom.metrics.attachment import attachment_statistics
 from polyloom.metrics.score import LAS, UAS, Array, Metric
 from polyloom.nn.biaffine import Biaffine
-from polyloom.nn.trees import maximum_spanning_tree
-from polyloom.tasks.base import Columns, Example, Row, Rows, States, Task
+from polyloom.nn.spanning_tree import maximum_spanning_tree
+from polyloom.tasks.base import Columns, EncodedExample, Example, HeadInputs, Task, TaskBatch
 from polyloom.tasks.words import collate_words, encode_words, gather_words, pad_targets
 
 
@@ -30,7 +30,7 @@ class Parsing(Task):
     name = "dep"
     kind: ClassVar[Kind] = "tree"
     columns: ClassVar[Columns] = {
-        "pieces": "ints", "counts": "ints", "reads": "ints", "heads": "ints", "labels": "ints",
+        "tokens": "ints", "counts": "ints", "reads": "ints", "heads": "ints", "labels": "ints",
     }  # fmt: skip
     metrics: ClassVar[tuple[Metric, ...]] = (LAS, UAS)
     summary = "dependency parsing: LAS, UAS"
@@ -40,10 +40,12 @@ class Parsing(Task):
         self.parser = Biaffine(width, num_relations=len(labels))
 
     @classmethod
-    def encode(cls, records: Sequence[Record], pieces: Pieces, index: dict[str, int] | None = None) -> Iterator[Row]:
+    def encode(
+        cls, records: Sequence[Record], tokenizer: Tokenizer, index: dict[str, int] | None = None
+    ) -> Iterator[EncodedExample]:
         """Words as pieces, heads by position, relations as numbers."""
         kept = [record for record in records if isinstance(record, Tree | Tagged)]
-        for record, row in zip(kept, encode_words([r.words for r in kept], pieces), strict=True):
+        for record, row in zip(kept, encode_words([r.words for r in kept], tokenizer), strict=True):
             if index is None:
                 yield row
             else:
@@ -51,16 +53,16 @@ class Parsing(Task):
                 labels = [index.setdefault(name, len(index)) for name in record.relations]
                 yield row | {"heads": record.heads, "labels": labels}
 
-    def collate(self, examples: Sequence[Example], *, pieces: Pieces, max_length: int) -> Rows:
+    def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
         """Windows of sentences."""
         rows = [example.row for example in examples]
-        laid = collate_words(rows, pieces=pieces, max_length=max_length)
+        laid = collate_words(rows, tokenizer=tokenizer, max_length=max_length)
         if "heads" not in rows[0]:
             return laid
         known = {f"{name}_SW": pad_targets(rows, name, laid.targets["mask_SW"]) for name in ("heads", "labels")}
-        return Rows(laid.sequences, laid.examples, {**laid.targets, **known}, laid.count)
+        return TaskBatch(laid.sequences, laid.examples, {**laid.targets, **known}, laid.count)
 
-    def loss(self, states: States, rows: Rows) -> Tensor:
+    def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         """Cross entropy of heads and of relations, over words."""
         words_SWD, targets = self._words(states, rows), rows.targets
         total, _ = self.parser.loss(
@@ -68,7 +70,7 @@ class Parsing(Task):
         )
         return total
 
-    def decode(self, states: States, rows: Rows) -> list[Any]:
+    def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
         """Heads and relations of each sentence, as an `Arcs`."""
         words_SWD, mask_SW = self._words(states, rows), rows.targets["mask_SW"]
         arcs_SWH = self.parser(words_SWD, mask_SW)
@@ -85,11 +87,11 @@ class Parsing(Task):
         ]
 
     @staticmethod
-    def _words(states: States, rows: Rows) -> Tensor:
+    def _words(states: HeadInputs, rows: TaskBatch) -> Tensor:
         if states.classify is not None:
             raise ConditionError("dep: psf generates linear classifiers, and a parser is none. Use another method.")
         return gather_words(states.hidden_BTD, rows).float()
 
-    def parts(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:
+    def statistics(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:
         """Words with the right head, with the right head and relation, all words."""
-        return attachment_parts(records, answers)
+        return attachment_statistics(records, answers)

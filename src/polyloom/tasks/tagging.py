@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor
 
-from polyloom.data.pieces import Pieces
 from polyloom.data.records import Kind, Record, Tagged
+from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.metrics.score import ACCURACY, F1, Array, Metric
-from polyloom.metrics.spans import repair_bio, span_parts
-from polyloom.metrics.tags import tag_parts
-from polyloom.tasks.base import Columns, Example, Row, Rows, States, Task, linear_classifier
+from polyloom.metrics.spans import repair_bio, span_statistics
+from polyloom.metrics.tags import tag_statistics
+from polyloom.tasks.base import Columns, EncodedExample, Example, HeadInputs, Task, TaskBatch, linear_classifier
 from polyloom.tasks.words import collate_words, encode_words, gather_words, pad_targets
 
 
@@ -19,30 +19,32 @@ class Tagging(Task):
     """One label per word: a linear classifier on the word's vector, or the one that the method made."""
 
     kind: ClassVar[Kind] = "tags"
-    columns: ClassVar[Columns] = {"pieces": "ints", "counts": "ints", "reads": "ints", "labels": "ints"}
+    columns: ClassVar[Columns] = {"tokens": "ints", "counts": "ints", "reads": "ints", "labels": "ints"}
 
     def __init__(self, labels: Sequence[str], *, width: int) -> None:
         super().__init__(labels, width=width)
         self.classifier = linear_classifier(width, len(labels))
 
     @classmethod
-    def encode(cls, records: Sequence[Record], pieces: Pieces, index: dict[str, int] | None = None) -> Iterator[Row]:
+    def encode(
+        cls, records: Sequence[Record], tokenizer: Tokenizer, index: dict[str, int] | None = None
+    ) -> Iterator[EncodedExample]:
         """Words as pieces, tags as numbers."""
         tagged = [record for record in records if isinstance(record, Tagged)]
-        for record, row in zip(tagged, encode_words([r.words for r in tagged], pieces), strict=True):
+        for record, row in zip(tagged, encode_words([r.words for r in tagged], tokenizer), strict=True):
             labels = {} if index is None else {"labels": [index.setdefault(tag, len(index)) for tag in record.tags]}
             yield row | labels
 
-    def collate(self, examples: Sequence[Example], *, pieces: Pieces, max_length: int) -> Rows:
+    def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
         """Windows of sentences."""
         rows = [example.row for example in examples]
-        laid = collate_words(rows, pieces=pieces, max_length=max_length)
+        laid = collate_words(rows, tokenizer=tokenizer, max_length=max_length)
         if "labels" not in rows[0]:
             return laid
         labels_SW = pad_targets(rows, "labels", laid.targets["mask_SW"])
-        return Rows(laid.sequences, laid.examples, {**laid.targets, "labels_SW": labels_SW}, laid.count)
+        return TaskBatch(laid.sequences, laid.examples, {**laid.targets, "labels_SW": labels_SW}, laid.count)
 
-    def loss(self, states: States, rows: Rows) -> Tensor:
+    def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         """Cross entropy over words."""
         labels_SW = rows.targets["labels_SW"]
         logits_SWE = self._logits(states, rows)
@@ -54,22 +56,22 @@ class Tagging(Task):
             label_smoothing=self.label_smoothing,
         )
 
-    def decode(self, states: States, rows: Rows) -> list[Any]:
+    def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
         """One tag per word."""
         best_SW = self._logits(states, rows).argmax(-1).tolist()
         counts = rows.targets["mask_SW"].sum(-1).tolist()
         return [[self.labels[i] for i in best[:count]] for best, count in zip(best_SW, counts, strict=True)]
 
-    def _logits(self, states: States, rows: Rows) -> Tensor:
+    def _logits(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         if states.classify is None:
             logits: Tensor = self.classifier(gather_words(states.hidden_BTD, rows))
             return logits
         # A made classifier belongs to a row: classify the row's tokens, then gather its words.
         return gather_words(states.classify(states.hidden_BTD), rows)[..., : len(self.labels)]
 
-    def parts(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:
+    def statistics(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:
         """Right words, all words."""
-        return tag_parts([record.tags for record in records], answers)
+        return tag_statistics([record.tags for record in records], answers)
 
 
 class Pos(Tagging):
@@ -87,10 +89,10 @@ class Ner(Tagging):
     metrics: ClassVar[tuple[Metric, ...]] = (F1,)
     summary = "named entity recognition: entity F1"
 
-    def decode(self, states: States, rows: Rows) -> list[Any]:
+    def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
         """One tag per word, such that every entity begins with B-."""
         return [repair_bio(tags) for tags in super().decode(states, rows)]
 
-    def parts(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:
+    def statistics(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:
         """Entities found, predicted and true."""
-        return span_parts([record.tags for record in records], answers)
+        return span_statistics([record.tags for record in records], answers)

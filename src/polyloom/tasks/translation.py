@@ -7,29 +7,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from polyloom.conditions import Condition
 from polyloom.data.catalog import Corpus
-from polyloom.data.pieces import Pieces
 from polyloom.data.records import Bitext, Kind, Record
+from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConditionError, PolyloomError, suggest
+from polyloom.metrics.bleu import bleu_statistics, chrf_statistics
 from polyloom.metrics.score import BLEU, CHRF, Array, Metric
-from polyloom.metrics.translation import bleu_parts, chrf_parts
-from polyloom.tasks.base import Columns, Example, Row, Rows, States, Task, Tokens
-from polyloom.types import Condition
+from polyloom.tasks.base import Columns, EncodedExample, Example, HeadInputs, Task, TaskBatch, Tokens
 
-Marks = Literal["target", "both", "source", "none"]
-_USUAL: Mapping[str, Marks] = {"m2m_100": "both", "mbart": "both", "marian": "source"}  # of pretrained models
+LanguageTokens = Literal["target", "both", "source", "none"]
+_USUAL: Mapping[str, LanguageTokens] = {"m2m_100": "both", "mbart": "both", "marian": "source"}  # of pretrained models
 
 
 class Translation(Task):
     """One text from another.
 
     Attributes:
-        marks: Which language tokens there are. ``target``: the target's, before the source and as the decoder's first
-            (Hyper-Adapters; models from scratch). ``both``: each side has its own, the source's where the tokenizer has
-            it, the decoder's behind its start token (M2M100, NLLB, mBART). ``source``: the target's before the source
-            only (Marian). ``none`` (mT5).
+        language_tokens: Which language tokens there are. ``target``: the target's, before the source and as the
+            decoder's first (Hyper-Adapters; models from scratch). ``both``: each side has its own, the source's
+            where the tokenizer has it, the decoder's behind its start token (M2M100, NLLB, mBART). ``source``:
+            the target's before the source only (Marian). ``none`` (mT5).
         start_id: The decoder's start token. With ``both`` there may be none: the language begins (mBART-25).
-        token_of: Languages whose token stands for that of another, which was added later and has none.
+        language_token_aliases: Languages whose token stands for that of another, which was added later and has none.
     """
 
     name = "mt"
@@ -39,9 +39,9 @@ class Translation(Task):
     summary = "translation: BLEU, chrF"
     needs_labels = False
     generates = True
-    marks: Marks = "target"
+    language_tokens: LanguageTokens = "target"
     start_id: int | None = 2
-    token_of: Mapping[str, str] = {}
+    language_token_aliases: Mapping[str, str] = {}
 
     @classmethod
     def records(cls, corpus: Corpus, condition: Condition) -> Iterator[Record]:
@@ -51,54 +51,59 @@ class Translation(Task):
         return corpus.records(cls.kind, direction=(condition.source, condition.target))
 
     @classmethod
-    def encode(cls, records: Sequence[Record], pieces: Pieces, index: dict[str, int] | None = None) -> Iterator[Row]:  # noqa: ARG003
+    def encode(
+        cls,
+        records: Sequence[Record],
+        tokenizer: Tokenizer,
+        index: dict[str, int] | None = None,  # noqa: ARG003 - no labels
+    ) -> Iterator[EncodedExample]:
         """Both sides as pieces; as long as the longer one, with a language token and an end."""
         pairs = [record for record in records if isinstance(record, Bitext)]
-        sources, targets = pieces.text([p.source for p in pairs]), pieces.targets([p.target for p in pairs])
+        sources, targets = tokenizer.text([p.source for p in pairs]), tokenizer.targets([p.target for p in pairs])
         for source, target in zip(sources, targets, strict=True):
             yield {"source": source, "target": target, "length": max(len(source), len(target)) + 2}
 
-    def collate(self, examples: Sequence[Example], *, pieces: Pieces, max_length: int) -> Rows:
+    def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
         """A row per pair; what is longer than `max_length` is cut."""
-        room, end_id = max_length - 2, end_of(pieces)
+        room, end_id = max_length - 2, end_of(tokenizer)
         sequences, decoder, ends = [], [], []
         for condition, row, _ in examples:
-            before, after, prefix = self.tokens(condition, pieces)
+            before, after, prefix = self.tokens(condition, tokenizer)
             sequences.append(Tokens([*before, *row["source"][:room], *after]))
             decoder.append(Tokens([*prefix, *row["target"][:room]]))
             ends.append([*row["target"][:room], end_id])
         labels_BL = torch.full((len(ends), max(map(len, ends))), -1)
         for i, end in enumerate(ends):
             labels_BL[i, : len(end)] = torch.tensor(end)
-        return Rows(sequences, range(len(ends)), {"labels_BL": labels_BL}, sum(map(len, ends)), decoder)
+        return TaskBatch(sequences, range(len(ends)), {"labels_BL": labels_BL}, sum(map(len, ends)), decoder)
 
-    def tokens(self, condition: Condition, pieces: Pieces) -> tuple[list[int], list[int], list[int]]:
+    def tokens(self, condition: Condition, tokenizer: Tokenizer) -> tuple[list[int], list[int], list[int]]:
         """What stands before and after the source, and what the decoder begins with."""
-        after, start = [end_of(pieces)], [] if self.start_id is None else [self.start_id]
-        if self.marks == "none":
+        after, start = [end_of(tokenizer)], [] if self.start_id is None else [self.start_id]
+        if self.language_tokens == "none":
             return [], after, start
-        target = self._token(condition.target, condition, pieces)
-        if self.marks == "source":
+        target = self._token(condition.target, condition, tokenizer)
+        if self.language_tokens == "source":
             return [target], after, start
-        if self.marks == "both":
-            return *pieces.around(self._token(condition.source, condition, pieces)), [*start, target]
+        if self.language_tokens == "both":
+            return *tokenizer.around(self._token(condition.source, condition, tokenizer)), [*start, target]
         return [target], after, [target]
 
-    def _token(self, language: str | None, condition: Condition, pieces: Pieces) -> int:
-        found = None if language is None else pieces.language_id(self.token_of.get(language, language))
+    def _token(self, language: str | None, condition: Condition, tokenizer: Tokenizer) -> int:
+        found = None if language is None else tokenizer.language_id(self.language_token_aliases.get(language, language))
         if found is None:
             raise ConditionError(
                 f"condition {condition}: the tokenizer has no token for the language {language!r}. "
-                f"{suggest(str(language), pieces.languages)} Call languages as a pretrained model does, train a "
-                "vocabulary for these (polyloom data vocab), or do without tokens (tasks.mt.marks: none)."
+                f"{suggest(str(language), tokenizer.languages)} Call languages as a pretrained model does, train a "
+                "vocabulary for these (polyloom data vocab), or do without tokens (tasks.mt.language_tokens: none)."
             )
         return found
 
-    def loss(self, states: States, rows: Rows) -> Tensor:
+    def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         """Cross entropy over pieces of the target, its end included."""
         return self._losses(states, rows, smoothing=self.label_smoothing)[0].sum()
 
-    def decode(self, states: States, rows: Rows) -> list[Any]:
+    def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
         """For each pair the sum of its losses, not smoothed, and how many there are; text comes from `generate`."""
         losses_N, row_N = self._losses(states, rows, smoothing=0.0)
         sums_B = torch.zeros(len(rows.sequences), dtype=torch.float64, device=row_N.device)
@@ -106,7 +111,7 @@ class Translation(Task):
         counts = (rows.targets["labels_BL"] >= 0).sum(-1).tolist()
         return list(zip(sums_B.tolist(), counts, strict=True))
 
-    def _losses(self, states: States, rows: Rows, *, smoothing: float) -> tuple[Tensor, Tensor]:
+    def _losses(self, states: HeadInputs, rows: TaskBatch, *, smoothing: float) -> tuple[Tensor, Tensor]:
         labels_BL = rows.targets["labels_BL"]
         real_BL = labels_BL >= 0
         # The last token of the prefix sees nothing of the target yet, and predicts its first piece.
@@ -119,34 +124,39 @@ class Translation(Task):
     def measure(self, records: Sequence[Any], answers: Sequence[Any], language: str) -> Mapping[Metric, Array]:
         """Matches of n-grams of words and of letters."""
         references = [record.target for record in records]
-        return {BLEU: bleu_parts(references, answers, language=language), CHRF: chrf_parts(references, answers)}
+        return {
+            BLEU: bleu_statistics(references, answers, language=language),
+            CHRF: chrf_statistics(references, answers),
+        }
 
 
-def usual_marks(family: str, pieces: Pieces) -> Marks:
+def default_language_tokens(family: str, tokenizer: Tokenizer) -> LanguageTokens:
     """The language tokens that a pretrained model is used to; Marian's models for one pair have none."""
     usual = _USUAL.get(family, "none")
-    return "none" if usual == "source" and not pieces.languages else usual
+    return "none" if usual == "source" and not tokenizer.languages else usual
 
 
-def usual_start(family: str, pieces: Pieces, *, marks: Marks, start_id: int | None) -> int | None:
+def default_start_id(
+    family: str, tokenizer: Tokenizer, *, language_tokens: LanguageTokens, start_id: int | None
+) -> int | None:
     """The token that a pretrained decoder starts with; none where that is the language.
 
     mBART's starts with what ends a text, whatever its configuration says: mBART-25's with the language, mBART-50's with
     ``</s>``.
     """
     if family == "mbart":
-        return None if marks == "both" and pieces.ends_in_language else end_of(pieces)
-    if start_id is None and marks != "target":
+        return None if language_tokens == "both" and tokenizer.ends_in_language else end_of(tokenizer)
+    if start_id is None and language_tokens != "target":
         raise PolyloomError(
             "backbone: its config.json has no decoder_start_token_id, with which a translation starts. Set it there."
         )
     return start_id
 
 
-def end_of(pieces: Pieces) -> int:
+def end_of(tokenizer: Tokenizer) -> int:
     """The piece that ends a text."""
-    if pieces.eos_id is None:
+    if tokenizer.eos_id is None:
         raise PolyloomError(
             "tokenizer: has no eos_token, which ends a translation. Set it in its tokenizer_config.json."
         )
-    return pieces.eos_id
+    return tokenizer.eos_id

@@ -7,17 +7,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyloom.data.pieces import Pieces
-from polyloom.tasks.base import Row, Rows, Tokens
+from polyloom.data.tokenization.tokenizer import Tokenizer
+from polyloom.tasks.base import EncodedExample, TaskBatch, Tokens
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def encode_words(sentences: Sequence[Sequence[str]], pieces: Pieces) -> Iterator[dict[str, Any]]:
+def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer) -> Iterator[dict[str, Any]]:
     """Pieces of all words, how many each word has, and which of its pieces a word is read from."""
-    special = pieces.num_special(pair=False)
-    for words in pieces.words(sentences):
-        yield {"pieces": words.ids, "counts": words.counts, "reads": words.reads, "length": len(words.ids) + special}
+    special = tokenizer.num_special(pair=False)
+    for words in tokenizer.words(sentences):
+        yield {"tokens": words.ids, "counts": words.counts, "reads": words.reads, "length": len(words.ids) + special}
 
 
 def windows(counts: Ints, room: int) -> list[tuple[int, int]]:
@@ -35,7 +35,7 @@ def windows(counts: Ints, room: int) -> list[tuple[int, int]]:
         begin = min(max(int(np.searchsorted(starts, middle)), begin + 1), end)
 
 
-def place_words(row: Row, room: int) -> tuple[list[list[int]], list[int], list[int]]:
+def place_words(row: EncodedExample, room: int) -> tuple[list[list[int]], list[int], list[int]]:
     """Lay out a sentence as windows; say in which window and at which piece of it each word is read.
 
     A word is read where it has the most context on its shorter side. A single word of more than `room` pieces is cut.
@@ -59,14 +59,14 @@ def place_words(row: Row, room: int) -> tuple[list[list[int]], list[int], list[i
         best_W[span][better] = context[better]
         window_W[span][better] = len(contents)
         place_W[span][better] = (starts[span] - low + reads[span])[better]
-        contents.append([int(p) for w in range(begin, end) for p in row["pieces"][firsts[w] : firsts[w] + counts[w]]])
+        contents.append([int(p) for w in range(begin, end) for p in row["tokens"][firsts[w] : firsts[w] + counts[w]]])
     return contents, window_W.tolist(), place_W.tolist()
 
 
-def collate_words(rows: Sequence[Row], *, pieces: Pieces, max_length: int) -> Rows:
+def collate_words(rows: Sequence[EncodedExample], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
     """Rows for sentences, and for every word its row and position: ``row_SW``, ``place_SW``, ``mask_SW``."""
-    room = max_length - pieces.num_special(pair=False)
-    offset = pieces.num_before
+    room = max_length - tokenizer.num_special(pair=False)
+    offset = tokenizer.num_before
     width = max(len(row["counts"]) for row in rows)
     shape = (len(rows), width)
     row_SW, place_SW = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
@@ -79,13 +79,13 @@ def collate_words(rows: Sequence[Row], *, pieces: Pieces, max_length: int) -> Ro
         row_SW[i, :count] = torch.tensor(window_W) + len(sequences)
         place_SW[i, :count] = torch.tensor(place_W) + offset
         mask_SW[i, :count] = True
-        sequences += [Tokens(pieces.single(content)) for content in contents]
+        sequences += [Tokens(tokenizer.single(content)) for content in contents]
         examples += [i] * len(contents)
     targets = {"row_SW": row_SW, "place_SW": place_SW, "mask_SW": mask_SW}
-    return Rows(sequences, examples, targets, int(mask_SW.sum()))
+    return TaskBatch(sequences, examples, targets, int(mask_SW.sum()))
 
 
-def pad_targets(rows: Sequence[Row], column: str, like: Tensor) -> Tensor:
+def pad_targets(rows: Sequence[EncodedExample], column: str, like: Tensor) -> Tensor:
     """A per-word column as a tensor, -1 where there is no word."""
     padded = torch.full(like.shape, -1, dtype=torch.long)
     for i, row in enumerate(rows):
@@ -93,6 +93,6 @@ def pad_targets(rows: Sequence[Row], column: str, like: Tensor) -> Tensor:
     return padded
 
 
-def gather_words(hidden_BTD: Tensor, rows: Rows) -> Tensor:
+def gather_words(hidden_BTD: Tensor, rows: TaskBatch) -> Tensor:
     """One vector per word ``[S, W, D]``; what stands where there is no word means nothing."""
     return hidden_BTD[rows.targets["row_SW"], rows.targets["place_SW"]]

@@ -6,17 +6,17 @@ import torch
 
 from polyloom.checkpoint import read_manifest, read_tensors, write_checkpoint
 from polyloom.errors import TrainingError
-from polyloom.train.folder import RECIPE, RunFolder
+from polyloom.rundir import RECIPE, RunDir
 
 
 def average_run(run: Path, into: Path, *, last: int) -> Path:
     """Write a run whose only checkpoint is the mean of another's last ones; returns that checkpoint."""
-    folder, new = RunFolder(run), RunFolder(into)
+    folder, new = RunDir(run), RunDir(into)
     steps = folder.steps()[-last:]
     if len(steps) < last:
         raise TrainingError(
             f"{run}: {len(steps)} checkpoints, but {last} are to be averaged. "
-            f"Train with train.keep={last} and train.save_every, or average fewer: --last {max(len(steps), 1)}."
+            f"Train with train.keep_last={last} and train.save_every, or average fewer: --last {max(len(steps), 1)}."
         )
     if new.steps():
         raise TrainingError(f"{into}: there is a run already. Choose another folder.")

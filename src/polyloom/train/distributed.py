@@ -16,13 +16,13 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from polyloom.model import Model
-from polyloom.train.settings import Strategy
+from polyloom.train.config import Strategy
 
 _PATIENCE = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
-class Team:
+class ProcessGroup:
     """The processes of a run, seen from one of them."""
 
     rank: int = 0
@@ -30,33 +30,35 @@ class Team:
     device: str = "cpu"
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this process writes files and talks."""
         return self.rank == 0
 
-    def total(self, values: Tensor) -> Tensor:
+    def all_reduce(self, values: Tensor) -> Tensor:
         """Sum over all processes."""
         if self.size > 1:
             dist.all_reduce(values)
         return values
 
-    def agreed(self, value: float) -> float:
+    def broadcast(self, value: float) -> float:
         """The leader's word, where every process has a value of its own."""
-        return float(self.total(torch.tensor(value if self.leads else 0.0, dtype=torch.float64, device=self.device)))
+        return float(
+            self.all_reduce(torch.tensor(value if self.is_main else 0.0, dtype=torch.float64, device=self.device))
+        )
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Wait for all."""
         if self.size > 1:
             dist.barrier()
 
 
 @contextmanager
-def join_team() -> Iterator[Team]:
+def init_distributed() -> Iterator[ProcessGroup]:
     """Take one's place among the processes that a launcher started; alone without one."""
     device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1 or "RANK" not in os.environ:
-        yield Team(device=device)
+        yield ProcessGroup(device=device)
         return
     if device != "cpu":
         torch.cuda.set_device(device)
@@ -66,14 +68,14 @@ def join_team() -> Iterator[Team]:
     backend = "nccl" if device != "cpu" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)
     try:
-        yield Team(rank=rank, size=size, device=device)
+        yield ProcessGroup(rank=rank, size=size, device=device)
     finally:
         dist.destroy_process_group()
 
 
-def spread(objective: nn.Module, model: Model, *, team: Team, strategy: Strategy) -> nn.Module:
+def parallelize(objective: nn.Module, model: Model, *, process_group: ProcessGroup, strategy: Strategy) -> nn.Module:
     """Make the processes share the work of an objective: copies of the model with mean gradients, or shards of it."""
-    if team.size == 1:
+    if process_group.size == 1:
         return objective
     if strategy == "fsdp":
         if not isinstance(model, FSDPModule):  # a later stage finds it sharded
@@ -82,7 +84,7 @@ def spread(objective: nn.Module, model: Model, *, team: Team, strategy: Strategy
             fully_shard(model)
             register_fsdp_forward_method(model, "losses")
         return objective
-    device_ids = None if team.device == "cpu" else [torch.device(team.device)]
+    device_ids = None if process_group.device == "cpu" else [torch.device(process_group.device)]
     return DistributedDataParallel(objective, device_ids=device_ids, forward_sync_buffers=False)
 
 

@@ -14,23 +14,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from polyloom.data.cells import Cell
+from polyloom.conditions import Condition
+from polyloom.data.encoded import EncodedDataset
 from polyloom.data.mixture import Mixture, MixtureConfig, Pick
-from polyloom.data.pieces import Pieces
 from polyloom.data.shuffle import random_uint64
+from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import TrainingError
+from polyloom.methods.base import Stage
 from polyloom.model import Model
-from polyloom.tasks.base import Example, Row
+from polyloom.tasks.base import EncodedExample, Example
 from polyloom.tasks.batch import Batch, make_batch
-from polyloom.train.distributed import Team, spread
+from polyloom.train.config import OptimConfig, TrainConfig
+from polyloom.train.distributed import ProcessGroup, parallelize
 from polyloom.train.optim import Optimizer
-from polyloom.train.settings import OptimConfig, TrainConfig
-from polyloom.types import Condition, Stage
 
 MAX_SKIPPED = 5  # steps in a row with a loss or gradient that is no number
 
 
-class Raw(NamedTuple):
+class TextPacking(NamedTuple):
     """How raw text is learnt.
 
     Attributes:
@@ -42,50 +43,52 @@ class Raw(NamedTuple):
     choice: bool = False
 
 
-PLAIN = Raw()
+PLAIN = TextPacking()
 
 
 @dataclass(frozen=True)
-class TrainCell:
+class TrainDataset:
     """Examples at rest that are learnt under one condition.
 
     Attributes:
         name: ``pos/en``; where the condition does not say the language of the text, ``mlm/en/sw@sw``.
         condition: Whose weights they train.
-        cell: The examples.
+        dataset: The examples.
         numbers: The model's number of each of the cell's labels.
     """
 
     name: str
     condition: Condition
-    cell: Cell
+    dataset: EncodedDataset
     numbers: Any
 
     @cached_property
-    def pieces(self) -> Any:
+    def token_types(self) -> Any:
         """All pieces that occur in raw text, in order."""
-        starts = range(0, len(self.cell), 10_000)
-        chunks = (self.cell.rows(range(start, min(start + 10_000, len(self.cell)))) for start in starts)
-        return np.unique(np.concatenate([np.unique(np.concatenate([r["pieces"] for r in rows])) for rows in chunks]))
+        starts = range(0, len(self.dataset), 10_000)
+        chunks = (self.dataset.rows(range(start, min(start + 10_000, len(self.dataset)))) for start in starts)
+        return np.unique(np.concatenate([np.unique(np.concatenate([r["tokens"] for r in rows])) for rows in chunks]))
 
-    def examples(self, indices: Sequence[int], keys: Sequence[int], model: Model, *, raw: Raw = PLAIN) -> list[Example]:
+    def examples(
+        self, indices: Sequence[int], keys: Sequence[int], model: Model, *, raw: TextPacking = PLAIN
+    ) -> list[Example]:
         """Some of them, ready for a batch."""
         raw = raw if self.condition.task == "mlm" else PLAIN
-        rows = [self._running(index, raw.fill) for index in indices] if raw.fill else self.cell.rows(indices)
+        rows = [self._running(index, raw.fill) for index in indices] if raw.fill else self.dataset.rows(indices)
         if raw.choice:
-            rows = [{**row, "choice": self.pieces} for row in rows]
+            rows = [{**row, "choice": self.token_types} for row in rows]
         relabel = model.tasks[self.condition.task].relabel
         return [Example(self.condition, relabel(row, self.numbers), key) for row, key in zip(rows, keys, strict=True)]
 
-    def _running(self, index: int, fill: int) -> Row:
+    def _running(self, index: int, fill: int) -> EncodedExample:
         """The text that begins at a line; behind the last line comes the first."""
         lines: list[Any] = []
         while sum(map(len, lines)) < fill:
-            following = np.arange(index + len(lines), index + len(lines) + 8) % len(self.cell)
-            lines += [row["pieces"] for row in self.cell.rows(following)]
+            following = np.arange(index + len(lines), index + len(lines) + 8) % len(self.dataset)
+            lines += [row["tokens"] for row in self.dataset.rows(following)]
         if len(lines[0]) > fill:  # a long line is cut where chance decides, as it is without its followers
-            return {"pieces": lines[0], "length": len(lines[0])}
-        return {"pieces": np.concatenate(lines)[:fill], "length": fill}
+            return {"tokens": lines[0], "length": len(lines[0])}
+        return {"tokens": np.concatenate(lines)[:fill], "length": fill}
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class StagePlan:
     optim: OptimConfig
     train: TrainConfig
     mixture: MixtureConfig
-    cells: tuple[TrainCell, ...]
+    datasets: tuple[TrainDataset, ...]
     groups: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -109,10 +112,12 @@ class StagePlan:
     def make_mixture(self) -> Mixture:
         """Which examples come when."""
         by_tokens = self.train.tokens_per_batch
-        if by_tokens and self.train.fill:
-            raise TrainingError("train.fill: filled rows are of one length. Give train.rows_per_batch, not tokens.")
+        if by_tokens and self.train.pack_sequences:
+            raise TrainingError(
+                "train.pack_sequences: filled rows are of one length. Give train.rows_per_batch, not tokens."
+            )
         return Mixture(
-            {cell.name: cell.cell.lengths for cell in self.cells},
+            {dataset.name: dataset.dataset.lengths for dataset in self.datasets},
             self.mixture,
             seed=self.train.seed,
             rows_per_batch=self.train.rows_per_batch or (None if by_tokens else 32),
@@ -130,7 +135,7 @@ class Step:
         number: Counted from 1 within the stage.
         loss: Mean loss, tasks weighted by their share of the examples; not a number if the step was skipped.
         losses: Mean loss by task.
-        cells: Examples by cell.
+        datasets: Examples by cell.
         num_tokens: Tokens, padding left out.
         gradient_norm: Before clipping.
         factor: Of the peak learning rates.
@@ -140,7 +145,7 @@ class Step:
     number: int
     loss: float
     losses: Mapping[str, float]
-    cells: Mapping[str, int]
+    datasets: Mapping[str, int]
     num_tokens: int
     gradient_norm: float
     factor: float
@@ -185,25 +190,25 @@ class Objective(nn.Module):
         return [parameter for parameter in absent if parameter.requires_grad]
 
 
-class Portion(NamedTuple):
+class MicroBatch(NamedTuple):
     """A piece of a step; one that does not count is gone through only to take part."""
 
     batch: Batch
     counts: bool
 
 
-class Loop:
+class TrainLoop:
     """One stage of training.
 
     Args:
         model: What learns. Its stage is set here.
         plan: The stage.
-        pieces: The tokenizer.
-        team: The processes.
+        tokenizer: The tokenizer.
+        process_group: The processes.
     """
 
-    def __init__(self, model: Model, plan: StagePlan, *, pieces: Pieces, team: Team) -> None:
-        self.model, self.plan, self.pieces, self.team = model, plan, pieces, team
+    def __init__(self, model: Model, plan: StagePlan, *, tokenizer: Tokenizer, process_group: ProcessGroup) -> None:
+        self.model, self.plan, self.tokenizer, self.process_group = model, plan, tokenizer, process_group
         model.set_stage(plan.stage)
         model.train()
         model.backbone.train(plan.train.dropout)
@@ -212,15 +217,15 @@ class Loop:
         if plan.train.gradient_checkpointing:
             model.backbone.enable_gradient_checkpointing()
         self._objective = Objective(model)
-        self.objective = spread(self._objective, model, team=team, strategy=plan.train.strategy)
+        self.objective = parallelize(self._objective, model, process_group=process_group, strategy=plan.train.strategy)
         self.optimizer = Optimizer(model, plan.stage, plan.optim)
         self.mixture = plan.make_mixture()
-        self.cells = {cell.name: cell for cell in plan.cells}
+        self.datasets = {dataset.name: dataset for dataset in plan.datasets}
         self.max_length = plan.train.max_length or model.backbone.max_length
-        room = self.max_length - pieces.num_special(pair=False)
-        self._raw = Raw(room if plan.train.fill else 0, plan.train.vocabulary == "corpus")
-        self._num_examples = sum(len(cell.cell) for cell in plan.cells)
-        self._sharded = team.size > 1 and plan.train.strategy == "fsdp"
+        room = self.max_length - tokenizer.num_special(pair=False)
+        self._raw = TextPacking(room if plan.train.pack_sequences else 0, plan.train.mlm_candidates == "corpus")
+        self._num_examples = sum(len(dataset.dataset) for dataset in plan.datasets)
+        self._sharded = process_group.size > 1 and plan.train.strategy == "fsdp"
 
     def steps(self, done: int = 0) -> Iterator[Step]:
         """Take the steps that are left after `done`; the n-th is the same whenever it is taken."""
@@ -236,48 +241,52 @@ class Loop:
                 )
             yield step
 
-    def shares(self, index: int) -> tuple[list[Portion], Counter[str], list[Condition]]:
+    def micro_batches(self, index: int) -> tuple[list[MicroBatch], Counter[str], list[Condition]]:
         """What this process does of a step, piece by piece; the step's examples by cell; its conditions."""
         picks = self.mixture.batch(index)
-        conditions = list(dict.fromkeys(self.cells[pick.cell].condition for pick in picks))
-        pieces = min(self.plan.train.accumulate, math.ceil(len(picks) / self.team.size))
+        conditions = list(dict.fromkeys(self.datasets[pick.dataset].condition for pick in picks))
+        num_micro_batches = min(self.plan.train.grad_accum_steps, math.ceil(len(picks) / self.process_group.size))
         # Rows of similar length together: a piece is as wide as its longest row. What a step sums up stays the same.
-        ordered = sorted(picks, key=self._length) if pieces > 1 else picks
+        ordered = sorted(picks, key=self._length) if num_micro_batches > 1 else picks
         shares = []
-        for piece in range(pieces):
-            first = piece * len(picks) // pieces
-            mine = ordered[first : (piece + 1) * len(picks) // pieces][self.team.rank :: self.team.size]
+        for number in range(num_micro_batches):
+            first = number * len(picks) // num_micro_batches
+            mine = ordered[first : (number + 1) * len(picks) // num_micro_batches][
+                self.process_group.rank :: self.process_group.size
+            ]
             # Without any row of its own, a process goes through the first one at weight zero: all must take part.
-            shares.append(Portion(self._batch(mine or picks[:1]), counts=bool(mine)))
-        return shares, Counter(pick.cell for pick in picks), conditions
+            shares.append(MicroBatch(self._batch(mine or picks[:1]), counts=bool(mine)))
+        return shares, Counter(pick.dataset for pick in picks), conditions
 
     def _length(self, pick: Pick) -> int:
-        cell = self.cells[pick.cell]
-        filled = self._raw.fill and cell.condition.task == "mlm"
-        return self.max_length if filled else int(cell.cell.lengths[pick.index])
+        dataset = self.datasets[pick.dataset]
+        filled = self._raw.fill and dataset.condition.task == "mlm"
+        return self.max_length if filled else int(dataset.dataset.lengths[pick.index])
 
     def _batch(self, picks: Sequence[Pick]) -> Batch:
         by_cell: dict[str, list[int]] = {}
         for place, pick in enumerate(picks):
-            by_cell.setdefault(pick.cell, []).append(place)
+            by_cell.setdefault(pick.dataset, []).append(place)
         examples: dict[int, Example] = {}
         for name, places in by_cell.items():
             chosen = [picks[place] for place in places]
             indices, keys = [p.index for p in chosen], [p.key for p in chosen]
-            found = self.cells[name].examples(indices, keys, self.model, raw=self._raw)
+            found = self.datasets[name].examples(indices, keys, self.model, raw=self._raw)
             examples |= zip(places, found, strict=True)
         ordered = [examples[place] for place in range(len(picks))]
-        return make_batch(ordered, tasks=self.model.tasks, pieces=self.pieces, max_length=self.max_length)
+        return make_batch(ordered, tasks=self.model.tasks, tokenizer=self.tokenizer, max_length=self.max_length)
 
     def _take(self, index: int) -> Step:
         started = time.perf_counter()
-        shares, cells, conditions = self.shares(index)
+        shares, datasets, conditions = self.micro_batches(index)
         counts, num_tokens = self._counts(shares)
         loaded = time.perf_counter()
-        torch.manual_seed(int(random_uint64((self.plan.train.seed, index, self.team.rank), 1)[0]) >> 1)
+        torch.manual_seed(int(random_uint64((self.plan.train.seed, index, self.process_group.rank), 1)[0]) >> 1)
         num_examples = sum(examples for _, examples in counts.values())
         # Gradients of processes are averaged, but theirs are parts of one sum: hence the team's size.
-        weights = {t: self.team.size * examples / num_examples / max(n, 1) for t, (n, examples) in counts.items()}
+        weights = {
+            t: self.process_group.size * examples / num_examples / max(n, 1) for t, (n, examples) in counts.items()
+        }
         sums = self._differentiate(shares, weights, conditions)
         losses = {task: sums[task] / max(count, 1) for task, (count, _) in counts.items()}
         loss = sum(losses[task] * examples / num_examples for task, (_, examples) in counts.items())
@@ -292,26 +301,26 @@ class Loop:
             self.optimizer.forget()
         updated = time.perf_counter()
         seconds = {"data": loaded - started, "compute": computed - loaded, "update": updated - computed}
-        return Step(index + 1, loss, losses, cells, num_tokens, norm, factor, seconds)
+        return Step(index + 1, loss, losses, datasets, num_tokens, norm, factor, seconds)
 
-    def _counts(self, shares: Sequence[Portion]) -> tuple[dict[str, tuple[int, int]], int]:
+    def _counts(self, shares: Sequence[MicroBatch]) -> tuple[dict[str, tuple[int, int]], int]:
         """Terms of the loss and examples by task, and tokens, over all processes."""
         tasks = list(self.model.tasks)
         table = torch.zeros(len(tasks) + 1, 2, dtype=torch.float64)
         for batch in (share.batch for share in shares if share.counts):
-            for task, part in batch.parts.items():
+            for task, part in batch.by_task.items():
                 table[tasks.index(task)] += torch.tensor([part.data.count, len(part.positions)], dtype=torch.float64)
             table[-1, 0] += batch.num_tokens
-        rows = self.team.total(table.to(self.team.device)).long().tolist()
+        rows = self.process_group.all_reduce(table.to(self.process_group.device)).long().tolist()
         return {task: (row[0], row[1]) for task, row in zip(tasks, rows, strict=False) if row[1]}, rows[-1][0]
 
     def _differentiate(
-        self, shares: Sequence[Portion], weights: Mapping[str, float], conditions: Sequence[Condition]
+        self, shares: Sequence[MicroBatch], weights: Mapping[str, float], conditions: Sequence[Condition]
     ) -> dict[str, float]:
         """Gradients of all shares; the loss's sum by task, over all processes."""
-        sums = torch.zeros(len(self.model.tasks), dtype=torch.float64, device=self.team.device)
+        sums = torch.zeros(len(self.model.tasks), dtype=torch.float64, device=self.process_group.device)
         order = {task: number for number, task in enumerate(self.model.tasks)}
-        device = torch.device(self.team.device)
+        device = torch.device(self.process_group.device)
         autocast = self.plan.train.precision == "bf16"
         for number, (batch, counts) in enumerate(shares):
             last = number == len(shares) - 1
@@ -321,16 +330,16 @@ class Loop:
                 if not last and isinstance(self.objective, DistributedDataParallel):
                     stack.enter_context(self.objective.no_sync())
                 with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
-                    used = weights if counts else dict.fromkeys(batch.parts, 0.0)
+                    used = weights if counts else dict.fromkeys(batch.by_task, 0.0)
                     loss, found = self.objective(batch.to(device), used, penalty)
                 loss.backward()
             for task, total in found.items():
                 sums[order[task]] += total.double() * counts
-        totals = self.team.total(sums).tolist()
+        totals = self.process_group.all_reduce(sums).tolist()
         return {task: totals[number] for task, number in order.items()}
 
     def _norm(self) -> float:
         """Norm of the gradient, which is clipped on the way."""
-        limit = self.plan.optim.clip or math.inf
+        limit = self.plan.optim.max_grad_norm or math.inf
         norm = nn.utils.clip_grad_norm_(self.optimizer.parameters, limit)
         return float(norm.full_tensor() if self._sharded else norm)  # type: ignore[attr-defined]

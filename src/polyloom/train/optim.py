@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from polyloom.errors import ConfigError, suggest
+from polyloom.methods.base import Stage
 from polyloom.model import Model
-from polyloom.nn.growing import Bank
-from polyloom.train.settings import OptimConfig
-from polyloom.types import Stage
+from polyloom.nn.tables import Bank
+from polyloom.train.config import OptimConfig
 
 
 class RowAdam(torch.optim.Optimizer):

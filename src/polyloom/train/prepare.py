@@ -11,35 +11,36 @@ from typing import Any
 
 import numpy as np
 
-from polyloom.data.bitext import Filter, Sieve
+from polyloom.conditions import Condition
 from polyloom.data.catalog import Corpus
-from polyloom.data.cells import Cell, open_cell, write_cell
-from polyloom.data.pieces import Pieces
+from polyloom.data.encoded import EncodedDataset, open_dataset, write_dataset
+from polyloom.data.readers.bitext import Filter, PairFilter
 from polyloom.data.records import Bitext
+from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import DataError, TrainingError
 from polyloom.methods import Method
+from polyloom.methods.base import Stage
 from polyloom.tasks import TASKS
-from polyloom.train.loop import TrainCell
-from polyloom.types import Condition, Stage
+from polyloom.train.loop import TrainDataset
 
-FORMAT = 1  # of cells; raise it when what is encoded changes
+FORMAT = 2  # of encoded datasets; raise it when the encoding changes
 PLAIN_RULES = Filter()
 _BATCH = 1000
 
 
 def cache_folder() -> Path:
     """Where cells are kept: ``POLYLOOM_CACHE``, else ``~/.cache/polyloom/cells``."""
-    return Path(os.environ.get("POLYLOOM_CACHE") or Path.home() / ".cache" / "polyloom" / "cells")
+    return Path(os.environ.get("POLYLOOM_CACHE") or Path.home() / ".cache" / "polyloom" / "datasets")
 
 
-def prepare_cell(
+def prepare_dataset(
     condition: Condition,
     corpora: Sequence[Corpus],
     *,
-    pieces: Pieces,
+    tokenizer: Tokenizer,
     rules: Filter = PLAIN_RULES,
     folder: Path | None = None,
-) -> Cell:
+) -> EncodedDataset:
     """Encode the corpora of a cell, unless that was done before.
 
     The labels of the corpora, in the order in which they came, are in the cell's ``meta["labels"]``; how many pairs of
@@ -50,7 +51,7 @@ def prepare_cell(
     described: dict[str, Any] = {
         "format": FORMAT,
         "task": task.name,
-        "tokenizer": pieces.fingerprint,
+        "tokenizer": tokenizer.fingerprint,
         "corpora": origin,
     }
     if task.kind == "bitext":
@@ -58,25 +59,25 @@ def prepare_cell(
     name = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:24]
     path = (folder or cache_folder()) / f"{task.name}-{name}.arrow"
     if path.exists():
-        return open_cell(path)
+        return open_dataset(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     index: dict[str, int] = {}
-    sieve = Sieve(rules)
+    sieve = PairFilter(rules)
     meta: dict[str, Any] = dict(described)
 
     def rows() -> Iterator[Mapping[str, Any]]:
         for corpus in corpora:
             for records in batched_records(task.records(corpus, condition)):
-                for record, row in zip(records, task.encode(records, pieces, index), strict=True):
+                for record, row in zip(records, task.encode(records, tokenizer, index), strict=True):
                     if not isinstance(record, Bitext) or sieve.keeps(record, len(row["source"]), len(row["target"])):
                         yield row
         meta.update(labels=list(index), dropped=dict(sieve.dropped))
 
-    cell = write_cell(path, rows(), columns={**task.columns, "length": "int"}, meta=meta)
-    if not len(cell):
+    dataset = write_dataset(path, rows(), columns={**task.columns, "length": "int"}, meta=meta)
+    if not len(dataset):
         path.unlink()
         raise DataError(", ".join(c.name for c in corpora), None, f"no examples for {condition}.")
-    return cell
+    return dataset
 
 
 def batched_records(records: Iterator[Any]) -> Iterator[list[Any]]:
@@ -85,28 +86,28 @@ def batched_records(records: Iterator[Any]) -> Iterator[list[Any]]:
         yield batch
 
 
-def label_sets(cells: Mapping[Condition, Cell]) -> dict[str, tuple[str, ...]]:
+def label_sets(datasets: Mapping[Condition, EncodedDataset]) -> dict[str, tuple[str, ...]]:
     """The labels of every task, from all its cells, in alphabetical order."""
     found: dict[str, set[str]] = {}
-    for condition, cell in cells.items():
-        found.setdefault(condition.task, set()).update(cell.meta["labels"])
+    for condition, dataset in datasets.items():
+        found.setdefault(condition.task, set()).update(dataset.meta["labels"])
     return {task: tuple(sorted(labels)) for task, labels in found.items()}
 
 
-def training_cells(
-    cells: Mapping[Condition, Cell], *, method: Method, labels: Mapping[str, Sequence[str]], stage: Stage
-) -> tuple[TrainCell, ...]:
+def training_datasets(
+    datasets: Mapping[Condition, EncodedDataset], *, method: Method, labels: Mapping[str, Sequence[str]], stage: Stage
+) -> tuple[TrainDataset, ...]:
     """The cells of a stage, each under the conditions whose weights the method trains on it."""
     found = []
-    for given, cell in cells.items():
+    for given, dataset in datasets.items():
         if stage.tasks != "all" and (stage.tasks == "mlm") != (given.task == "mlm"):
             continue
         known = {label: number for number, label in enumerate(labels.get(given.task, ()))}
         # Labels that the model does not have (it may be a continued one) are learnt from as little as padding.
-        numbers = np.array([known.get(label, -1) for label in cell.meta["labels"]], dtype=np.int64)
+        numbers = np.array([known.get(label, -1) for label in dataset.meta["labels"]], dtype=np.int64)
         for condition in method.trained_by(given):
             name = str(condition) if condition == given else f"{condition}@{given.source}"
-            found.append(TrainCell(name, condition, cell, numbers))
+            found.append(TrainDataset(name, condition, dataset, numbers))
     if not found:
         kind, hint = {
             "mlm": ("raw text", ", such as mlm/tr; that takes a backbone which fills masks, so no encoder-decoder"),

@@ -1,0 +1,142 @@
+"""Conditions: what is done in which languages, and the inventory of languages, tasks and directions of a method."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from polyloom.errors import ConditionError, suggest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_NAME = re.compile(r"[A-Za-z0-9]+([._-][A-Za-z0-9]+)*")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Condition:
+    """What is being done, in which language or languages; written ``task/language[/target]``."""
+
+    task: str
+    source: str
+    target: str | None = None
+
+    def __post_init__(self) -> None:
+        for part in (self.task, self.source, self.target):
+            if part is not None and not (isinstance(part, str) and _NAME.fullmatch(part)):
+                raise ConditionError(
+                    f"condition: {part!r} is not a name. Names are letters and digits, joined by '.', '_' or '-'; "
+                    "a condition is task/language or task/source/target, such as pos/tr or mt/en/tr."
+                )
+
+    @classmethod
+    def parse(cls, text: "str | Condition") -> "Condition":
+        """Read ``pos/tr`` or ``mt/en/tr``; a condition is returned as it is."""
+        if isinstance(text, Condition):
+            return text
+        parts = str(text).split("/")
+        if len(parts) not in (2, 3):
+            raise ConditionError(
+                f"condition {text!r}: expected task/language or task/source/target, such as pos/tr or mt/en/tr."
+            )
+        return cls(*parts)
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages it names, each once."""
+        return tuple(dict.fromkeys(lang for lang in (self.source, self.target) if lang is not None))
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.task, self.source, self.target) if part is not None)
+
+
+class Index:
+    """Ordered names with their row numbers; grows at the end, so that row numbers never change."""
+
+    def __init__(self, kind: str, names: Iterable[str] = ()) -> None:
+        self.kind = kind
+        self._rows: dict[str, int] = {}
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> int:
+        """Append a name and return its row."""
+        if name in self._rows:
+            raise ConditionError(f"{self.kind} {name!r} is there already.")
+        return self._rows.setdefault(name, len(self._rows))
+
+    def row(self, name: str) -> int:
+        """The row of a name, or an error that says what is known."""
+        try:
+            return self._rows[name]
+        except KeyError:
+            raise ConditionError(f"unknown {self.kind} {name!r}. {suggest(name, self._rows)}") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What a method is built for. It can be extended later, never reordered.
+
+    Attributes:
+        languages: Language names.
+        tasks: Task names with their number of labels, ``None`` where a task has no fixed label set (mlm, mt).
+        directions: Pairs ``source/target`` for methods that store something per pair.
+    """
+
+    languages: tuple[str, ...]
+    tasks: Mapping[str, int | None]
+    directions: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        languages: Iterable[str],
+        tasks: Mapping[str, int | None] | Iterable[str],
+        directions: Iterable[str] | None = None,
+    ) -> Self:
+        """Build a world; ``en/*`` and ``*/en`` among the directions stand for all pairs with English.
+
+        Where directions are left out, they lead from the first language (by convention the source of transfer) to every
+        other.
+        """
+        languages = tuple(languages)
+        tasks = dict(tasks) if isinstance(tasks, Mapping) else dict.fromkeys(tasks)
+        if not languages or not tasks:
+            raise ConditionError("world: at least one language and one task are needed.")
+        for name in (*languages, *tasks):
+            Condition("check", name)
+        patterns = [f"{languages[0]}/*"] if directions is None else directions
+        return cls(languages, tasks, expand_directions(patterns, languages))
+
+
+def expand_directions(patterns: Iterable[str], languages: Sequence[str]) -> tuple[str, ...]:
+    """Expand ``en/*``, ``*/en`` and ``en/tr`` over the languages, each pair once, in order."""
+    pairs: dict[str, None] = {}
+    for pattern in patterns:
+        source, _, target = pattern.partition("/")
+        for name in (source, target):
+            if name != "*" and name not in languages:
+                raise ConditionError(f"direction {pattern!r}: unknown language {name!r}. {suggest(name, languages)}")
+        sources = languages if source == "*" else [source]
+        targets = languages if target == "*" else [target]
+        pairs.update({f"{one}/{other}": None for one in sources for other in targets if one != other})
+    return tuple(pairs)
+
+
+class ConditionIds(NamedTuple):
+    """The distinct conditions of a batch as row numbers, and which of them each row of the batch uses."""
+
+    task_K: "Tensor"
+    source_K: "Tensor"
+    target_K: "Tensor"
+    pair_K: "Tensor"
+    rows_B: "Tensor"

@@ -1,0 +1,199 @@
+"""Cells at rest: the encoded examples of one task in one language, in a memory-mapped Arrow file."""
+
+import itertools
+import json
+import os
+import secrets
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyloom.errors import DataError, PolyloomError
+from polyloom.io.files import flush
+
+try:
+    import pyarrow as pa
+except ImportError:  # what only answers needs no corpora at rest, and Arrow is large
+    pa = None
+
+EncodedExample = Mapping[str, Sequence[int] | int]
+ColumnKind = Literal["ints", "int"]
+
+ROWS_PER_RECORD_BATCH = 10_000
+_TYPES = {"ints": pa.list_(pa.int32()), "int": pa.int32()} if pa else {}
+_META = b"polyloom.cell"
+_BEGIN_AND_END = np.array([[0], [1]])
+
+
+class EncodedDataset:
+    """The examples of a cell, read from disk as they are asked for; any number of threads may ask.
+
+    All record batches of a file lie in one mapping of 32-bit words, so a table of where each begins is enough to find
+    any row by arithmetic, without an Arrow object per row.
+
+    Attributes:
+        path: Where it was opened.
+        meta: What was said about it when it was written.
+        columns: Names of the columns, and whether each holds a number or a list of them.
+        lengths: The column ``length``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Map a file; `open_dataset` says what is wrong with it."""
+        self.path = path
+        mapping = pa.memory_map(str(path)).read_buffer()
+        reader = pa.ipc.open_file(mapping)
+        self.columns = _read_schema(reader.schema)
+        self._words = np.frombuffer(mapping, dtype=np.int32, count=mapping.size // 4)
+        *batches, (_, last) = [reader.get_batch_with_custom_metadata(i) for i in range(reader.num_record_batches)]
+        if last is None or _META not in last:
+            raise ValueError("it was not made as a cell")
+        self.meta: dict[str, Any] = json.loads(last[_META])
+        batches = [batch for batch, _ in batches]
+        for batch in batches:
+            batch.validate(full=True)
+        self._firsts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+        starts = {name: [_starts(batch.column(name), mapping) for batch in batches] for name in self.columns}
+        self._starts = {name: np.array(found, dtype=np.int64).reshape(-1, 2).T.copy() for name, found in starts.items()}
+        lengths = [batch.column("length").to_numpy() for batch in batches]
+        self.lengths: NDArray[np.int32] = np.concatenate([np.zeros(0, np.int32), *lengths])
+        if len(self) and self.lengths.min() < 1:
+            raise ValueError("a length is less than 1")
+
+    def __len__(self) -> int:
+        return int(self._firsts[-1])
+
+    def rows(self, indices: Sequence[int] | NDArray[np.int64]) -> list[dict[str, NDArray[np.int32] | int]]:
+        """Some rows, in the order asked for. Lists are read-only views of the file."""
+        wanted = np.asarray(indices, dtype=np.int64)
+        if wanted.size and not 0 <= wanted.min() <= wanted.max() < len(self):
+            raise IndexError(f"{self.path}: rows {wanted.min()} to {wanted.max()} of {len(self)}")
+        batches = np.searchsorted(self._firsts, wanted, side="right") - 1
+        places = wanted - self._firsts[batches]
+        columns = [self._column(name, batches, places) for name in self.columns]
+        return [dict(zip(self.columns, values, strict=True)) for values in zip(*columns, strict=True)]
+
+    def _column(self, name: str, batches: NDArray[np.int64], places: NDArray[np.int64]) -> list[Any]:
+        words, (offsets, numbers) = self._words, self._starts[name]
+        places = places + offsets[batches]
+        if self.columns[name] == "int":
+            found: list[Any] = words[places].tolist()
+            return found
+        begins, ends = (words[places + _BEGIN_AND_END] + numbers[batches]).tolist()
+        return [words[begin:end] for begin, end in zip(begins, ends, strict=True)]
+
+
+def open_dataset(path: Path) -> EncodedDataset:
+    """Open a cell, or say why it is none."""
+    _require_arrow()
+    try:
+        return EncodedDataset(Path(path))
+    except FileNotFoundError:
+        raise DataError(path, None, "no such cell. Prepare the corpus first.") from None
+    except (OSError, ValueError, pa.ArrowException) as error:
+        what = f"not a readable cell ({error}). Remove it and prepare the corpus again."
+        raise DataError(path, None, what) from error
+
+
+def write_dataset(
+    path: Path, rows: Iterable[EncodedExample], *, columns: Mapping[str, ColumnKind], meta: Mapping[str, Any]
+) -> EncodedDataset:
+    """Write rows as they come, under a temporary name; the cell is there whole or not at all.
+
+    Args:
+        path: The file to make, or to replace: readers of the old one keep what they have.
+        rows: Each with exactly the columns named.
+        columns: Name and kind of each column; ``length``, an ``int`` above 0, must be among them.
+        meta: What shall be known of the cell, as JSON; looked at when all rows have come, so that they may add to it.
+    """
+    _require_arrow()
+    if columns.get("length") != "int":
+        raise DataError(path, None, "a cell needs a column `length` of kind int.")
+    schema = pa.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        with partial.open("wb") as file:
+            with pa.ipc.new_file(file, schema) as writer:
+                iterator, number = iter(rows), 0
+                while chunk := list(itertools.islice(iterator, ROWS_PER_RECORD_BATCH)):
+                    writer.write_batch(_record_batch(chunk, schema, path, number))
+                    number += len(chunk)
+                # Nothing is left to write but what is known of the whole: a last batch without rows carries it.
+                empty = pa.RecordBatch.from_pylist([], schema=schema)
+                writer.write_batch(empty, custom_metadata={_META: json.dumps(dict(meta))})
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+        flush(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+    return open_dataset(path)
+
+
+def _require_arrow() -> None:
+    if pa is None:
+        raise PolyloomError("training needs pyarrow, which is not there. Install it: pip install 'polyloom[train]'.")
+
+
+def _record_batch(rows: list[EncodedExample], schema: Any, path: Path, number: int) -> Any:
+    names = set(schema.names)
+    for i, row in enumerate(rows, number):
+        if row.keys() != names:
+            what = f"row {i} has the columns {', '.join(row)}. Known: {', '.join(schema.names)}."
+            raise DataError(path, None, what)
+    arrays = []
+    for field in schema:
+        try:
+            arrays.append(_column([row[field.name] for row in rows], field.type))
+        except (TypeError, OverflowError) as error:
+            what = f"rows {number} to {number + len(rows) - 1}, column {field.name}: {error}."
+            raise DataError(path, None, what) from error
+    lengths = arrays[schema.names.index("length")].to_numpy()
+    if lengths.min() < 1:
+        raise DataError(path, None, f"row {number + int(lengths.argmin())}: its length is {lengths.min()}.")
+    return pa.record_batch(arrays, schema=schema)
+
+
+def _column(values: list[Any], kind: Any) -> Any:
+    # Arrow would take 1.5 for 1 and nothing for a gap; Python's arrays of 32-bit numbers refuse both.
+    if not pa.types.is_list(kind):
+        return pa.array(np.array(array("i", values), dtype=np.int32))
+    numbers = np.array(array("i", itertools.chain.from_iterable(values)), dtype=np.int32)
+    offsets = np.cumsum([0, *map(len, values)], dtype=np.int32)
+    return pa.ListArray.from_arrays(offsets, numbers)
+
+
+def _read_schema(schema: Any) -> dict[str, str]:
+    kinds = {kind_type: kind for kind, kind_type in _TYPES.items()}
+    for field in schema:
+        if field.type not in kinds:
+            raise ValueError(f"its column {field.name} is of type {field.type}")
+    if "length" not in schema.names:
+        raise ValueError("it has no column length")
+    return {field.name: kinds[field.type] for field in schema}
+
+
+def _starts(column: Any, mapping: Any) -> tuple[int, int]:
+    """Where the numbers of a column begin, or its offsets and then its numbers, in 32-bit words of the file."""
+    if column.offset or column.null_count:
+        raise ValueError("a column has gaps")
+    if not pa.types.is_list(column.type):
+        return _position(column.buffers()[1], mapping), 0
+    if column.values.null_count:
+        raise ValueError("a list has gaps")
+    offsets, numbers = column.buffers()[1], column.values.buffers()[1]
+    return _position(offsets, mapping), _position(numbers, mapping)
+
+
+def _position(buffer: Any, mapping: Any) -> int:
+    if buffer is None or buffer.size == 0:  # only empty lists: there is nothing to point at
+        return 0
+    position, rest = divmod(buffer.address - mapping.address, 4)
+    if rest or not 0 <= position <= mapping.size // 4 - buffer.size // 4:
+        raise ValueError("a column is compressed or out of place")
+    return int(position)

@@ -1,0 +1,1 @@
+"""Readers of corpus files, one module per format."""

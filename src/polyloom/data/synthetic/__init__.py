@@ -1,0 +1,6 @@
+"""a synthetic family of languages: related, contradictory, annotated and translated, without any file."""
+
+from polyloom.data.synthetic.corpus import LICENCE, SyntheticCorpus
+from polyloom.data.synthetic.family import Family
+
+__all__ = ["LICENCE", "Family", "SyntheticCorpus"]

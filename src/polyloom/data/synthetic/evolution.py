@@ -1,0 +1,91 @@
+"""One step in the life of a language: a sound change, a few words replaced, a few that shift their meaning."""
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import NamedTuple
+
+from polyloom.data.synthetic.dice import Dice
+from polyloom.data.synthetic.grammar import FOUNDERS, Grammar, mutated
+from polyloom.data.synthetic.meaning import CONTENT, PRONOUNS, RELATIONS
+from polyloom.data.synthetic.sounds import CHANGES, changed, coined
+
+Lexicon = Mapping[str, tuple[str, ...]]  # by class: the word of each concept
+WORDS = ("the", "and", "that", "not", "whether", "past", "future", "object", "of", *RELATIONS)
+SUFFIXES = ("plural", "agreement", "past", "future", "object", "of", *RELATIONS)
+_SIZES: Mapping[str, int] = {**CONTENT, "pronoun": PRONOUNS, "word": len(WORDS), "suffix": len(SUFFIXES)}
+_SHIFTING = ("noun", "verb", "adjective", "adverb")
+_FOUNDING_SHIFTS, _REPLACED = 25, 3
+_MUTATION = 12  # percent
+
+
+class State(NamedTuple):
+    """A language at a time.
+
+    Attributes:
+        lexicon: Its words, as they sound.
+        grammar: Its grammar.
+        changes: Numbers of the sound changes that it has been through, in their order.
+    """
+
+    lexicon: Lexicon
+    grammar: Grammar
+    changes: tuple[int, ...]
+
+
+def proto(seed: int) -> State:
+    """The language that all descend from."""
+    words = {kind: [""] * size for kind, size in _SIZES.items()}
+    _fill(words, Dice(seed, 0))
+    return _state(words, FOUNDERS[0], ())
+
+
+def founded(state: State, branch: int, dice: Dice) -> State:
+    """The beginning of a branch: a grammar of its own, and many words and suffixes that changed their trade."""
+    words = {kind: list(forms) for kind, forms in state.lexicon.items()}
+    for kind in ("word", "suffix"):
+        at = 3 * branch % len(words[kind])
+        words[kind] = words[kind][at:] + words[kind][:at]
+    _shift(words, dice, times=_FOUNDING_SHIFTS)
+    return _state(words, FOUNDERS[branch], state.changes)
+
+
+def stepped(state: State, dice: Dice) -> State:
+    """The language one step later."""
+    fresh = [number for number in range(len(CHANGES)) if number not in state.changes]
+    change = dice.pick(fresh or range(len(CHANGES)))
+    words = {kind: [changed(word, change) for word in forms] for kind, forms in state.lexicon.items()}
+    _shift(words, dice, times=1)
+    for _ in range(_REPLACED):
+        kind = dice.pick(_SHIFTING)
+        words[kind][dice.below(len(words[kind]))] = ""
+    _fill(words, dice)
+    grammar = mutated(state.grammar, dice) if dice.chance(_MUTATION) else state.grammar
+    return _state(words, grammar, (*state.changes, change))
+
+
+def _fill(words: dict[str, list[str]], dice: Dice) -> None:
+    """New words for those that are gone, and for the second of two that came to sound alike."""
+    shapes = {"pronoun": "word", "word": "word", "suffix": "suffix"}
+    free = [kind for kind in words if kind != "suffix"]  # a suffix may sound like a word
+    for kinds in (free, ["suffix"]):
+        taken = set(chain.from_iterable(words[kind] for kind in kinds))
+        seen: set[str] = set()
+        for kind in kinds:
+            for place, word in enumerate(words[kind]):
+                if not word or word in seen:
+                    words[kind][place] = coined(shapes.get(kind, "root"), dice, taken)
+                    taken.add(words[kind][place])
+                seen.add(words[kind][place])
+
+
+def _shift(words: dict[str, list[str]], dice: Dice, *, times: int) -> None:
+    """Let words of two classes change places: what was a noun is a verb now."""
+    for _ in range(times):
+        one = dice.pick(_SHIFTING)
+        other = dice.pick([kind for kind in _SHIFTING if kind != one])
+        a, b = dice.below(len(words[one])), dice.below(len(words[other]))
+        words[one][a], words[other][b] = words[other][b], words[one][a]
+
+
+def _state(words: Mapping[str, list[str]], grammar: Grammar, changes: tuple[int, ...]) -> State:
+    return State({kind: tuple(forms) for kind, forms in words.items()}, grammar, changes)

@@ -1,0 +1,1 @@
+"""Tokenizers, vocabularies, words and sentences."""

@@ -1,0 +1,249 @@
+"""From text and words to pieces: a Hugging Face tokenizer, held to what training relies on."""
+
+import hashlib
+import json
+import re
+import warnings
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from polyloom.data.tokenization.python_backends import PythonBackend
+from polyloom.errors import PolyloomError
+
+WORD_MARKS = ("▁", "Ġ")  # how SentencePiece and byte-level vocabularies write that a word begins
+# How translation models write the token of a language: M2M100, Marian, mBART, NLLB.
+_LANGUAGE = re.compile(
+    r"__(?P<m2m>[\w.-]+)__|>>(?P<marian>[\w.-]+)<<|(?P<mbart>[a-z]{2}_[A-Z]{2})|(?P<nllb>[a-z]{3}_[A-Z][a-z]{3})"
+)
+
+
+class Words(NamedTuple):
+    """The pieces of a sentence that came in words.
+
+    Attributes:
+        ids: Pieces of all words, one after another, without special tokens.
+        counts: How many pieces each word has, never 0.
+        reads: Where in each word its first real piece is: after a bare word mark, if the word has more.
+    """
+
+    ids: list[int]
+    counts: list[int]
+    reads: list[int]
+
+
+class _Special(NamedTuple):
+    """Special tokens at one place of an input, and their type ids."""
+
+    ids: list[int]
+    types: list[int]
+
+
+class Tokenizer:
+    """A tokenizer.
+
+    Special tokens never come out of text: where a corpus writes ``</s>``, ``[MASK]`` or the token of a language, it
+    reads as unknown.
+
+    Attributes:
+        pad_id: Of padding.
+        bos_id: Of the token that begins a text, where there is one.
+        eos_id: Of the token that ends a text, where there is one.
+        unk_id: Of the unknown.
+        mask_id: Of the mask, where there is one.
+        special_ids: Of all special tokens, the unknown among them.
+        vocab_size: Pieces in all, with those added later.
+        uses_types: Whether models are given type ids, which tell the two texts of a pair apart.
+    """
+
+    def __init__(self, tokenizer: Any, name: str = "tokenizer") -> None:
+        for role in ("pad", "unk"):
+            if getattr(tokenizer, f"{role}_token_id") is None:
+                raise PolyloomError(f"{name}: the tokenizer has no {role}_token. Set it in its tokenizer_config.json.")
+        self._backend = PythonBackend(tokenizer) if PythonBackend.supports(tokenizer) else tokenizer.backend_tokenizer
+        # Files from sentence-transformers cut and pad by themselves; here nothing is lost before a task decides.
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        self.pad_id: int = tokenizer.pad_token_id
+        self.unk_id: int = tokenizer.unk_token_id
+        self.bos_id: int | None = tokenizer.bos_token_id
+        self.eos_id: int | None = tokenizer.eos_token_id
+        self.mask_id: int | None = tokenizer.mask_token_id
+        self.special_ids: tuple[int, ...] = tuple(sorted(set(tokenizer.all_special_ids)))
+        self.uses_types = "token_type_ids" in tokenizer.model_input_names
+        self._languages = _find_languages(tokenizer)
+        self.vocab_size = max(len(tokenizer), *(token + 1 for token in self._languages.values()), 0)
+        self._silent = frozenset([*self.special_ids, self.unk_id, *self._languages.values()])
+        self._forbidden = self._silent - {self.unk_id}
+        self._marks = {self._backend.token_to_id(mark) for mark in WORD_MARKS} - {None}
+        self._gap = self._find_gap()
+        self._single = self._find_template(("a",), name)
+        self._pair = self._find_template(("a", "a"), name)
+
+    def text(self, texts: Sequence[str]) -> list[list[int]]:
+        """The pieces of each text, without special tokens."""
+        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [self._without_special(encoding.ids) for encoding in encodings]
+
+    def targets(self, texts: Sequence[str]) -> list[list[int]]:
+        """The pieces of each translation, which Marian's models cut in a way of their own; others as any text."""
+        if not isinstance(self._backend, PythonBackend):
+            return self.text(texts)
+        return [self._without_special(ids) for ids in self._backend.encode_targets(texts)]
+
+    def words(self, sentences: Sequence[Sequence[str]]) -> list[Words]:
+        """The pieces of each word of each sentence. A word of which nothing remains is one unknown piece."""
+        spaced = [[*words[:1], *(self._gap + word for word in words[1:])] for words in sentences]
+        encodings = self._backend.encode_batch(spaced, is_pretokenized=True, add_special_tokens=False)
+        return [
+            self._align(self._without_special(encoding.ids), encoding.word_ids, len(words))
+            for encoding, words in zip(encodings, sentences, strict=True)
+        ]
+
+    def language_id(self, language: str) -> int | None:
+        """The token of a language, if there is one: of ``de`` what is written ``__de__``, ``>>de<<`` or ``de_DE``.
+
+        A code with country or script (``deu_Latn``) is looked up as it is; one without stands for the only token that
+        begins with it.
+        """
+        if language in self._languages:
+            return self._languages[language]
+        found = [token for name, token in self._languages.items() if name.startswith(f"{language}_")]
+        return found[0] if len(found) == 1 else None
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages that there are tokens for."""
+        return tuple(self._languages)
+
+    @property
+    def ends_in_language(self) -> bool:
+        """Whether the token of its language is the last of a text (mBART-25), not the first."""
+        return self._single[1].ids[-1:] in [[token] for token in self._languages.values()]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of pieces, without special tokens, unknown ones among them, and tokens of languages."""
+        text: str = self._backend.decode([token for token in ids if token not in self._silent])
+        return text
+
+    def around(self, language: int) -> tuple[list[int], list[int]]:
+        """What stands before and after a text in a language: as the tokenizer has it, with this language's token."""
+        known = set(self._languages.values())
+        before, after = ([language if i in known else i for i in special.ids] for special in self._single)
+        return (before, after) if language in (*before, *after) else ([language, *before], after)
+
+    def single(self, ids: Sequence[int]) -> list[int]:
+        """One text with the special tokens around it."""
+        before, after = self._single
+        return [*before.ids, *ids, *after.ids]
+
+    def pair(self, first: Sequence[int], second: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Two texts with the special tokens around and between them, and the type ids of all."""
+        before, between, after = self._pair
+        one, other = self._pair_types
+        ids = [*before.ids, *first, *between.ids, *second, *after.ids]
+        types = [*before.types, *[one] * len(first), *between.types, *[other] * len(second), *after.types]
+        return ids, types
+
+    @property
+    def num_before(self) -> int:
+        """How many special tokens stand before a single text."""
+        return len(self._single[0].ids)
+
+    def num_special(self, *, pair: bool) -> int:
+        """How many special tokens are added to a text, or to a pair."""
+        return sum(len(special.ids) for special in (self._pair if pair else self._single))
+
+    def unknown_rate(self, ids: Sequence[int]) -> float:
+        """The share of pieces that are unknown."""
+        return list(ids).count(self.unk_id) / max(1, len(ids))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of all that decides how text is cut."""
+        content = json.dumps(json.loads(self._backend.to_str()), sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    def _without_special(self, ids: list[int]) -> list[int]:
+        if self._forbidden.isdisjoint(ids):
+            return ids
+        return [self.unk_id if token in self._forbidden else token for token in ids]
+
+    def _align(self, ids: list[int], word_ids: list[int | None], num_words: int) -> Words:
+        by_word: list[list[int]] = [[] for _ in range(num_words)]
+        for token, word in zip(ids, word_ids, strict=True):
+            assert word is not None, "only special tokens belong to no word"
+            by_word[word].append(token)
+        by_word = [subwords or [self.unk_id] for subwords in by_word]
+        reads = [next((i for i, token in enumerate(subwords) if token not in self._marks), 0) for subwords in by_word]
+        return Words(
+            [token for subwords in by_word for token in subwords], [len(subwords) for subwords in by_word], reads
+        )
+
+    def _find_gap(self) -> str:
+        """What to write before a word so that it is cut as in running text: RoBERTa's vocabulary needs the space."""
+        running, split, spaced = (
+            self._backend.encode(text, is_pretokenized=not isinstance(text, str), add_special_tokens=False).ids
+            for text in ("a a", ["a", "a"], ["a", " a"])
+        )
+        return " " if spaced == running != split else ""
+
+    def _find_template(self, texts: tuple[str, ...], name: str) -> tuple[_Special, ...]:
+        """The special tokens before, between and after texts, from what the tokenizer makes of them."""
+        encoding = self._backend.encode(*texts)
+        owners: list[int | None] = encoding.sequence_ids
+        if not set(range(len(texts))) <= set(owners):
+            raise PolyloomError(f"{name}: the tokenizer makes nothing of the letter a. It cannot be used.")
+        starts = [owners.index(text) for text in range(len(texts))]
+        stops = [len(owners) - owners[::-1].index(text) for text in range(len(texts))]
+        if len(texts) == 2:
+            self._pair_types = tuple(encoding.type_ids[start] for start in starts)
+        gaps = [slice(*gap) for gap in zip([0, *stops], [*starts, len(owners)], strict=True)]
+        return tuple(_Special(encoding.ids[gap], encoding.type_ids[gap]) for gap in gaps)
+
+
+def _find_languages(tokenizer: Any) -> dict[str, int]:
+    """Ids by language. Only Marian has their tokens among the ordinary pieces, written as nothing else is."""
+    added = tokenizer.get_added_vocab() | getattr(tokenizer, "lang_token_to_id", {})
+    plain = {token: i for token, i in tokenizer.get_vocab().items() if token.startswith(">>")}
+    matches = ((_LANGUAGE.fullmatch(token), i) for token, i in sorted((plain | added).items()))
+    return {match[match.lastindex or 0]: i for match, i in matches if match}
+
+
+def load_tokenizer(name: str | Path) -> Tokenizer:
+    """Load the tokenizer of a model on the Hugging Face Hub or in a directory. Code shipped with it is never run."""
+    tokenizer = load_hf_tokenizer(name)
+    if getattr(tokenizer, "separate_vocabs", False):
+        raise PolyloomError(
+            f"backbone.name: {str(name)!r} has a vocabulary for each side: one number means two pieces, which is not "
+            "supported. Choose one of the Marian models that share theirs (no target_vocab.json)."
+        )
+    if not (getattr(tokenizer, "is_fast", False) or PythonBackend.supports(tokenizer)):
+        raise PolyloomError(
+            f"backbone.name: {str(name)!r} has only a slow tokenizer ({type(tokenizer).__name__}), which does not say "
+            "which pieces belong to which word. Choose a model with a tokenizer.json."
+        )
+    return Tokenizer(tokenizer, str(name))
+
+
+def save_tokenizer(name: str | Path, into: Path) -> None:
+    """Write the files of a tokenizer into a directory."""
+    load_hf_tokenizer(name).save_pretrained(into)
+
+
+def load_hf_tokenizer(name: str | Path) -> Any:
+    """Load the tokenizer of Transformers itself."""
+    from transformers import AutoTokenizer  # noqa: PLC0415 - seconds to import
+
+    try:
+        with warnings.catch_warnings():
+            # Marian's tokenizer recommends a package that it would not use.
+            warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")
+            return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        first_line = (str(error).splitlines() or [repr(error)])[0]
+        raise PolyloomError(
+            f"backbone.name: the tokenizer of {str(name)!r} cannot be read ({first_line}). "
+            "Without network, give a directory with tokenizer.json and tokenizer_config.json."
+        ) from error

@@ -1,0 +1,1 @@
+"""Prediction with a trained model: the predictor, its weight cache, streams."""

@@ -1,0 +1,1 @@
+"""Files: reading with limits, writing atomically, YAML."""

@@ -1,0 +1,107 @@
+"""Masked language modelling on raw text."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from polyloom.data.records import Kind, Record, Text
+from polyloom.data.shuffle import generator
+from polyloom.data.tokenization.tokenizer import Tokenizer
+from polyloom.errors import PolyloomError
+from polyloom.metrics.score import PERPLEXITY, Array, Metric
+from polyloom.tasks.base import Columns, EncodedExample, Example, HeadInputs, Task, TaskBatch, Tokens
+
+SHARE = 0.15  # of a row's pieces; of those, 80 % become the mask, 10 % another piece, 10 % stay (Devlin et al. 2019)
+
+
+class MaskedLm(Task):
+    """Pieces behind masks, predicted by the backbone's own head. What is masked depends on an example's key alone."""
+
+    name = "mlm"
+    kind: ClassVar[Kind] = "text"
+    columns: ClassVar[Columns] = {"tokens": "ints"}
+    metrics: ClassVar[tuple[Metric, ...]] = (PERPLEXITY,)
+    summary = "masked language modelling on raw text: perplexity"
+    needs_labels = False
+
+    @classmethod
+    def encode(
+        cls,
+        records: Sequence[Record],
+        tokenizer: Tokenizer,
+        index: dict[str, int] | None = None,  # noqa: ARG003 - no labels
+    ) -> Iterator[EncodedExample]:
+        """Text as pieces; text of which nothing remains is one unknown piece."""
+        if tokenizer.mask_id is None:
+            raise PolyloomError("mlm: the tokenizer has no mask token. Make a vocabulary with one: data vocab --mask.")
+        for ids in tokenizer.text([record.text for record in records if isinstance(record, Text)]):
+            yield {"tokens": ids or [tokenizer.unk_id], "length": max(len(ids), 1) + tokenizer.num_special(pair=False)}
+
+    def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
+        """One row per text, cut at a random place where it is too long, with masks."""
+        room = max_length - tokenizer.num_special(pair=False)
+        sequences, masked = [], []
+        for _, row, key in examples:
+            random = generator((key,))
+            ids = np.array(row["tokens"], dtype=np.int64)
+            if len(ids) > room:
+                start = int(random.integers(len(ids) - room + 1))
+                ids = ids[start : start + room]
+            places, targets = _mask(ids, tokenizer, random)
+            sequences.append(Tokens(tokenizer.single(ids.tolist())))
+            masked.append((places + tokenizer.num_before, targets))
+        width = max(len(places) for places, _ in masked)
+        place_BM = torch.zeros(len(examples), width, dtype=torch.long)
+        labels_BM = torch.full((len(examples), width), -1)
+        for i, (places, targets) in enumerate(masked):
+            place_BM[i, : len(places)] = torch.from_numpy(places)
+            labels_BM[i, : len(places)] = torch.from_numpy(targets)
+        count = sum(len(places) for places, _ in masked)
+        targets = {"place_BM": place_BM, "labels_BM": labels_BM}
+        choices = {id(row["choice"]): row["choice"] for _, row, _ in examples if "choice" in row}
+        if choices:  # masked pieces are told apart from these only
+            candidates_V = torch.from_numpy(np.unique(np.concatenate(list(choices.values()))).astype(np.int64))
+            numbers = torch.searchsorted(candidates_V, labels_BM.clamp(min=0))
+            targets |= {"candidates_V": candidates_V, "labels_BM": torch.where(labels_BM < 0, labels_BM, numbers)}
+        return TaskBatch(sequences, range(len(examples)), targets, count)
+
+    def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
+        """Cross entropy over masked pieces."""
+        return self._losses(states, rows).sum()
+
+    def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
+        """For each text the sum of its losses and how many there are."""
+        sums = self._losses(states, rows).sum(-1).double().tolist()
+        counts = (rows.targets["labels_BM"] >= 0).sum(-1).tolist()
+        return list(zip(sums, counts, strict=True))
+
+    def _losses(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
+        place_BM, labels_BM = rows.targets["place_BM"], rows.targets["labels_BM"]
+        # Only masked places go through the vocabulary, which costs more than the layers of a small backbone.
+        masked_BM = labels_BM >= 0
+        row_N = masked_BM.nonzero()[:, 0]
+        hidden_ND = states.hidden_BTD[row_N, place_BM[masked_BM]]
+        logits_NV = states.vocabulary(hidden_ND, row_N, rows.targets.get("candidates_V")).float()
+        losses_N = F.cross_entropy(logits_NV, labels_BM[masked_BM], reduction="none")
+        return torch.zeros(labels_BM.shape, device=losses_N.device).masked_scatter(masked_BM, losses_N)
+
+    def statistics(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:  # noqa: ARG002 - texts are their own targets
+        """Sum of losses, number of losses."""
+        return np.array(answers, dtype=np.float64).reshape(-1, 2)
+
+
+def _mask(ids: Any, tokenizer: Tokenizer, random: np.random.Generator) -> tuple[Any, Any]:
+    """Mask some places of `ids` in place (at least one); return them and what stood there."""
+    chosen = random.random(len(ids)) < SHARE
+    chosen[int(random.integers(len(ids)))] |= not chosen.any()
+    places = np.flatnonzero(chosen)
+    targets = ids[places].copy()
+    fate = random.random(len(places))
+    ids[places[fate < 0.8]] = tokenizer.mask_id
+    replaced = places[(fate >= 0.8) & (fate < 0.9)]
+    ids[replaced] = random.integers(tokenizer.vocab_size, size=len(replaced))
+    return places, targets

@@ -1,0 +1,1 @@
+"""Workflows over runs: train, load, evaluate, add a language, export, plan."""

@@ -1,0 +1,261 @@
+"""What a run of translation takes: passes through every direction, tokens, operations, hours, disk and memory.
+
+Nothing is read but a table with the number of pairs. Lengths are taken to be spread as those of real corpora are, and
+batches to be cut as `data.mixture` cuts them.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from polyloom.backbones import Backbone
+from polyloom.conditions import Condition
+from polyloom.config import Recipe, load_recipe
+from polyloom.data.mixture import MixtureConfig, temperature, unimax
+from polyloom.errors import ConfigError, DataError, TrainingError
+from polyloom.io.files import read_lines
+from polyloom.rundir import RECIPE, RunDir
+from polyloom.workflows.planning.costs import BYTES_PER_PARAMETER, Plan, empty_backbone
+
+MANY_PASSES = 40  # from about here on repetition teaches nothing more (Muennighoff et al. 2023)
+BYTES_PER_HASH = 24  # at most, while a cell is deduplicated
+BYTES_IN_ORDER = 12  # an example's length and its place among those of similar length, in every process that trains
+_FIXED_BYTES = 12  # of a pair in a cell: two offsets and a length; its pieces take 4 each
+_SHAPE = 3  # of the gamma distribution of lengths; 3 is between stories (6) and collections of phrases (2)
+
+Floats = NDArray[np.float64]
+
+
+class Size(NamedTuple):
+    """The size of a corpus: pairs, and the mean length of an example, as in `EncodedDataset.lengths`."""
+
+    pairs: int
+    length: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectionPlan:
+    """What the run makes of one direction.
+
+    Attributes:
+        direction: ``en/de``.
+        pairs: Of its corpus.
+        length: Tokens of an average example, of its longer side.
+        share: Of all draws.
+        passes: Through its corpus.
+        rows_per_draw: Examples of a draw, on average.
+        full: How much of a draw's room they take, padding left out.
+    """
+
+    direction: str
+    pairs: int
+    length: float
+    share: float
+    passes: float
+    rows_per_draw: float
+    full: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
+    """What the run takes.
+
+    Attributes:
+        steps: Updates.
+        directions: What is made of each.
+        tokens: Of the sources, as a log counts them, or a little fewer there: both sides are taken to be as long as the
+            longer. Targets are as many again.
+        flops: Forward and backward, for what learns; padding left out.
+        hours: At the speed that was given.
+        dataset_bytes: On disk, of all directions.
+        hash_bytes: At most, while the largest cell is prepared.
+        order_bytes: Of memory in every process that trains, for the order of examples.
+        model_bytes: Weights, gradients and Adam's two moments in fp32; activations come on top.
+    """
+
+    steps: int
+    directions: tuple[DirectionPlan, ...]
+    tokens: float
+    flops: float
+    hours: float | None
+    dataset_bytes: float
+    hash_bytes: int
+    order_bytes: int
+    model_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    def repeated(self) -> list[DirectionPlan]:
+        """Directions that are passed through very often, worst first."""
+        return sorted((d for d in self.directions if d.passes > MANY_PASSES), key=lambda d: -d.passes)
+
+    def thin(self) -> list[DirectionPlan]:
+        """Directions with too few examples of a length to fill half of a draw."""
+        return sorted((d for d in self.directions if d.full < 0.5), key=lambda d: d.full)
+
+
+def read_sizes(path: Path) -> dict[frozenset[str], Size]:
+    """Read a table of corpora: two languages (``en/de``), pairs, and the mean length of an example, with tabs."""
+    sizes: dict[frozenset[str], Size] = {}
+    for number, line in read_lines(path):
+        if not line.strip() or line.startswith("#"):
+            continue
+        try:
+            pair, count, length = line.split("\t")
+            languages, size = frozenset(pair.split("/")), Size(int(count.replace("_", "")), float(length))
+        except ValueError:
+            what = "expected two languages, pairs and a mean length, with tabs between: en/de 45_000_000 30."
+            raise DataError(path, number, what) from None
+        if len(languages) != 2 or size.pairs < 1 or not 3 <= size.length < np.inf:
+            raise DataError(path, number, f"{pair}, {size.pairs} pairs, {size.length:g} tokens: not a corpus.")
+        if languages in sizes:
+            raise DataError(path, number, f"{pair} for the second time.")
+        sizes[languages] = size
+    return sizes
+
+
+def tokens_per_second(run: Path, recipe: Recipe) -> float:
+    """How fast a run was, which must have been one of the same model."""
+    before = load_recipe(run / RECIPE)
+    if (before.backbone.shape, before.method) != (recipe.backbone.shape, recipe.method):
+        raise ConfigError(str(run), ["its backbone or its method is another, so its speed says nothing here."])
+    log = RunDir(run).log
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    steps = [event for event in map(json.loads, lines) if event["event"] == "step"]
+    if not steps:
+        raise TrainingError(f"{run}: no step was taken here. Train it for some hundred steps first.")
+    return float(sum(step["tokens"] for step in steps) / sum(sum(step["seconds"].values()) for step in steps))
+
+
+def plan_run(
+    recipe: Recipe,
+    costs: Plan,
+    *,
+    sizes: Mapping[frozenset[str], Size],
+    flops_per_second: float | None = None,
+    tokens_per_second: float | None = None,
+) -> RunPlan:
+    """Work out a run from the sizes of its corpora.
+
+    Args:
+        recipe: With ``train.steps`` and ``train.tokens_per_batch``.
+        costs: What its method costs.
+        sizes: By pair of languages.
+        flops_per_second: What the device really does, for the hours.
+        tokens_per_second: Or how fast this very model was on it.
+    """
+    budget, steps = _checked(recipe, sizes)
+    wanted = {direction: sizes[frozenset(direction.split("/"))] for direction in _directions(recipe)}
+    draws_D = np.array([_draws_per_pass(size, budget, longest=_longest(recipe)) for size in wanted.values()])
+    draws_of_run = steps * recipe.mixture.datasets_per_batch
+    shares_D = _shares(recipe.mixture, draws_D, draws_of_run)
+    directions = tuple(
+        DirectionPlan(
+            direction=direction, pairs=size.pairs, length=size.length, share=share,
+            passes=share * draws_of_run / draws, rows_per_draw=size.pairs / draws,
+            full=size.pairs / draws * size.length / budget,
+        )
+        for (direction, size), share, draws in zip(wanted.items(), shares_D.tolist(), draws_D.tolist(), strict=True)
+    )  # fmt: skip
+    cost, backbone = costs.costs()[costs.chosen], empty_backbone(recipe)
+    examples = {d: d.passes * d.pairs for d in directions}
+    tokens = sum(count * d.length for d, count in examples.items())
+    trains = {group for stage in cost.stages for group in stage.trains}
+    times = 3 if "backbone" in trains else 2  # gradients of activations cost as much as the way forward, of weights too
+    flops = times * sum(
+        count * (example_flops(backbone, d.length) + 2 * d.length * cost.extra_flops_per_token)
+        for d, count in examples.items()
+    )
+    seconds = None
+    if tokens_per_second or flops_per_second:
+        seconds = tokens / tokens_per_second if tokens_per_second else flops / (flops_per_second or 0)
+    return RunPlan(
+        steps=steps,
+        directions=directions,
+        tokens=tokens,
+        flops=flops,
+        hours=seconds / 3600 if seconds is not None else None,
+        dataset_bytes=sum(d.pairs * (_FIXED_BYTES + 8 * (d.length - 2)) for d in directions),
+        hash_bytes=BYTES_PER_HASH * max(d.pairs for d in directions) if recipe.data.filter.deduplicate else 0,
+        order_bytes=BYTES_IN_ORDER * sum(d.pairs for d in directions),
+        model_bytes=BYTES_PER_PARAMETER * (cost.total_parameters + 3 * cost.trainable_parameters),
+    )
+
+
+def example_flops(backbone: Backbone, length: float) -> float:
+    """Operations of the way forward for a source and a target of so many tokens: 2·N, and what attention adds.
+
+    N are the weights of linear layers, the vocabulary's among them; looking up embeddings costs nothing.
+    """
+    weights = sum(m.weight.numel() for m in backbone.model.modules() if isinstance(m, nn.Linear))
+    shape = backbone.shape
+    # A decoder's layer looks at its own side and at the other: two products with states, for scores and for sums.
+    looks = sum(2 if site.stack != shape.stacks[0] else 1 for site in shape.sites)
+    return 2 * length * weights + 4 * shape.width * length**2 * looks
+
+
+def _checked(recipe: Recipe, sizes: Mapping[frozenset[str], Size]) -> tuple[int, int]:
+    """Tokens of a draw and steps, or what is missing."""
+    directions = _directions(recipe)
+    missing = [direction for direction in directions if frozenset(direction.split("/")) not in sizes]
+    mistakes = []
+    if "mt" not in recipe.tasks or not directions:
+        mistakes.append("directions: runs are planned for translation: `tasks: {mt: {}}`, and directions.")
+    if missing:
+        mistakes.append(f"--pairs: nothing for {_listed(missing)}.")
+    if recipe.train.steps is None:
+        mistakes.append("train.steps: missing. Add train.steps=100000, say.")
+    if recipe.train.tokens_per_batch is None:
+        mistakes.append("train.tokens_per_batch: missing; runs are planned for batches by tokens.")
+    if recipe.mixture.strategy not in ("temperature", "unimax"):
+        mistakes.append(
+            f"mixture.strategy: no run of {recipe.mixture.strategy} can be planned. Known: temperature, unimax."
+        )
+    if mistakes:
+        raise ConfigError("recipe", mistakes)
+    assert recipe.train.tokens_per_batch is not None
+    assert recipe.train.steps is not None
+    return recipe.train.tokens_per_batch // recipe.mixture.datasets_per_batch, recipe.train.steps
+
+
+def _directions(recipe: Recipe) -> list[str]:
+    """What is learnt; where no corpus is named yet, all directions."""
+    named = [Condition.parse(name) for name in recipe.data.train]
+    return [f"{c.source}/{c.target}" for c in named if c.task == "mt"] or list(recipe.inventory().directions)
+
+
+def _listed(names: Iterable[str]) -> str:
+    first, *more = names
+    return f"{first} and {len(more)} more" if more else first
+
+
+def _longest(recipe: Recipe) -> int:
+    return recipe.data.filter.max_length + 2
+
+
+def _draws_per_pass(size: Size, budget: int, *, longest: int) -> float:
+    """Draws of a pass through a corpus: examples of similar length together, the last draw of each length not full."""
+    bounds = [8]
+    while bounds[-1] < longest:
+        bounds.append(-(-bounds[-1] * 9 // 64) * 8)  # as `data.mixture` has them
+    bounds[-1] = longest
+    z_B = _SHAPE * (np.array(bounds) - 1.5) / (size.length - 2)
+    below_B = 1 - np.exp(-z_B) * (1 + z_B + z_B**2 / 2)
+    counts_B = np.rint(size.pairs * np.diff(below_B, prepend=0.0) / below_B[-1])
+    rows_B = np.maximum(1, budget // np.array(bounds))
+    return max(1.0, float(np.ceil(counts_B / rows_B).sum()))
+
+
+def _shares(mixture: MixtureConfig, draws_D: Floats, draws_of_run: int) -> Floats:
+    if mixture.strategy == "temperature":
+        return temperature(draws_D, mixture.temperature)
+    assert mixture.max_repeats is not None
+    return unimax(draws_D, draws_of_run, mixture.max_repeats)
