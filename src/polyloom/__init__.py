@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from polyloom.data.records import Text as Text
     from polyloom.data.records import Tree as Tree
     from polyloom.errors import PolyloomError as PolyloomError
+    from polyloom.methods import register_method as register_method
     from polyloom.methods.badx import BadXConfig as BadXConfig
     from polyloom.methods.badx import MultilingualConfig as MultilingualConfig
     from polyloom.methods.full import DenseConfig as DenseConfig
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from polyloom.methods.psf import PsfConfig as PsfConfig
     from polyloom.methods.translation_banks import LangAdaptersConfig as LangAdaptersConfig
     from polyloom.methods.translation_banks import PairAdaptersConfig as PairAdaptersConfig
+    from polyloom.metrics import register_metric as register_metric
     from polyloom.model import Model as Model
     from polyloom.version import __version__ as __version__
     from polyloom.weights import Site as Site
@@ -47,6 +49,7 @@ _NAMES = {
     "config": "Recipe load_recipe parse_recipe",
     "data.records": "Pair Tagged Text Tree",
     "errors": "PolyloomError",
+    "methods": "register_method",
     "methods.badx": "BadXConfig MultilingualConfig",
     "methods.full": "DenseConfig FullConfig",
     "methods.hyper_adapters": "HyperAdaptersConfig",
@@ -54,6 +57,7 @@ _NAMES = {
     "methods.madx": "MadXConfig",
     "methods.psf": "PsfConfig",
     "methods.translation_banks": "LangAdaptersConfig PairAdaptersConfig",
+    "metrics": "register_metric",
     "model": "Model",
     "planning": "plan",
     "runs": "Run load_run train_recipe",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from polyloom.errors import BackboneError, suggest
+from polyloom.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def _llama_like(output: str = "mlp") -> Family:
     )
 
 
-FAMILIES: dict[str, Family] = {
+_FAMILIES: dict[str, Family] = {
     "bert": _bert_like("cls"),
     "roberta": _bert_like("lm_head"),
     "xlm-roberta": _bert_like("lm_head"),
@@ -120,11 +121,12 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-def register_family(model_type: str, family: Family) -> None:
-    """Describe a further family. `model_type` is the one in the model's ``config.json``."""
-    if model_type in FAMILIES:
-        raise BackboneError(f"family {model_type!r} is in the table already.")
-    FAMILIES[model_type] = family
+FAMILIES: Registry[Family] = Registry("family", _FAMILIES.items())
+
+
+def register_family(model_type: str, family: Family) -> Family:
+    """Register the layout of a further model type, the one that is named in the model's ``config.json``."""
+    return FAMILIES.register(model_type, family)
 
 
 def family_of(model_type: str) -> Family:

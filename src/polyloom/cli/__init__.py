@@ -27,21 +27,22 @@ from polyloom.cli import (
     report,
     train,
 )
+from polyloom.cli.extensible import extensible
 from polyloom.errors import PolyloomError
 
 # Plain help: typer's decorated one takes three times as long to print.
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.command(name="plan")(plan.show_plan)
-app.command(name="train")(train.train)
-app.command(name="evaluate")(evaluate.evaluate)
-app.command(name="compare")(compare.compare)
-app.command(name="predict")(predict.predict)
+app.command(name="plan")(extensible(plan.show_plan))
+app.command(name="train")(extensible(train.train))
+app.command(name="evaluate")(extensible(evaluate.evaluate))
+app.command(name="compare")(extensible(compare.compare))
+app.command(name="predict")(extensible(predict.predict))
 app.command(name="average")(average.average)
-app.command(name="export")(export.export)
-app.command(name="import")(export.import_)
+app.command(name="export")(extensible(export.export))
+app.command(name="import")(extensible(export.import_))
 app.command(name="push")(export.push)
 app.command(name="pull")(export.pull)
-app.command(name="report")(report.report)
+app.command(name="report")(extensible(report.report))
 app.command(name="demo")(demo.demo)
 app.add_typer(add.app, name="add")
 app.add_typer(probe.app, name="probe")

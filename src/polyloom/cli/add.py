@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from polyloom.cli.extensible import extensible
+
 if TYPE_CHECKING:
     from polyloom.workflows.add_language import AddLanguageResult
 
@@ -15,6 +17,7 @@ app = typer.Typer(
 
 
 @app.command(name="language")
+@extensible
 def language(  # noqa: PLR0913 - options of a command
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
     name: Annotated[str, typer.Argument(help="Code of the new language, such as gn.")],
@@ -65,6 +68,7 @@ def language(  # noqa: PLR0913 - options of a command
 
 
 @app.command(name="task")
+@extensible
 def task(  # noqa: PLR0913 - options of a command
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
     name: Annotated[str, typer.Argument(help="The new task: pos, ner, dep or nli.")],

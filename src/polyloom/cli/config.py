@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
+from polyloom.cli.extensible import extensible
 from polyloom.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at recipes: show, check, schema.")
 
 
 @app.command()
+@extensible
 def show(
     recipe: Annotated[Path, typer.Argument(help="A YAML file.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change, as key.key=value.")] = None,
@@ -27,6 +29,7 @@ def show(
 
 
 @app.command()
+@extensible
 def check(
     recipes: Annotated[list[Path], typer.Argument(help="YAML files.")],
 ) -> None:
@@ -50,6 +53,7 @@ def check(
 
 
 @app.command()
+@extensible
 def schema() -> None:
     """Print the JSON schema of recipes, for editors that complete and check YAML.
 

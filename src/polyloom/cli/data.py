@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyloom.cli.data_vocab import vocab
+from polyloom.cli.extensible import extensible
 
 if TYPE_CHECKING:
     from polyloom.data.check import CorpusRole
@@ -21,6 +22,7 @@ Root = Annotated[
 
 
 @app.command(name="list")
+@extensible
 def show_list(
     collection: Annotated[str | None, typer.Argument(help="Such as ud or wikiann.")] = None,
     *,
@@ -51,6 +53,7 @@ def show_list(
 
 
 @app.command()
+@extensible
 def check(  # noqa: PLR0913 - options of a command
     names: Annotated[list[str], typer.Argument(help="Names of corpora, or one recipe (.yaml).")],
     *,
@@ -94,6 +97,7 @@ def check(  # noqa: PLR0913 - options of a command
 
 
 @app.command()
+@extensible
 def fetch(
     names: Annotated[list[str], typer.Argument(help="Such as ud:tr_boun/test, or ud:tr_boun for all its splits.")],
     *,
@@ -124,6 +128,7 @@ def fetch(
 
 
 @app.command()
+@extensible
 def prepare(
     recipe: Annotated[Path, typer.Argument(help="A YAML file.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change, as key.key=value.")] = None,

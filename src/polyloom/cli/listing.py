@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from polyloom.cli.extensible import extensible
+
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="List what there is: methods, tasks, backbones, recipes."
 )
@@ -14,6 +16,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 
 @app.command()
+@extensible
 def methods(*, as_json: AsJson = False) -> None:
     """List the methods, and the papers they come from.
 
@@ -25,6 +28,7 @@ def methods(*, as_json: AsJson = False) -> None:
 
 
 @app.command()
+@extensible
 def tasks(*, as_json: AsJson = False) -> None:
     """List the tasks, and how they are scored.
 
@@ -36,6 +40,7 @@ def tasks(*, as_json: AsJson = False) -> None:
 
 
 @app.command()
+@extensible
 def backbones(*, as_json: AsJson = False) -> None:
     """List the families of models that can be extended, by the model_type of their config.json.
 
@@ -51,6 +56,7 @@ def backbones(*, as_json: AsJson = False) -> None:
 
 
 @app.command()
+@extensible
 def recipes(
     folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("recipes"), *, as_json: AsJson = False
 ) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyloom.cli.evaluate import Split
+from polyloom.cli.extensible import extensible
 
 if TYPE_CHECKING:
     from polyloom.conditions import Condition
@@ -33,6 +34,7 @@ FOLDER = "probes"
 
 
 @app.command()
+@extensible
 def languages(
     run: Folder,
     *,
@@ -58,6 +60,7 @@ def languages(
 
 
 @app.command()
+@extensible
 def swap(  # noqa: PLR0913 - options of a command
     run: Folder,
     *,
@@ -101,6 +104,7 @@ def swap(  # noqa: PLR0913 - options of a command
 
 
 @app.command()
+@extensible
 def weights(
     run: Folder,
     *,
@@ -128,6 +132,7 @@ def weights(
 
 
 @app.command()
+@extensible
 def capacity(run: Folder, *, json_file: Json = None, figure: Figure = None) -> None:
     """How much of what the hypernetwork could express is used.
 

@@ -157,7 +157,7 @@ def _method(value: Any, mistakes: list[str]) -> Any:
     elif not isinstance(name, str) or name not in METHODS:
         mistakes.append(f"method.name: unknown method {name!r}. {suggest(str(name), METHODS)}")
         name = next(iter(get_close_matches(str(name), METHODS, n=1)), None)
-    if name not in METHODS:
+    if name is None or name not in METHODS:
         return None
     settings = {key: item for key, item in value.items() if key != "name"}
     return _checked(METHODS[name].config_type, settings, mistakes, path="method")

@@ -6,6 +6,7 @@ from polyloom.metrics.bleu import chrf_statistics as chrf_statistics
 from polyloom.metrics.score import METRICS as METRICS
 from polyloom.metrics.score import Metric as Metric
 from polyloom.metrics.score import Score as Score
+from polyloom.metrics.score import register_metric as register_metric
 from polyloom.metrics.score import signature as signature
 from polyloom.metrics.significance import bootstrap_interval as bootstrap_interval
 from polyloom.metrics.significance import paired_bootstrap as paired_bootstrap

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from polyloom.errors import PolyloomError, suggest
 from polyloom.metrics import bleu
+from polyloom.registry import Registry
 from polyloom.version import __version__
 
 Array = NDArray[Any]
@@ -80,7 +81,16 @@ CHRF_WORDS = Metric(
 )
 # Scores of single sentences, which may be negative: what lies above and below zero is summed by itself.
 COMET = Metric("comet", ("above", "below", "sentences"), _balance)
-METRICS = {metric.name: metric for metric in (ACCURACY, F1, UAS, LAS, PERPLEXITY, BLEU, CHRF, CHRF_WORDS, COMET)}
+METRICS: Registry[Metric] = Registry("metric")
+
+
+def register_metric(metric: Metric) -> Metric:
+    """Register a metric under its name, so that stored scores can be read again."""
+    return METRICS.register(metric.name, metric)
+
+
+for _metric in (ACCURACY, F1, UAS, LAS, PERPLEXITY, BLEU, CHRF, CHRF_WORDS, COMET):
+    register_metric(_metric)
 
 
 @dataclass(frozen=True, eq=False)
