@@ -1,4 +1,4 @@
-"""Transformers models that listen for weights at their sites. Hooked, never forked."""
+"""Transformers models with hooks that apply weights at their sites. No model code is copied."""
 
 from polyloom.backbones.backbone import Backbone
 from polyloom.backbones.families import FAMILIES, Family, register_family

@@ -49,7 +49,7 @@ class WeightCache:
         excess = self.num_bytes - self.max_bytes
         while self._kept and excess > 0:
             excess -= self._kept.popitem(last=False)[1].num_bytes()
-        together = Weights.together([found[condition] for condition in distinct])
+        together = Weights.cat([found[condition] for condition in distinct])
         return together.for_rows(torch.tensor([distinct[c] for c in conditions], device=self._device()))
 
     def _forget_if_changed(self) -> None:

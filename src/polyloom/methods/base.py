@@ -219,7 +219,7 @@ class AdapterMethod(Method):
             check(config, config.placement is None, "method.placement: LoRA sits on projections; leave it out.")
             self.placement = "attention"
         else:
-            self.placement = shape.choose(config.placement, self.preferred)
+            self.placement = shape.choose_placement(config.placement, self.preferred)
 
     def block_shapes(self, size: int | None = None, *, norm: bool | None = None) -> Shapes:
         """Shapes of the tensors at one site."""
