@@ -10,7 +10,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # ARCHITECTURE.md, "Layers". A part may import parts of lower layers, and itself.
 LAYERS = {
     "errors": 0, "version": 0, "ranges": 0,
-    "registry": 1, "io": 1, "conditions": 1, "weights": 1,
+    "registry": 1, "recipes": 1, "io": 1, "conditions": 1, "weights": 1,
     "nn": 2, "metrics": 2,
     "backbones": 3, "methods": 3, "data": 3,
     "tasks": 4,

@@ -130,7 +130,7 @@ def test_the_command_says_what_came_of_it(trained, folder, tmp_path):
     arguments = ["add", "language", trained, NEW, "--text", folder / "new.txt", "--steps", 8, "-o", tmp_path / "grown"]
     arguments += ["--like", "boza,bame", "--test", f"pos=synthetic:{NEW}/test[:50]"]
     said = dict(line.split("\t", 1) for line in polyloom(*arguments).splitlines())
-    assert said["began as"] == "boza,bame"
+    assert said["initialised from"] == "boza,bame"
     assert {"donors", "held out", f"pos/{NEW}", "seconds"} <= said.keys()
 
 

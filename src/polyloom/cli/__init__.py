@@ -1,6 +1,6 @@
-"""The command line. Each verb is one file, and imports what is slow only when it runs.
+"""The command line. Each command is one file, which imports slow packages only when the command runs.
 
-stdout is data, stderr is talk. Exit 0; 1 for a mistake of the user's, in one paragraph; 2 for wrong usage.
+Results go to stdout, messages to stderr. Exit codes: 0, 1 for a mistake in the input, 2 for wrong usage.
 """
 
 import os
@@ -20,6 +20,7 @@ from polyloom.cli import (
     demo,
     evaluate,
     export,
+    init,
     listing,
     plan,
     predict,
@@ -31,7 +32,8 @@ from polyloom.cli.extensible import extensible
 from polyloom.errors import PolyloomError
 
 # Plain help: typer's decorated one takes three times as long to print.
-app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.command(name="init")(init.init)
 app.command(name="plan")(extensible(plan.show_plan))
 app.command(name="train")(extensible(train.train))
 app.command(name="evaluate")(extensible(evaluate.evaluate))
@@ -66,7 +68,7 @@ def _root(
 ) -> None:
     """One multilingual Transformer, many languages and tasks.
 
-    First see what a recipe costs: polyloom plan recipes/hyperx/mbert-base.yaml
+    polyloom demo shows all of it in three minutes; polyloom list recipes shows where to start.
     """
 
 

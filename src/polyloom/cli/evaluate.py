@@ -1,4 +1,4 @@
-"""``polyloom evaluate``: the matrix of tasks and languages of a run."""
+"""``polyloom evaluate``: score a run on all its tasks and languages."""
 
 import math
 import sys
@@ -22,33 +22,33 @@ Split = Literal["test", "validation"]
 
 
 def evaluate(  # noqa: PLR0913 - options of a command
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    run: Annotated[Path, typer.Argument(help="Run to score.")],
     *,
-    on: Annotated[Split, typer.Option(help="Which corpora of the recipe.")] = "test",
+    on: Annotated[Split, typer.Option(help="Split of the recipe's corpora.")] = "test",
     tasks: Annotated[str | None, typer.Option(help="Only these, separated by commas: pos,ner.")] = None,
     languages: Annotated[str | None, typer.Option(help="Only these, separated by commas: yo,br.")] = None,
-    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = "table",
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="A file instead of stdout.")] = None,
+    form: Annotated[Format, typer.Option("--format", help="Output format.")] = "table",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file instead of stdout.")] = None,
     bootstrap: Annotated[bool, typer.Option("--bootstrap", help="Add 95 % confidence intervals.")] = False,
-    baseline: Annotated[bool, typer.Option("--baseline", help="Add scores of the most frequent label.")] = False,
-    signatures: Annotated[bool, typer.Option("--signatures", help="Say what was measured on what.")] = False,
-    beams: Annotated[int, typer.Option(min=1, help="For mt: hypotheses that the search keeps.")] = 5,
-    pivot: Annotated[str | None, typer.Option(help="For mt: a language to translate through.")] = None,
+    baseline: Annotated[bool, typer.Option("--baseline", help="Add the score of the majority baseline.")] = False,
+    signatures: Annotated[bool, typer.Option("--signatures", help="Add the signature of each score.")] = False,
+    beams: Annotated[int, typer.Option(min=1, help="Translation: number of beams.")] = 5,
+    pivot: Annotated[str | None, typer.Option(help="Translation: language to translate through.")] = None,
     levels: Annotated[
         tuple[int, int] | None,
-        typer.Option(metavar="LOW HIGH", help="For mt: group by training pairs, below LOW, from HIGH on, between."),
+        typer.Option(metavar="LOW HIGH", help="Translation: group directions by training pairs (low, medium, high)."),
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="For mt: draw groups and directions, as PNG.")
+        Path | None, typer.Option(metavar="FOLDER", help="Translation: draw the scores as PNG files.")
     ] = None,
     comet: Annotated[
         str | None,
-        typer.Option(metavar="CHECKPOINT", help="For mt: add COMET, by the Python that POLYLOOM_COMET_PYTHON names."),
+        typer.Option(metavar="CHECKPOINT", help="Translation: add COMET (needs POLYLOOM_COMET_PYTHON)."),
     ] = None,
 ) -> None:
-    """Score a run on the corpora of its recipe. What no labelled example was seen of in training is marked.
+    """Score a run on the corpora of its recipe. Zero-shot scores are marked.
 
-    All scores, with the counts of every sentence, are kept in RUN/evaluations, where polyloom compare finds them.
+    The scores are stored in RUN/evaluations with the statistics of every sentence, for polyloom compare.
 
     Example: polyloom evaluate runs/first --languages yo,br --bootstrap
 
@@ -89,7 +89,7 @@ def _split(names: str | None) -> list[str] | None:
 def _chosen(
     run: "Run", on: Split, *, tasks: Sequence[str] | None, languages: Sequence[str] | None
 ) -> dict[str, tuple[str, ...]]:
-    """The corpora of a split that are of some tasks and languages."""
+    """Select the corpora of a split by task and language."""
     from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.errors import ConfigError, suggest  # noqa: PLC0415
 
@@ -115,18 +115,18 @@ def _chosen(
 
 
 def _check_translation(chosen: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """What is for translation needs some; and nobody should wait for scores to hear that they cannot be drawn."""
+    """Check options for translation before anything is scored."""
     from polyloom.errors import ConfigError, PolyloomError  # noqa: PLC0415
 
     given = [f"--{name}" for name, value in options.items() if value is not None]
     if given and not any(name.startswith("mt/") for name in chosen):
-        raise ConfigError(", ".join(given), ["for translation, but none is scored here."])
+        raise ConfigError(", ".join(given), ["is for translation, and no translation is scored here."])
     if options["figures"] and find_spec("matplotlib") is None:
         raise PolyloomError("--figures: the package matplotlib is not installed. pip install 'polyloom[plots]'")
 
 
 def _resources(run: "Run", levels: tuple[int, int]) -> "Resources":
-    """The pairs that the recipe names for every direction, counted as they stand in their files."""
+    """Count the training pairs of every direction."""
     from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.data.catalog import resolve  # noqa: PLC0415
     from polyloom.evaluate.directions import Resources  # noqa: PLC0415
@@ -169,7 +169,7 @@ def _baselines(run: "Run", chosen: Mapping[str, Sequence[str]]) -> "dict[Conditi
 
 @contextmanager
 def _progress() -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Say on stderr what is being scored: in one place on a terminal, line by line elsewhere."""
+    """Show progress on stderr: in place on a terminal, line by line elsewhere."""
     from rich.console import Console  # noqa: PLC0415
 
     def line(event: Mapping[str, Any]) -> None:

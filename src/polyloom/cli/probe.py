@@ -1,4 +1,4 @@
-"""``polyloom probe``: what a run has learnt of languages, how much it matters, where it lies, how full it is."""
+"""``polyloom probe``: analyse the languages and weights of a run."""
 
 import json
 import os
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Look into a run: languages, donors of weights, where weights differ, capacity.",
+    help="Analyse a run: languages, swapped weights, similarity of weights, capacity.",
 )
-Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write what was found there, too.")]
-Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it; PNG, SVG or PDF by the suffix.")]
-Index = Annotated[str | None, typer.Option(help="Only these, separated by commas: yo,br.")]
+Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Run to analyse.")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")]
+Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw a figure (PNG, SVG or PDF).")]
+NameList = Annotated[str | None, typer.Option(help="Only these, separated by commas: yo,br.")]
 Progress = Callable[[str], None]
 FOLDER = "probes"
 
@@ -39,12 +39,12 @@ def languages(
     run: Folder,
     *,
     typology: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Tables of families and features; DATA/meta by default.")
+        Path | None, typer.Option(metavar="DIR", help="Tables of families and features. Default: DATA/meta.")
     ] = None,
     json_file: Json = None,
     figure: Figure = None,
 ) -> None:
-    """Map and tree of languages, nearest neighbours, and whether they agree with families and typology.
+    """Map the languages, draw their tree, and test agreement with families and typology.
 
     Example: polyloom probe languages runs/first --figure languages.png
     """
@@ -64,15 +64,15 @@ def languages(
 def swap(  # noqa: PLR0913 - options of a command
     run: Folder,
     *,
-    task: Annotated[str | None, typer.Option(help="Which task, if there are several.")] = None,
-    on: Annotated[Split, typer.Option(help="Which corpora of the recipe.")] = "test",
-    languages: Index = None,
-    donors: Annotated[str | None, typer.Option(help="Also the weights of these: en,tr.")] = None,
-    sentences: Annotated[int | None, typer.Option(min=1, help="Only so many of every language.")] = None,
+    task: Annotated[str | None, typer.Option(help="Task, if the run has several.")] = None,
+    on: Annotated[Split, typer.Option(help="Split of the recipe's corpora.")] = "test",
+    languages: NameList = None,
+    donors: Annotated[str | None, typer.Option(help="Further languages whose weights are tried: en,tr.")] = None,
+    sentences: Annotated[int | None, typer.Option(min=1, help="Maximum number of sentences per language.")] = None,
     json_file: Json = None,
     figure: Figure = None,
 ) -> None:
-    """Score every language with every other language's weights. Text, head and language tokens stay its own.
+    """Score every language with the weights of every other language. Text, head and language tokens stay its own.
 
     Of translation directions that all share a language, the other language's weights are swapped; else the target's.
 
@@ -109,11 +109,11 @@ def weights(
     run: Folder,
     *,
     tasks: Annotated[str | None, typer.Option(help="Only these, separated by commas: pos,ner.")] = None,
-    languages: Index = None,
+    languages: NameList = None,
     json_file: Json = None,
     figure: Figure = None,
 ) -> None:
-    """How alike the weights of conditions are, and where in the network languages and tasks differ.
+    """Measure how similar the weights of conditions are, by layer.
 
     Example: polyloom probe weights runs/first --tasks pos,ner --figure weights.png
     """
@@ -134,7 +134,7 @@ def weights(
 @app.command()
 @extensible
 def capacity(run: Folder, *, json_file: Json = None, figure: Figure = None) -> None:
-    """How much of what the hypernetwork could express is used.
+    """Measure how much of the hypernetwork's capacity is used.
 
     Example: polyloom probe capacity runs/first
     """
@@ -156,7 +156,7 @@ def _load(run: Path) -> "Run":
 
 
 def _typology(run: "Run", folder: Path | None) -> "Typology | None":
-    """The tables asked for, else those beside the corpora, if there are any."""
+    """Read the tables asked for, else those beside the corpora, if there are any."""
     from polyloom.data.typology import Typology, read_typology  # noqa: PLC0415
 
     found = Typology.read(folder) if folder else read_typology(run.recipe.data.root)
@@ -168,7 +168,7 @@ def _typology(run: "Run", folder: Path | None) -> "Typology | None":
 def _chosen(
     run: "Run", on: Split, *, task: str | None, languages: Sequence[str] | None
 ) -> "dict[Condition, Sequence[str]]":
-    """The corpora of one task."""
+    """Select the corpora of one task."""
     from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.errors import ConfigError, suggest  # noqa: PLC0415
 
@@ -193,7 +193,7 @@ def _known(run: "Run", donors: str | None) -> list[str]:
 
 
 def _conditions(run: "Run", tasks: Sequence[str] | None, languages: Sequence[str] | None) -> "list[Condition]":
-    """What is served, of some tasks and languages."""
+    """Select the supported conditions of some tasks and languages."""
     from polyloom.model import supported_conditions  # noqa: PLC0415
 
     method = run.model.method
@@ -208,7 +208,7 @@ def _conditions(run: "Run", tasks: Sequence[str] | None, languages: Sequence[str
 
 
 def _scorer(run: "Run", corpora: "Mapping[Condition, Sequence[str]]", sentences: int | None) -> "Score":
-    """From a condition, and the condition whose weights it is given, to its score."""
+    """Return a function that scores a condition with the weights of another one."""
     from itertools import islice  # noqa: PLC0415
 
     from polyloom.data.catalog import resolve  # noqa: PLC0415
@@ -241,7 +241,7 @@ def _scorer(run: "Run", corpora: "Mapping[Condition, Sequence[str]]", sentences:
 
 
 def _hand_out(kind: str, run: "Run", found: Mapping[str, Any], *, text: str, json_file: Path | None) -> None:
-    """Print it, and keep it beside the run."""
+    """Print a result and store it with the run."""
     whole = {"kind": kind, "checkpoint": run.checkpoint.name, **_rounded(found)}
     content = json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n"
     typer.echo(text, nl=False)
@@ -264,7 +264,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _check_figure(path: Path | None) -> None:
-    """Nobody should wait for what cannot be drawn then."""
+    """Check that the figure can be drawn before anything is computed."""
     from polyloom.errors import PolyloomError  # noqa: PLC0415
 
     if path and find_spec("matplotlib") is None:
@@ -285,7 +285,7 @@ def _split(names: str | None) -> list[str] | None:
 
 @contextmanager
 def _progress() -> Iterator[Progress]:
-    """Say on stderr how far it is: in one place on a terminal, line by line elsewhere."""
+    """Show progress on stderr: in place on a terminal, line by line elsewhere."""
     from rich.console import Console  # noqa: PLC0415
 
     if not sys.stderr.isatty():

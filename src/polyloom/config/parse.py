@@ -18,6 +18,7 @@ from polyloom.config.renamed import upgrade
 from polyloom.errors import BackboneError, ConditionError, ConfigError, PolyloomError, suggest
 from polyloom.io.yaml import describe, read_settings
 from polyloom.methods import METHODS, build_method
+from polyloom.recipes import find_file
 from polyloom.tasks import TASKS
 from polyloom.weights import BackboneShape
 
@@ -26,10 +27,10 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     """Read and check a recipe; every mistake in it is reported at once.
 
     Args:
-        path: A YAML file.
+        path: A YAML file, or the name of a shipped recipe such as ``mini/hyperx``.
         overrides: Settings to change, such as ``optim.lr=5e-5``.
     """
-    return parse_recipe(read_settings(path, overrides), source=str(path))
+    return parse_recipe(read_settings(find_file(path), overrides), source=str(path))
 
 
 def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Recipe:
