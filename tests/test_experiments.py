@@ -7,28 +7,25 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
+from experiments.add_languages import PLAN, additions
+from experiments.jobs import experiments, jobs
+from experiments.read import CORPORA, GROUPS, resampled, results, select, source_losses, swapped
+from experiments.run import portable
+from experiments.storage import RESULTS, read_plan
+from experiments.tables.add_languages import judged, near
 
 from polyloom.config import parse_recipe
+from polyloom.config.renamed import upgrade
 from polyloom.data.catalog import resolve
 from polyloom.data.records import Bitext
-from polyloom.io.yaml import read_settings
+from polyloom.workflows.add_language import InitFrom
 from tests.shared import DATA, lines_of, needs_data
 
 ROOT = Path(__file__).parents[1]
-EXPERIMENTS = ROOT / "experiments"
-sys.path.insert(0, str(EXPERIMENTS))  # scripts, which import one another
-
-from growth import PLAN, fits  # noqa: E402
-from job import RESULTS  # noqa: E402
-from plans import experiments, jobs  # noqa: E402
-from read import CORPORA, GROUPS, cells, resampled, results, source_losses, swapped  # noqa: E402
-from run import portable  # noqa: E402
-from tables_growth import judged, near  # noqa: E402
-
 NAMES = [
     *("tuning", "transfer", "conditioning", "short", "language-stage", "bilingual", "ablations", "few-shot"),
     *("mt-table", "mt-analysis"),
@@ -43,9 +40,9 @@ rows:
 """
 
 
-def run_script(*arguments):
+def run_experiments(*arguments):
     environment = os.environ | {"POLYLOOM_DATA": str(DATA), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *arguments]
+    command = [sys.executable, "-m", "experiments", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
 
 
@@ -127,7 +124,7 @@ def test_every_translation_method_has_the_same_budget_and_the_same_text():
 
 
 def test_relatives_are_of_the_same_group_and_strangers_of_another_with_as_much_to_learn_from():
-    shared = read_settings(EXPERIMENTS / "directions.yaml")
+    shared = read_plan("directions")
     group = {language: name for name, some in shared["groups"].items() for language in some}
     assert sorted(group) == sorted(shared["languages"])
     for language in shared["related"]:
@@ -153,9 +150,9 @@ def steps_by_task(recipe):
 
 def test_no_result_is_left_of_a_run_that_no_experiment_has():
     stored = {f"{path.parent.name}/{path.stem}" for path in RESULTS.glob("*/*.json")}
-    grown = {f"growth/{fit.name}" for fit in fits()}
-    looked_into = ("layers/", "sources/", "magnitudes/")
-    assert {name for name in stored - JOBS.keys() - grown if not name.startswith(looked_into)} == set()
+    added = {f"add-languages/{addition.name}" for addition in additions()}
+    analyses = ("layers/", "sources/", "magnitudes/")
+    assert {name for name in stored - JOBS.keys() - added if not name.startswith(analyses)} == set()
 
 
 @pytest.mark.parametrize("name", [name for name in JOBS if name.startswith(("transfer", "tuning"))])
@@ -168,7 +165,7 @@ def test_every_method_has_the_same_budget_for_every_task(name):
 
 
 def test_strangers_are_of_another_family_and_peers_of_the_same_group_too():
-    corpora = read_settings(EXPERIMENTS / "corpora.yaml")
+    corpora = read_plan("corpora")
     families, groups = corpora["families"], [corpora["seen"], corpora["unseen"]]
     for kind in ("distant", "peer"):
         for language, donor in corpora[kind].items():
@@ -195,9 +192,9 @@ def test_every_corpus_is_there():
 @needs_data
 def test_an_experiment_runs_once_and_keeps_everything_needed_to_trace_a_number(tmp_path, pretrained):
     (tmp_path / "tiny.yaml").write_text(TINY)
-    arguments = ["experiments/run.py", str(tmp_path / "tiny.yaml"), "--backbone", str(pretrained)]
+    arguments = ["run", str(tmp_path / "tiny.yaml"), "--backbone", str(pretrained)]
     arguments += ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results"), "--jobs", "1"]
-    first = run_script(*arguments, "--only", "one")
+    first = run_experiments(*arguments, "--only", "one")
     assert first.returncode == 0, first.stderr
     found = sorted((tmp_path / "results" / "tiny").iterdir())
     assert [path.name for path in found] == ["one-0.json", "one-1.json"]
@@ -213,21 +210,37 @@ def test_an_experiment_runs_once_and_keeps_everything_needed_to_trace_a_number(t
     assert result["swaps"]["pos/mt"]["kk"]["scores"][0]["parts"] != score["parts"]
     assert 0 < result["baselines"]["pos/mt"] < 50
     before = found[0].stat().st_mtime_ns
-    again = run_script(*arguments, "--only", "-0")
+    again = run_experiments(*arguments, "--only", "-0")
     assert "2 runs, 1 to do" in again.stderr
     assert found[0].stat().st_mtime_ns == before
     assert (tmp_path / "results" / "tiny" / "two-0.json").exists()
 
 
+def test_help_does_not_wait_for_torch():
+    code = "import sys, experiments.__main__; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_every_initialisation_of_the_plan_is_one_that_adding_a_language_has():
+    planned = {init_from for about in PLAN["runs"].values() for init_from in about["init_from"]}
+    assert planned == set(get_args(InitFrom))
+
+
+def test_an_unknown_table_is_reported():
+    done = run_experiments("draw", "--show", "transfr")
+    assert done.returncode == 1
+    assert "transfer" in done.stderr
+
+
 def test_an_unknown_experiment_is_said():
-    done = run_script("experiments/run.py", "transfr")
+    done = run_experiments("run", "transfr")
     assert done.returncode == 1
     assert "there is none" in done.stderr
     assert "transfer" in done.stderr
 
 
 def test_a_row_that_does_not_exist_is_said():
-    done = run_script("experiments/run.py", "transfer", "--only", "hyperz")
+    done = run_experiments("run", "transfer", "--only", "hyperz")
     assert done.returncode == 1
     assert "hyperx-multi-0" in done.stderr
 
@@ -245,7 +258,8 @@ def without_default_rates(recipe):
 def test_every_result_is_of_the_recipe_that_its_experiment_has(name):
     result = json.loads((RESULTS / f"{name}.json").read_text())
     expected = portable(JOBS[name].recipe) | {"backbone": result["recipe"]["backbone"]}
-    assert without_default_rates(result["recipe"]) == without_default_rates(expected)
+    stored, _ = upgrade(result["recipe"])  # settings may have had former names
+    assert without_default_rates(stored) == without_default_rates(expected)
 
 
 @pytest.mark.parametrize("run", ["hyperx-multi-0", "madx-0"])
@@ -272,7 +286,7 @@ def test_every_direction_reads_its_source(run):
 )
 def test_zero_shot_hyperx_beats_the_most_frequent_tag_and_the_weights_of_a_stranger(experiment, row, task):
     found = results(experiment)[row]
-    own, wrong = (cells(some, task, GROUPS["all"]) for some in swapped(found, CORPORA["peer"]))
+    own, wrong = (select(row, task, GROUPS["all"]) for row in swapped(found, CORPORA["peer"]))
     assert len(own) == (13 if task == "pos" else 9)
     assert np.quantile(resampled(own) - resampled(wrong), 0.025) > 0
     for some, condition in own:
@@ -285,7 +299,7 @@ def test_headline_rows_have_three_seeds():
 
 
 def test_the_page_says_what_the_results_say():
-    done = run_script("experiments/draw.py", "--check")
+    done = run_experiments("draw", "--check")
     assert done.returncode == 0, done.stderr
 
 
