@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from polyloom.io.atomic import write_text_atomic
 from polyloom.io.yaml import read_settings
 
 PLANS = Path(__file__).parent / "plans"
@@ -26,6 +27,4 @@ def read_result(path: Path) -> dict[str, Any]:
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
     """Write a raw result atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(result, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
-    partial.replace(path)
+    write_text_atomic(path, json.dumps(result, ensure_ascii=False, separators=(",", ":")) + "\n")

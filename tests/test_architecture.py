@@ -37,6 +37,7 @@ THIRD_PARTY = {
     "tokenizers": {"data"},
     "sentencepiece": {"data"},
     "sacrebleu": {"metrics"},
+    "scipy": {"probe"},
     "safetensors": {"checkpoint", "export"},
     "torch": {
         *("conditions", "weights", "nn", "backbones", "methods", "tasks", "model", "checkpoint", "inference", "rundir"),

@@ -18,7 +18,7 @@ def test_the_demo_goes_through(tmp_path, monkeypatch: pytest.MonkeyPatch):
         assert (folder / path).exists(), path
     assert result.output.count("$ polyloom ") == 12
     recipes = [load_recipe(folder / f"{name}.yaml") for name in ("hyperx", "madx")]
-    budgets = [[s.train.steps for s in r.stages.values()] or [r.train.steps] for r in recipes]
+    budgets = [[s.train.steps or 0 for s in r.stages.values()] or [r.train.steps or 0] for r in recipes]
     assert sum(budgets[0]) == sum(budgets[1]), "both methods are trained for the same number of steps"
     assert (
         "nearest languages are bame and boza" in result.output or "nearest languages are boza and bame" in result.output

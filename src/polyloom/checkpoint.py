@@ -4,7 +4,6 @@ Written under a temporary name, flushed to disk, and renamed, so that a checkpoi
 """
 
 import json
-import shutil
 from collections.abc import Container, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +16,8 @@ from torch import Tensor, nn
 
 from polyloom.backbones import Backbone
 from polyloom.errors import CheckpointError, ConditionError, ConfigError, suggest
-from polyloom.io.files import PARTIAL, new_folder, sha256_of
+from polyloom.io.atomic import new_folder
+from polyloom.io.files import sha256_of
 from polyloom.methods import METHODS
 from polyloom.model import Model
 from polyloom.version import __version__
@@ -55,12 +55,6 @@ def write_checkpoint(
         for name, text in {**(texts or {}), MANIFEST: json.dumps(written, indent=2) + "\n"}.items():
             (partial / name).write_text(text, encoding="utf-8")
     return path
-
-
-def clean_up(folder: Path) -> None:
-    """Remove what a process that was killed while writing left behind."""
-    for partial in folder.glob(f".*{PARTIAL}*"):
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def load_checkpoint(path: str | Path, backbone: Backbone, *, same_backbone: bool = True) -> Model:

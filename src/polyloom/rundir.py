@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from polyloom.checkpoint import clean_up, read_manifest, read_tensors, read_training
+from polyloom.checkpoint import read_manifest, read_tensors, read_training
 from polyloom.errors import CheckpointError, TrainingError
+from polyloom.io.atomic import remove_partial, write_text_atomic
 
 RECIPE = "recipe.yaml"
 
@@ -101,7 +102,8 @@ class RunDir:
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             self._take()
-            clean_up(self.checkpoints)
+            remove_partial(self.path)
+            remove_partial(self.checkpoints)
             if self.log.exists() and not (text := self.log.read_bytes()).endswith(b"\n"):
                 os.truncate(self.log, text.rfind(b"\n") + 1)
         except OSError as error:
@@ -120,11 +122,9 @@ class RunDir:
             ) from None
 
     def write(self, name: str, text: str) -> None:
-        """Write a small file, whole or not at all."""
-        partial = self.path / f".{name}.partial-{os.getpid()}"
+        """Write a small file atomically."""
         try:
-            partial.write_text(text, encoding="utf-8")
-            partial.rename(self.path / name)
+            write_text_atomic(self.path / name, text)
         except OSError as error:
             raise _unwritable(self.path / name, error) from error
 

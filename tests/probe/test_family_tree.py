@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.cluster.hierarchy import cophenet
+from scipy.spatial.distance import squareform
 
 from polyloom.conditions import Condition
 from polyloom.config import load_recipe
 from polyloom.data.synthetic import Family
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
-from polyloom.probe.languages import cophenetic, language_vectors, probe_languages
+from polyloom.probe.languages import language_vectors, probe_languages
 from polyloom.workflows.exchange import export_run
 from polyloom.workflows.runs import load_run, train_recipe
 from tests.shared import lines_of
@@ -50,7 +52,7 @@ def test_embeddings_recover_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyP
         optim={"lr": 1e-2, "warmup_steps": 20, "groups": {"embeddings": 1e-1}}, steps=500,
     )  # fmt: skip
     found = probe_languages(language_vectors(load_run(run).model))
-    heights_NN = cophenetic(found["linkage"])
+    heights_NN = squareform(cophenet(found["linkage"]))
     truth_NN = np.array([[FAMILY.distance(a, b) for b in found["languages"]] for a in found["languages"]])
     value, chance = agreement(heights_NN, truth_NN)
     record_property("cophenetic correlation", value)

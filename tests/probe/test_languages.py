@@ -2,24 +2,18 @@
 
 import itertools
 import math
+import sys
 
 import numpy as np
 import pytest
 import torch
+from scipy.cluster.hierarchy import cophenet
+from scipy.spatial.distance import squareform
 
 from polyloom.data.typology import Typology
 from polyloom.errors import PolyloomError
 from polyloom.methods import METHODS
-from polyloom.probe.languages import (
-    cophenetic,
-    correlation,
-    flat_map,
-    language_vectors,
-    linkage,
-    members,
-    probe_languages,
-    purity,
-)
+from polyloom.probe.languages import correlation, flat_map, language_vectors, linkage, members, probe_languages, purity
 from tests.contracts.tiny import LANGUAGES, tiny_model
 
 GROUPS = {"Big": ["aaa", "bbb", "ccc", "ddd", "eee"], "Small": ["fff", "ggg", "hhh", "iii"]}
@@ -93,7 +87,7 @@ def test_nothing_depends_on_the_order_of_languages():
         assert again[key] == first[key], key
     heights = []
     for found in (first, again):
-        table, at = cophenetic(found["linkage"]), found["languages"].index
+        table, at = squareform(cophenet(found["linkage"])), found["languages"].index
         heights.append({(a, b): table[at(a), at(b)] for a in vectors for b in vectors})
     assert heights[0] == heights[1]
 
@@ -120,7 +114,7 @@ def test_linkage_is_average_linkage(seed):
     assert [frozenset(below[12 + i]) for i in range(11)] == [joined for joined, _ in expected]
     assert [height for _, _, height, _ in merges] == pytest.approx([height for _, height in expected])
     assert all(left < right and size == len(below[12 + i]) for i, (left, right, _, size) in enumerate(merges))
-    table = cophenetic(merges)
+    table = squareform(cophenet(merges))
     for i, j in itertools.combinations(range(12), 2):
         assert table[i, j] == table[j, i] == pytest.approx(next(h for joined, h in expected if {i, j} <= joined))
 
@@ -160,6 +154,12 @@ def test_what_is_not_known_is_left_out_and_said():
     assert partly["agreement"]["purity"] == 1.0
     with pytest.raises(PolyloomError, match="1 language; there is nothing to compare"):
         probe_languages({"aaa": [1.0]})
+
+
+def test_without_scipy_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(PolyloomError, match=r"scipy is not installed. pip install 'polyloom\[probe\]'"):
+        probe_languages(planted())
 
 
 def test_a_language_without_any_vector_has_no_neighbours_but_harms_none():

@@ -1,7 +1,6 @@
 """``polyloom probe``: analyse the languages and weights of a run."""
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import typer
 
 from polyloom.cli.evaluate import Split
 from polyloom.cli.extensible import extensible
+from polyloom.io.atomic import write_text_atomic
 
 if TYPE_CHECKING:
     from polyloom.conditions import Condition
@@ -247,9 +247,7 @@ def _hand_out(kind: str, run: "Run", found: Mapping[str, Any], *, text: str, jso
     typer.echo(text, nl=False)
     path = run.path / FOLDER / f"{kind}.json"
     path.parent.mkdir(exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(content, encoding="utf-8")
-    partial.replace(path)  # there whole or not at all
+    write_text_atomic(path, content)
     typer.echo(f"Stored in {path}", err=True)
     if json_file:
         json_file.write_text(content, encoding="utf-8")

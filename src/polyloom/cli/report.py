@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from polyloom.cli.evaluate import Split
+from polyloom.io.atomic import write_text_atomic
 
 
 def report(
@@ -30,7 +31,5 @@ def report(
 
     page = make_report(runs, output=output, split=on, examples=examples, progress=progress)
     output.parent.mkdir(parents=True, exist_ok=True)
-    partial = output.with_name(f".{output.name}.partial")
-    partial.write_text(page, encoding="utf-8")
-    partial.replace(output)  # there whole or not at all
+    write_text_atomic(output, page)
     typer.echo(output)

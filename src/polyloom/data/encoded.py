@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import os
-import secrets
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyloom.errors import DataError, PolyloomError
-from polyloom.io.files import flush
+from polyloom.io.atomic import new_file
 
 try:
     import pyarrow as pa
@@ -115,23 +113,14 @@ def write_dataset(
         raise DataError(path, None, "a cell needs a column `length` of kind int.")
     schema = pa.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
-    try:
-        with partial.open("wb") as file:
-            with pa.ipc.new_file(file, schema) as writer:
-                iterator, number = iter(rows), 0
-                while chunk := list(itertools.islice(iterator, ROWS_PER_RECORD_BATCH)):
-                    writer.write_batch(_record_batch(chunk, schema, path, number))
-                    number += len(chunk)
-                # Nothing is left to write but what is known of the whole: a last batch without rows carries it.
-                empty = pa.RecordBatch.from_pylist([], schema=schema)
-                writer.write_batch(empty, custom_metadata={_META: json.dumps(dict(meta))})
-            file.flush()
-            os.fsync(file.fileno())
-        partial.rename(path)
-        flush(path.parent)
-    finally:
-        partial.unlink(missing_ok=True)
+    with new_file(path) as partial, partial.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
+        iterator, number = iter(rows), 0
+        while chunk := list(itertools.islice(iterator, ROWS_PER_RECORD_BATCH)):
+            writer.write_batch(_record_batch(chunk, schema, path, number))
+            number += len(chunk)
+        # The metadata describes all rows, so a last batch without rows carries it.
+        empty = pa.RecordBatch.from_pylist([], schema=schema)
+        writer.write_batch(empty, custom_metadata={_META: json.dumps(dict(meta))})
     return open_dataset(path)
 
 

@@ -1,12 +1,12 @@
 """Scores beside the run they belong to: ``RUN/evaluations/test.json``, with the parts of every sentence."""
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
 from polyloom.errors import PolyloomError
 from polyloom.evaluate.matrix import Matrix
+from polyloom.io.atomic import write_text_atomic
 
 FOLDER = "evaluations"
 
@@ -22,9 +22,7 @@ def store(matrix: Matrix, run: Path, split: str) -> Path:
     if before.run.get("checkpoint") == matrix.run.get("checkpoint"):
         results, refused = {**before.results, **matrix.results}, {**before.refused, **matrix.refused}
         matrix = replace(matrix, results=results, refused=refused)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(matrix.to_dict(), ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)  # there whole or not at all
+    write_text_atomic(path, json.dumps(matrix.to_dict(), ensure_ascii=False) + "\n")
     return path
 
 

@@ -7,11 +7,8 @@ whatever is wrong is a `DataError` with the number of its line.
 import hashlib
 import json
 import lzma
-import os
-import shutil
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +17,6 @@ from polyloom.errors import DataError
 
 _PACKED = 32 * 1024  # small, so that the ratio of a bomb shows before much of it is unpacked
 _UNPACKED = 256 * 1024
-PARTIAL = ".partial-"  # in the names of folders that are being written
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,27 +226,3 @@ def _unpack(chunks: Iterator[bytes], start: Callable[[], _Unpacker], limits: Lim
             yield out
     if not unpacker.eof:
         raise EOFError("it ends in the middle")
-
-
-@contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """A folder to write files into, which is `path` when all of them are on the disk; if anything fails, it is gone."""
-    partial = path.with_name(f".{path.name}{PARTIAL}{os.getpid()}")
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-        for file in (*partial.iterdir(), partial):
-            flush(file)
-        partial.rename(path)
-        flush(path.parent)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def flush(path: Path) -> None:
-    """See to it that a file, or what a folder lists, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

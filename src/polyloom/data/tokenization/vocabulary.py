@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from polyloom.data.mixture import temperature as shares_at
 from polyloom.errors import PolyloomError
+from polyloom.io.atomic import new_folder
 
 SPECIAL = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}  # ids 0 to 3, as configs of m2m_100 expect
 MASK = "<mask>"
@@ -299,7 +299,7 @@ def _measure(tokenizer: Any, lines: Sequence[tuple[str, int]], available: int) -
 
 
 def _write(into: Path, tokenizer: Any, model: bytes, languages: Sequence[str], *, mask: bool) -> None:
-    """Write the folder under a temporary name; it is there whole or not at all."""
+    """Write the folder atomically."""
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **{f"{role}_token": piece for role, piece in (SPECIAL | ({"mask": MASK} if mask else {})).items()},
@@ -307,11 +307,8 @@ def _write(into: Path, tokenizer: Any, model: bytes, languages: Sequence[str], *
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
     }
-    partial = into.with_name(f".{into.name}.partial-{secrets.token_hex(4)}")
-    partial.mkdir(parents=True)
-    tokenizer.save(str(partial / "tokenizer.json"))
-    (partial / "tokenizer_config.json").write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
-    (partial / MODEL_FILE).write_bytes(model)
-    if into.is_dir():
-        into.rmdir()
-    partial.rename(into)
+    with new_folder(into) as partial:
+        tokenizer.save(str(partial / "tokenizer.json"))
+        text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
+        (partial / "tokenizer_config.json").write_text(text, encoding="utf-8")
+        (partial / MODEL_FILE).write_bytes(model)
