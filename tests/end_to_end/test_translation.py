@@ -16,11 +16,11 @@ from polyloom.rundir import RunDir
 from polyloom.workflows.runs import load_run, train_recipe
 from tests.shared import DATA, needs_data, polyloom
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "mini" / "translation.yaml"
+RECIPE = Path(__file__).parents[2] / "src/polyloom/recipes" / "mini" / "translation.yaml"
 METHODS = [
-    "{name: dense}",
+    pytest.param("{name: dense}", marks=pytest.mark.nightly),
     "{name: lang-adapters, adapter_size: 16}",
-    "{name: pair-adapters, adapter_size: 16}",
+    pytest.param("{name: pair-adapters, adapter_size: 16}", marks=pytest.mark.nightly),
     "{name: hyper-adapters, hidden_size: 32, adapter_size: 16}",
 ]
 PAIRS = ["deu", "spa"]

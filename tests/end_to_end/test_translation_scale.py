@@ -108,6 +108,7 @@ def test_hashes_are_a_set_however_they_collide(numbers):
     assert len(hashes._slots) >= 1.5 * len(seen)
 
 
+@pytest.mark.nightly
 def test_a_killed_run_goes_on_in_mid_corpus_as_if_nothing_had_happened(recipe, tmp_path):
     whole, run = tmp_path / "whole", tmp_path / "run"
     settings = load_recipe(recipe)
@@ -129,6 +130,7 @@ def test_a_killed_run_goes_on_in_mid_corpus_as_if_nothing_had_happened(recipe, t
     assert not changed(one, other)
 
 
+@pytest.mark.nightly
 def test_two_processes_are_one(recipe, tmp_path):
     changes = ["train.dropout=false", "train.steps=30", *(f"optim.{key}={value}" for key, value in CALM.items())]
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")

@@ -221,13 +221,14 @@ def test_what_was_not_touched_is_read(places, tmp_path):
         import_adapter([places[name]], NER, tmp_path / name, backbone=str(places["backbone"]), labels=LABELS)
 
 
-def test_a_hundred_thousand_damaged_headers_are_refused_or_harmless(tmp_path):
+@pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.nightly)])
+def test_damaged_headers_are_refused_or_harmless(tmp_path, count):
     save_file({"block.0.up": torch.ones(2, 3), "block.0.up_bias": torch.ones(3)}, tmp_path / "good.safetensors")
     content = (tmp_path / "good.safetensors").read_bytes()
     size = 8 + struct.unpack("<Q", content[:8])[0]
     draw, read = random.Random(0), 0
     file = tmp_path / "damaged.safetensors"
-    for _ in range(100_000):
+    for _ in range(count):
         damaged = bytearray(content)
         for _ in range(draw.randint(1, 4)):
             place = draw.randrange(size)
@@ -241,7 +242,7 @@ def test_a_hundred_thousand_damaged_headers_are_refused_or_harmless(tmp_path):
             continue
         read += 1
         assert all(t.dtype == torch.float32 and t.isfinite().all() for t in found.values())
-    assert read < 50_000
+    assert read < count / 2
 
 
 def test_a_damaged_file_with_a_matching_hash_is_refused_or_answers(places, tmp_path):

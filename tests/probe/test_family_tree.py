@@ -34,6 +34,7 @@ def train(folder: Path, name: str, languages: Sequence[str], **settings: Any) ->
     return folder / name
 
 
+@pytest.mark.nightly
 def test_embeddings_recover_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any) -> None:
     monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "results"))
     texts = {language: lines_of(f"synthetic:{language}/train[:500]") for language in FAMILY.names}

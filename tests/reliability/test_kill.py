@@ -22,7 +22,7 @@ from polyloom.metrics.score import ACCURACY, Score
 from tests.reliability.forks import alone, ended, fork, read_log
 from tests.reliability.tiny import changed, saved, tiny_fit, tiny_setup, weights
 
-KILLS = 200
+KILLS = (30, pytest.param(100, marks=pytest.mark.nightly))
 
 
 def by_lot(model, plan):
@@ -77,7 +77,8 @@ def life(setup, run, seconds, *, in_save):
     return ended(child) == -signal.SIGKILL
 
 
-@pytest.mark.parametrize(("save_every", "kills"), [(1, KILLS // 2), (2, KILLS // 2)])
+@pytest.mark.parametrize("kills", KILLS)
+@pytest.mark.parametrize("save_every", [1, 2])
 def test_wherever_a_run_is_killed_it_goes_on_to_the_same_end(world, tmp_path, save_every, kills):
     train = {"steps": 40, "save_every": save_every, "evaluate_every": 3 * save_every, "rows_per_batch": 4}
     setup = tiny_setup(world, "madx", train=train)

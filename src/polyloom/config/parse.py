@@ -18,7 +18,7 @@ from polyloom.config.renamed import upgrade
 from polyloom.errors import BackboneError, ConditionError, ConfigError, PolyloomError, suggest
 from polyloom.io.yaml import describe, read_settings
 from polyloom.methods import METHODS, build_method
-from polyloom.recipes import find_file
+from polyloom.recipes import find_file, shipped_recipes
 from polyloom.tasks import TASKS
 from polyloom.weights import BackboneShape
 
@@ -30,7 +30,11 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         path: A YAML file, or the name of a shipped recipe such as ``mini/hyperx``.
         overrides: Settings to change, such as ``optim.lr=5e-5``.
     """
-    return parse_recipe(read_settings(find_file(path), overrides), source=str(path))
+    file = find_file(path)
+    if not file.parent.is_dir():
+        known = suggest(str(path), shipped_recipes(), limit=40)
+        raise ConfigError(str(path), [f"neither a file nor a shipped recipe. {known}"])
+    return parse_recipe(read_settings(file, overrides), source=str(path))
 
 
 def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Recipe:

@@ -16,8 +16,8 @@ from polyloom.methods.hyper_adapters import HyperAdaptersConfig
 from polyloom.methods.hyperx import HyperXConfig
 from polyloom.train.config import OptimConfig
 
-ROOT = Path(__file__).parents[1]
-RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted((ROOT / "src/polyloom/recipes").rglob("*.yaml"))
 GOOD = """
 backbone: {config: {model_type: bert, vocab_size: 50, hidden_size: 16, num_hidden_layers: 2, num_attention_heads: 2,
   intermediate_size: 32}}
@@ -187,7 +187,7 @@ def test_every_method_has_a_recipe() -> None:
 
 
 def test_overrides_change_a_recipe() -> None:
-    path = ROOT / "recipes/hyper-adapters/ml50-base.yaml"
+    path = ROOT / "src/polyloom/recipes/hyper-adapters/ml50-base.yaml"
     recipe = load_recipe(path, ["method.hidden_size=204", "optim.lr=5e-5"])
     assert recipe.method == HyperAdaptersConfig(hidden_size=204, adapter_size=128)
     assert recipe.optim.lr == 5e-5

@@ -269,16 +269,12 @@ def test_pairs_are_learnt(tmp_path):
     assert dataset.scores[0].value > 95
 
 
-def test_all_tasks_are_learnt_at_once_and_languages_told_apart_where_the_method_can(tmp_path):
+@pytest.mark.parametrize("method", ["hyperx", pytest.param("full", marks=pytest.mark.nightly)])
+def test_all_tasks_are_learnt_at_once_and_languages_told_apart_where_the_method_can(tmp_path, method):
     """What is a noun in one language is a verb in the other; full fine-tuning does not look at the language."""
-    scores = {}
-    for method in ("hyperx", "full"):
-        sections = {"train": {"steps": 300}, "mixture": {"datasets_per_batch": 8}}
-        train(tmp_path, method, method=method, tasks=("mlm", "pos", "ner", "dep"), **sections)
-        run = load_run(tmp_path / method)
-        test = {
-            name: corpora for name, corpora in run.recipe.data.test.items() if name[-2:] != "cc" and name[:3] != "mlm"
-        }
-        scores[method] = [dataset.scores[0].value for dataset in run.evaluate(test).results.values()]
-    assert min(scores["hyperx"]) > 95
-    assert min(scores["full"]) < 60
+    sections = {"train": {"steps": 300}, "mixture": {"datasets_per_batch": 8}}
+    train(tmp_path, method, method=method, tasks=("mlm", "pos", "ner", "dep"), **sections)
+    run = load_run(tmp_path / method)
+    test = {name: corpora for name, corpora in run.recipe.data.test.items() if name[-2:] != "cc" and name[:3] != "mlm"}
+    lowest = min(dataset.scores[0].value for dataset in run.evaluate(test).results.values())
+    assert lowest > 95 if method == "hyperx" else lowest < 60

@@ -83,11 +83,11 @@ def test_of_a_treebank_only_what_is_predicted_changes(name, ends):
     assert len(made) == len(given)
     changed = 0
     for one, other in zip(given, made, strict=True):
-        results = one.split("\t")
-        if len(results) == 10 and results[0].isdecimal():
-            results[3] = f"T{results[1]}"
+        datasets = one.split("\t")
+        if len(datasets) == 10 and datasets[0].isdecimal():
+            datasets[3] = f"T{datasets[1]}"
             changed += 1
-        assert "\t".join(results) == other
+        assert "\t".join(datasets) == other
     assert changed > 1000
 
 

@@ -14,9 +14,10 @@ import pytest
 import polyloom
 from polyloom.cli import main
 from polyloom.io.yaml import parse_yaml
+from polyloom.recipes import find_file, shipped_recipes
 
-ROOT = Path(__file__).parents[1]
-RECIPE = "recipes/hyperx/mbert-small.yaml"
+ROOT = Path(__file__).parents[2]
+RECIPE = "hyperx/mbert-small"
 
 
 class Done(NamedTuple):
@@ -96,7 +97,7 @@ def test_show_prints_what_can_be_loaded_again(run: Run, tmp_path: Path) -> None:
 
 def test_check_reports_each_recipe_and_all_mistakes(run: Run, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
-    wrong.write_text((ROOT / RECIPE).read_text().replace("schedule:", "shedule:").replace("steps:", "stps:"))
+    wrong.write_text(find_file(RECIPE).read_text().replace("schedule:", "shedule:").replace("steps:", "stps:"))
     done = run("config", "check", RECIPE, str(wrong))
     assert done.returncode == 1
     assert done.stdout == f"{RECIPE}: ok\n"
@@ -107,10 +108,17 @@ def test_check_reports_each_recipe_and_all_mistakes(run: Run, tmp_path: Path) ->
 
 
 def test_all_recipes_pass_the_check(run: Run) -> None:
-    paths = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("recipes/*/*.yaml"))
+    paths = sorted(shipped_recipes())
     done = run("config", "check", *paths)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"{path}: ok" for path in paths]
+
+
+def test_a_shipped_recipe_is_copied_once(run: Run, tmp_path: Path) -> None:
+    done = run("init", RECIPE, "-o", str(tmp_path / "mine.yaml"))
+    assert done.stdout == f"{tmp_path / 'mine.yaml'}\n"
+    assert (tmp_path / "mine.yaml").read_text() == find_file(RECIPE).read_text()
+    assert "exists already" in run("init", RECIPE, "-o", str(tmp_path / "mine.yaml")).stderr
 
 
 def test_schema_is_json(run: Run) -> None:
@@ -136,10 +144,12 @@ def test_plan_is_for_people(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["plan", "recipes/hyperx/mbert-smal.yaml"], 1, "Did you mean 'mbert-small.yaml'?"),
+        (["plan", "src/polyloom/recipes/hyperx/mbert-smal.yaml"], 1, "Did you mean 'mbert-small.yaml'?"),
+        (["plan", "hyperx/mbert-smal"], 1, "Did you mean 'hyperx/mbert-small'?"),
+        (["init", "mini/hyprx"], 1, "Did you mean 'mini/hyperx'?"),
         (["plan", RECIPE, "method.name=hyprx"], 1, "Did you mean 'hyperx'?"),
         (["plan", RECIPE, "nonsense"], 1, "expected key.key=value"),
-        (["config", "show", "recipes"], 1, "cannot be read"),
+        (["config", "show", "docs"], 1, "cannot be read"),
         (["list", "recipes", "tests"], 1, "no recipes"),
         (["plan"], 2, "Missing argument"),
         (["plan", RECIPE, "--jsn"], 2, "No such option"),

@@ -72,7 +72,7 @@ def pretrained(folder: Path) -> Path:
     return folder / "out" / "backbone"
 
 
-@pytest.fixture(scope="module", params=METHODS)
+@pytest.fixture(scope="module", params=["hyperx", pytest.param("madx", marks=pytest.mark.nightly)])
 def trained(request: pytest.FixtureRequest, folder: Path, pretrained: Path) -> Path:
     backbone = {"name": str(pretrained)}
     return train(

@@ -60,7 +60,7 @@ def test_a_bank_moves_seldom_while_it_grows():
 @pytest.mark.timing
 def test_the_scale_benchmark_holds(tmp_path):
     """Adding the 300th language against the first, and batched against single generation; ratios in one run."""
-    script = Path(__file__).parents[1] / "benchmarks" / "scale.py"
+    script = Path(__file__).parents[2] / "benchmarks" / "scale.py"
     output = tmp_path / "scale.json"
     subprocess.run([sys.executable, script, "--quick", "--json", output], check=True, timeout=280)
     measured = json.loads(output.read_text())

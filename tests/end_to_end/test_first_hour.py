@@ -8,6 +8,7 @@ a user has already, text files, are real sentences; of translation only the numb
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -23,7 +24,7 @@ from polyloom.data.records import Bitext
 from polyloom.evaluate.matrix import Matrix
 from tests.shared import DATA, needs_data
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 BACKBONE = "distilbert/distilbert-base-multilingual-cased"
 
@@ -88,20 +89,24 @@ def follow(heading: str, folder: Path, **variables: str) -> dict[str, str]:
 
 @needs_data
 @pytest.mark.timeout(1200)
-def test_the_first_hour(pretrained, mirror, tmp_path):
-    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+@pytest.mark.parametrize("steps", [3, pytest.param(None, marks=pytest.mark.nightly)])
+def test_the_first_hour(pretrained, mirror, tmp_path, steps):
+    """Three steps show that every command works; the recipes' own number shows that the runs learn."""
+    shutil.copytree(ROOT / "src/polyloom/recipes", tmp_path / "recipes")
+    for recipe in (tmp_path / "recipes" / "mini").iterdir() if steps else ():
+        recipe.write_text(re.sub(r"\bsteps: \d+", f"steps: {steps}", recipe.read_text()))
     cache = str(hub_cache(tmp_path / "hf", pretrained))
     printed = follow("From corpora to a zero-shot matrix", tmp_path, HF_HOME=cache, POLYLOOM_MIRROR=mirror)
-    # What was trained has learnt, and what it learnt in English holds elsewhere.
+    # A run learns, and what it learns in English holds elsewhere.
     for run in ("hyperx", "madx"):
         matrix = Matrix.read(tmp_path / "runs" / run / "evaluations" / "test.json")
         for language, share_of_most_frequent_tag in (("de", 25), ("tr", 35), ("mt", 25)):
             dataset = matrix.results[Condition("pos", language)]
             assert dataset.zero_shot
-            assert dataset.scores[0].value > share_of_most_frequent_tag + 10
+            assert steps or dataset.scores[0].value > share_of_most_frequent_tag + 10
         events = [json.loads(line) for line in (tmp_path / "runs" / run / "log.jsonl").read_text().splitlines()]
         losses = [event["losses"]["pos"] for event in events if "pos" in event.get("losses", {})]
-        assert losses[-1] < losses[0] / 2
+        assert steps or losses[-1] < losses[0] / 2
     *_, table, comparison, page, tagged, exported, again = printed.values()
     assert table.startswith("| language |")
     assert "de" in comparison

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
@@ -17,7 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from torch.utils.flop_counter import FlopCounterMode
+from typer.testing import CliRunner
 
+from polyloom.cli import app
 from polyloom.cli.render.plan import number, render
 from polyloom.cli.render.plan_run import render_run
 from polyloom.conditions import Inventory
@@ -27,10 +27,12 @@ from polyloom.errors import ConfigError, DataError
 from polyloom.io.yaml import parse_yaml
 from polyloom.methods import METHODS, build_method
 from polyloom.model import Model
+from polyloom.recipes import find_file
 from polyloom.workflows.planning import Plan, Size, plan, plan_run, read_sizes
 from polyloom.workflows.planning.schedule import example_flops
+from tests.shared import polyloom
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 BERT: dict[str, Any] = {
     "model_type": "bert",
     "vocab_size": 50,
@@ -164,7 +166,7 @@ def shown(made: Plan, width: int) -> str:
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("name", ["hyper-adapters/ml50-big", "madx/mbert", "full/mbert"])
 def test_what_people_see_fits_and_is_complete(name: str, width: int) -> None:
-    made = plan(load_recipe(ROOT / f"recipes/{name}.yaml"))
+    made = plan(load_recipe(name))
     text = shown(made, width)
     lines = text.splitlines()
     assert max(map(len, lines)) <= width
@@ -178,7 +180,7 @@ def test_what_people_see_fits_and_is_complete(name: str, width: int) -> None:
 
 
 def test_the_verdict_says_from_where_on_it_pays() -> None:
-    made = plan(load_recipe(ROOT / "recipes/hyper-adapters/ml50-base.yaml"))
+    made = plan(load_recipe("hyper-adapters/ml50-base"))
     text = " ".join(shown(made, 120).split())
     assert "From 53 languages on, hyper-adapters is smaller than lang-adapters." in text
     chosen, rival = made.costs()["hyper-adapters"], made.costs()["lang-adapters"]
@@ -303,8 +305,8 @@ def test_tables_of_sizes_are_read_or_refused(tmp_path: Path) -> None:
     [("ml50-base", "ml50", 100), ("ml50-big", "ml50", 100), ("nllb-200", "nllb-200", 402)],
 )
 def test_large_runs_can_be_planned_and_read(name: str, pairs: str, directions: int) -> None:
-    settings = load_recipe(ROOT / f"recipes/hyper-adapters/{name}.yaml", ["train.steps=100000"])
-    sizes = read_sizes(ROOT / f"recipes/hyper-adapters/{pairs}.tsv")
+    settings = load_recipe(f"hyper-adapters/{name}", ["train.steps=100000"])
+    sizes = read_sizes(find_file(f"hyper-adapters/{pairs}.tsv"))
     run = plan_run(settings, plan(settings), sizes=sizes, flops_per_second=1e14)
     assert len(run.directions) == directions
     assert sum(size.pairs for size in sizes.values()) == pytest.approx({"ml50": 230e6}.get(pairs, 133e6), rel=0.005)
@@ -319,15 +321,10 @@ def test_large_runs_can_be_planned_and_read(name: str, pairs: str, directions: i
 
 
 def test_the_command_plans_a_run_where_it_is_told_the_pairs() -> None:
-    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-        parts = [sys.executable, "-m", "polyloom", "plan", "recipes/hyper-adapters/nllb-200.yaml", *arguments]
-        return subprocess.run(parts, cwd=ROOT, capture_output=True, text=True, check=False)
-
-    done = command("--pairs", "recipes/hyper-adapters/nllb-200.tsv", "--tflops", "50", "--json")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    recipe = find_file("hyper-adapters/nllb-200.yaml")
+    found = json.loads(polyloom("plan", recipe, "--pairs", recipe.with_suffix(".tsv"), "--tflops", "50", "--json"))
     assert found["chosen"] == "hyper-adapters"
     assert found["run"]["hours"] == pytest.approx(found["run"]["flops"] / 50e12 / 3600)
-    refused = command("--tflops", "50")
-    assert refused.returncode == 2
+    refused = CliRunner().invoke(app, ["plan", str(recipe), "--tflops", "50"])
+    assert refused.exit_code == 2
     assert "--pairs is missing" in refused.stderr

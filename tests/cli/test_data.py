@@ -16,7 +16,7 @@ from polyloom.cli import main
 from polyloom.io.yaml import dump_yaml, parse_yaml
 from tests.shared import DATA, Done, Run, needs_data
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_strict_turns_worries_into_a_failure(run):
 @needs_data
 def test_check_of_a_recipe_knows_roles_and_conditions(run, tmp_path):
     recipe = tmp_path / "recipe.yaml"
-    settings = parse_yaml((ROOT / "recipes/hyperx/mbert-small.yaml").read_text(), source="recipe")
+    settings = parse_yaml((ROOT / "src/polyloom/recipes/hyperx/mbert-small.yaml").read_text(), source="recipe")
     settings["data"] = {
         "root": str(DATA),
         "train": {"ner/en": "wikiann:en/dev[:100]"},

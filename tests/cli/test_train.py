@@ -20,14 +20,14 @@ from polyloom.evaluate.matrix import MARK
 from tests.shared import Done, Run
 from tests.tiny_run import tiny_recipe
 
-GUIDE = (Path(__file__).parents[1] / "docs" / "training.md").read_text()
+GUIDE = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], results: Path, tmp_path: Path) -> Run:
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], datasets: Path, tmp_path: Path) -> Run:
     """Run the command in this process, which has torch imported already."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("POLYLOOM_CACHE", str(results))
+    monkeypatch.setenv("POLYLOOM_CACHE", str(datasets))
 
     def run_here(*arguments: object) -> Done:
         monkeypatch.setattr(sys, "argv", ["polyloom", *map(str, arguments)])
@@ -40,8 +40,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], res
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("results")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("datasets")
 
 
 @pytest.fixture(scope="module")
@@ -138,11 +138,11 @@ def test_curves_for_tensorboard(run, recipe, tmp_path, monkeypatch):
     assert "pip install 'polyloom[track]'" in absent.stderr
 
 
-def test_on_a_terminal_it_is_drawn_and_the_cursor_comes_back(recipe, tmp_path, results):
+def test_on_a_terminal_it_is_drawn_and_the_cursor_comes_back(recipe, tmp_path, datasets):
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "polyloom", "train", str(recipe), "-o", str(tmp_path / "run")]
     environment = os.environ | {
-        "POLYLOOM_CACHE": str(results),
+        "POLYLOOM_CACHE": str(datasets),
         "OMP_NUM_THREADS": "1",
         "TERM": "xterm",
         "COLUMNS": "100",
@@ -169,10 +169,10 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
-def test_of_several_processes_one_talks(recipe, tmp_path, results):
+def test_of_several_processes_one_talks(recipe, tmp_path, datasets):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*launcher, "-m", "polyloom", "train", str(recipe), "-o", str(tmp_path / "run")]
-    environment = os.environ | {"POLYLOOM_CACHE": str(results), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"POLYLOOM_CACHE": str(datasets), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{tmp_path / 'run' / 'checkpoints' / 'step-00000006'}\n"
@@ -235,7 +235,7 @@ def test_part_of_a_matrix_does_not_replace_the_whole(run, trained):
     assert not re.search("^bb", done.stdout, re.MULTILINE)
     assert json.loads(stored.read_text()) == whole
     run("evaluate", trained, "--on", "validation")
-    assert json.loads((trained / "evaluations" / "validation.json").read_text())["results"].keys() == {
+    assert json.loads((trained / "evaluations" / "validation.json").read_text())["datasets"].keys() == {
         "pos/aa",
         "pos/bb",
     }
