@@ -1,8 +1,8 @@
-"""Which examples make up the batch of a step: a pure function of (seed, step), at the same cost for every step.
+"""Choose the examples of each step's batch: a pure function of (seed, step), at the same cost for every step.
 
-A *draw* takes one unit (some rows, or as many as fit a token budget) from one cell; a batch has one draw or more. Draws
-come in *rounds*, in each of which every cell has a fixed number of slots. So the number of a draw tells its cell and
-how often that cell was drawn before, which in turn tells how often the cell was passed through and where it stands.
+A *draw* takes a number of rows, or as many as fit a token budget, from one dataset; a batch has one draw or more. Draws
+come in *rounds*, in each of which every dataset has a fixed number of slots. The number of a draw therefore determines
+its dataset and how often that dataset was drawn before, and thus the epoch of the dataset and the position in it.
 """
 
 import math
@@ -23,21 +23,23 @@ Integers = NDArray[np.int64]
 
 MIN_SLOTS, MAX_SLOTS = 2**12, 2**20
 _STRATEGY_OF_OPTION = {"weights": "weights", "max_repeats": "unimax", "ratio": "ratio"}
-_KEY_BITS = 44  # of an example's place in its cell's passes; the cell's number stands above
+_KEY_BITS = 44  # for an example's position in its dataset's epochs; the dataset's number is in the bits above
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureConfig:
-    """How cells are mixed.
+    """How datasets are mixed.
 
     Attributes:
-        strategy: ``temperature``: by size to the power 1/T. ``weights``: as given. ``unimax``: evenly, but no cell more
-            than `max_repeats` times. ``round-robin``: in turn. ``ratio``: N draws of one cell, then M of its partner.
-        temperature: T; 1 passes through all cells equally often, a high one draws all equally often.
-        weights: For every cell, relative to one another; 0 leaves it out.
-        max_repeats: Passes through a cell that UniMax allows within the run.
-        ratio: N and M.
-        datasets_per_batch: Draws of a batch: 1 for homogeneous batches, more for mixed rows.
+        kind: How datasets are sampled. ``temperature`` (default): by size to the power 1/T. ``weights``: as given.
+            ``unimax``: evenly, but no dataset more than `max_repeats` times. ``round-robin``: in turn. ``ratio``:
+            N draws from one dataset, then M from its partner.
+        temperature: T, 1 by default: all datasets have the same number of epochs. Raise it to draw from small datasets
+            more often; a very high one draws from all equally often.
+        weights: For ``weights``: the relative weight of every dataset; 0 leaves it out.
+        max_repeats: For ``unimax``: the maximum number of epochs of a dataset within the run.
+        ratio: For ``ratio``: N and M.
+        datasets_per_batch: Number of draws per batch: 1 (default) for one dataset, more for mixed batches.
     """
 
     strategy: Strategy = "temperature"
@@ -53,9 +55,9 @@ class Pick:
     """One example of a batch.
 
     Attributes:
-        dataset: Its cell.
-        index: Its row there.
-        key: A number below 2⁶³ that no other pick of the run has, for what is random about this sight of it.
+        dataset: The name of its dataset.
+        index: Its row in the dataset.
+        key: A number below 2⁶³ that is unique within the run; seeds the randomness of this use of the example.
     """
 
     dataset: str
@@ -64,7 +66,7 @@ class Pick:
 
 
 class Share(NamedTuple):
-    """What a run takes from a cell: how large it is, its share of the draws, how often it is passed through."""
+    """What a run takes from a dataset: its size, its share of the draws, its number of epochs."""
 
     dataset: str
     size: int
@@ -74,17 +76,17 @@ class Share(NamedTuple):
 
 @dataclass(eq=False)
 class Mixture:
-    """Batches by step.
+    """Draw the batch of any step.
 
     Attributes:
-        datasets: The lengths of the examples of each cell.
-        config: How they are mixed.
-        seed: Of all that is random.
-        rows_per_batch: Rows of a batch.
-        tokens_per_batch: Or tokens: rows of a draw times the length of its longest never exceed their part of it,
-            unless a single row does.
-        groups: For ``ratio``: pairs of cells, taken pair after pair; two cells are a pair by themselves.
-        steps: Of the run, which UniMax must know.
+        datasets: The lengths of the examples of each dataset.
+        config: How datasets are mixed.
+        seed: The seed of all randomness.
+        rows_per_batch: Number of rows in a batch; either this or `tokens_per_batch` is given.
+        tokens_per_batch: Maximum number of tokens in a batch, padding included. A draw gets an equal part of it; a
+            single row may exceed that.
+        groups: For ``ratio``: pairs of datasets, taken pair after pair. By default two datasets are a pair.
+        steps: For ``unimax``: number of steps of the run.
     """
 
     datasets: Mapping[str, NDArray[np.int32]]
@@ -112,25 +114,25 @@ class Mixture:
         self._last_round = (-1, self._slots, self._slots)
 
     def batch(self, step: int) -> list[Pick]:
-        """The examples of a step, counted from 0."""
+        """Return the examples of a step, counted from 0."""
         if step < 0:
             raise IndexError(f"step {step}: steps are counted from 0.")
         first = step * self.config.datasets_per_batch
         return [pick for draw in range(first, first + self.config.datasets_per_batch) for pick in self._draw(draw)]
 
     def shares(self) -> dict[str, float]:
-        """Each cell's share of the draws, exact in every full round."""
+        """Return each dataset's share of the draws, which is exact in every full round."""
         return dict(zip(self._names, (self._quotas / len(self._slots)).tolist(), strict=True))
 
     def passes(self, steps: int) -> dict[str, float]:
-        """How often so many steps pass through each cell, to the draw."""
+        """Return the number of epochs of each dataset after a number of steps."""
         rounds, rest = divmod(steps * self.config.datasets_per_batch, len(self._slots))
         begun = np.bincount(self._round(rounds)[0][:rest], minlength=len(self._names))
         draws = (rounds * self._quotas + begun).tolist()
         return {n: d / s.draws_per_pass for n, d, s in zip(self._names, draws, self._streams, strict=True)}
 
     def table(self, steps: int) -> list[Share]:
-        """All of this, for a report."""
+        """Return size, share and epochs of every dataset, for a report."""
         shares, passes = self.shares(), self.passes(steps)
         return [Share(name, len(lengths), shares[name], passes[name]) for name, lengths in self.datasets.items()]
 
@@ -144,7 +146,7 @@ class Mixture:
             yield Pick(name, place % size, (base | place) ^ self._salt)
 
     def _round(self, number: int) -> tuple[Integers, Integers]:
-        """The cells of a round's slots, and how often each slot's cell came before it in the round."""
+        """Return the dataset of each slot of a round, and how often that dataset came before the slot in the round."""
         number = number if self._shuffled else 0
         cached, slots, ranks = self._last_round
         if cached != number:
@@ -154,7 +156,7 @@ class Mixture:
             order = np.argsort(slots, kind="stable")
             ranks = np.empty_like(slots)
             ranks[order] = np.arange(len(slots)) - (np.cumsum(self._quotas) - self._quotas)[slots[order]]
-            self._last_round = (number, slots, ranks)  # at once, so that threads never see half of it
+            self._last_round = (number, slots, ranks)  # in one assignment, so that threads never see half of it
         return slots, ranks
 
     def _stream(self, lengths: NDArray[np.int32]) -> "_Stream":
@@ -170,10 +172,10 @@ class Mixture:
         if config.strategy == "ratio":
             assert config.ratio is not None
             assert self.groups is not None
-            pairs = [np.repeat([numbers[one], numbers[other]], config.ratio) for one, other in self.groups]
+            pairs = [np.repeat([numbers[first], numbers[second]], config.ratio) for first, second in self.groups]
             return np.concatenate(pairs)
         shares = self._wanted_shares()
-        # Rare cells need long rounds: one slot of few would be far more than their share.
+        # Rare datasets need long rounds: in a short round one slot would be far more than their share.
         for_rarest = min(8 / float(shares[shares > 0].min()), MAX_SLOTS)
         wanted = max(MIN_SLOTS, 16 * len(shares), math.ceil(for_rarest))
         return np.repeat(np.arange(len(shares)), apportion(shares, 1 << (wanted - 1).bit_length()))
@@ -196,17 +198,17 @@ class Mixture:
 
 
 def temperature(sizes: Floats, value: float) -> Floats:
-    """Shares in proportion to size to the power of one over the temperature."""
+    """Compute shares in proportion to size to the power of one over the temperature."""
     return _normalized((sizes / sizes.max()) ** (1 / value))
 
 
 def unimax(sizes: Floats, budget: float, max_repeats: float) -> Floats:
-    """Shares as even as they can be if no cell is passed through too often (Chung et al. 2023, algorithm 1).
+    """Compute the most even shares for which no dataset has too many epochs (Chung et al. 2023, algorithm 1).
 
     Args:
-        sizes: Of the cells.
-        budget: Of the run, in the same unit.
-        max_repeats: Passes through a cell that are allowed.
+        sizes: Sizes of the datasets.
+        budget: What the run takes in all, in the same unit.
+        max_repeats: Maximum number of epochs of a dataset.
     """
     taken = np.zeros(len(sizes))
     left = float(budget)
@@ -222,8 +224,8 @@ def _normalized(weights: Floats) -> Floats:
 
 
 def apportion(shares: Floats, slots: int) -> Integers:
-    """Slots by largest remainder, at least one for every share above zero."""
-    poor = np.zeros(len(shares), dtype=bool)  # those who get their one slot first
+    """Assign slots by largest remainder, at least one for every share above zero."""
+    poor = np.zeros(len(shares), dtype=bool)  # shares that are rounded up to one slot
     while True:
         rich = np.where(poor, 0.0, shares)
         exact = rich * ((slots - poor.sum()) / rich.sum())
@@ -238,18 +240,18 @@ def apportion(shares: Floats, slots: int) -> Integers:
 
 
 class _Stream(Protocol):
-    """The examples of a cell in the order of its draws, pass after pass."""
+    """The examples of a dataset in the order of its draws, epoch after epoch."""
 
     @property
     def draws_per_pass(self) -> float: ...
 
     def take(self, draw: int, key: Key) -> Integers:
-        """The examples of a draw, each as its row plus the size of the cell times the passes before."""
+        """Return the examples of a draw, each as its row plus the size of the dataset times the epochs before."""
         ...
 
 
 class _RowStream:
-    """A fixed number of rows per draw; one that reaches the end of a pass goes on with the next."""
+    """Take a fixed number of rows per draw; a draw that reaches the end of an epoch continues with the next."""
 
     def __init__(self, size: int, rows: int) -> None:
         self.size, self.rows = size, rows
@@ -265,7 +267,7 @@ class _RowStream:
 
 
 class _TokenStream:
-    """Rows of similar length per draw, as many as fit the budget; every pass cuts all of a cell's rows anew."""
+    """Take rows of similar length per draw, as many as fit the budget; every epoch groups the rows anew."""
 
     def __init__(self, lengths: NDArray[np.int32], budget: int) -> None:
         self.size = len(lengths)
@@ -289,8 +291,8 @@ class _TokenStream:
         rows, count = int(self.rows[bucket]), int(self.counts[bucket])
         begin = (chosen - int(self.first_draws[bucket])) * rows
         places = permuted(np.arange(begin, min(begin + rows, count)), count, (*key, bucket))
-        found: Integers = self.order[self.starts[bucket] + places] + number * self.size
-        return found
+        rows_seen: Integers = self.order[self.starts[bucket] + places] + number * self.size
+        return rows_seen
 
 
 def _mistakes(mixture: Mixture) -> Iterator[str]:

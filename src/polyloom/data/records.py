@@ -1,9 +1,9 @@
-"""What corpora are made of: one typed record per example, whatever the file format."""
+"""The types of records: one record per example, whatever the file format."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["text", "tags", "tree", "pair", "bitext"]
+Kind = Literal["text", "labelled", "tags", "tree", "pair", "bitext"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,6 +11,14 @@ class Text:
     """A line of raw text."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledText:
+    """A text with one label."""
+
+    text: str
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +40,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two texts and what holds between them."""
+    """Two texts and the label of the relation between them."""
 
     first: str
     second: str
@@ -47,4 +55,4 @@ class Bitext:
     target: str
 
 
-Record = Text | Tagged | Tree | Pair | Bitext
+Record = Text | LabelledText | Tagged | Tree | Pair | Bitext
