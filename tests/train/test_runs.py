@@ -62,7 +62,7 @@ def test_validation_changes_nothing_but_what_is_selected(tmp_path):
     watched = train(tmp_path, "b", train={"steps": 12, "save_every": 4, "dropout": True, "evaluate_every": 1})
     assert same(RunDir(tmp_path / "a").checkpoint(12), RunDir(tmp_path / "b").checkpoint(12))
     assert quiet.name == "step-00000012"
-    best = max(events(tmp_path / "b", "validation"), key=lambda event: (event["mean"], -event["total"]))
+    best = max(events(tmp_path / "b", "validation"), key=lambda event: (event["selection_score"], -event["total"]))
     assert watched.name == f"step-{best['total']:08d}"
 
 
@@ -107,9 +107,9 @@ def test_filled_rows_are_the_text_that_follows_a_line_without_padding(tmp_path):
     running = [piece for line in lines + lines for piece in line]
     starts = np.cumsum([0, *map(len, lines)])
     for index in (0, 7, len(lines) - 1):
-        (example,) = dataset.examples([index], [0], setup.model, raw=TextPacking(fill=22))
+        (example,) = dataset.examples([index], [0], setup.model, packing=TextPacking(length=22))
         assert example.row["tokens"].tolist() == running[starts[index] : starts[index] + 22]
-    (long,) = dataset.examples([3], [0], setup.model, raw=TextPacking(fill=2))
+    (long,) = dataset.examples([3], [0], setup.model, packing=TextPacking(length=2))
     assert long.row["tokens"].tolist() == lines[3], "cut at random by the task, as without filling"
     for index in range(4):
         for share in loop.micro_batches(index)[0]:

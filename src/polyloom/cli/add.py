@@ -1,12 +1,12 @@
 """``polyloom add``: a language or a task that a trained run does not know yet."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 if TYPE_CHECKING:
+    from polyloom.train.events import Event
     from polyloom.workflows.add_language import AddLanguageResult
 
 app = typer.Typer(
@@ -116,6 +116,8 @@ def _pairs(given: list[str] | None) -> dict[str, str]:
     return pairs
 
 
-def _show(event: Mapping[str, Any]) -> None:
-    if event["score"] is not None:
-        typer.echo(f"step {event['step']} of {event['of']}: held out {event['score']:.3f}", err=True)
+def _show(event: "Event") -> None:
+    from polyloom.train.events import RowStep  # noqa: PLC0415 - imports NumPy
+
+    if isinstance(event, RowStep) and event.score is not None:
+        typer.echo(f"step {event.step} of {event.steps}: held-out selection score {event.score:.3f}", err=True)

@@ -24,7 +24,7 @@ def show_plan(
     Parameters, bytes per adapter, operations per token, and growth with the number of languages, for the same
     backbone, languages and tasks. Needs no weights, and no network where the recipe has a backbone.config.
 
-    With --pairs, also what a run of translation takes: passes through every direction, tokens, hours, disk, memory.
+    With --pairs, also what a run of translation takes: epochs of every direction, tokens, hours, disk, memory.
 
     Example: polyloom plan recipes/hyper-adapters/ml50-base.yaml method.hidden_size=204
     """
