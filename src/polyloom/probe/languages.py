@@ -1,6 +1,6 @@
-"""What a model has learnt of languages, and whether that agrees with what linguists know.
+"""Analyse a model's language vectors, and compare them with language families and typological features.
 
-Everything is computed in the order of names and handed out in the order given, so that no number depends on the latter.
+Everything is computed in alphabetical order and returned in the given order, so that no number depends on the latter.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,19 +25,19 @@ _COLUMNS = 1 << 20  # numbers of each adapter that are multiplied at a time
 
 
 def language_vectors(model: Model) -> dict[str, list[float]]:
-    """A vector for every language: its embedding, or its stored adapters.
+    """Return a vector for every language: its embedding, or its stored adapters.
 
-    Stored adapters have millions of numbers. They are given by coordinates in the space that they span, as many as
-    there are languages: all lengths and angles are those of the adapters themselves.
+    Stored adapters have millions of parameters. They are returned as coordinates in the space that they span, as many
+    as there are languages, with the same lengths and angles.
     """
     method = model.method
-    learnt = [table for table in method.growing("language") if table.trainable]
-    tables = {name: table for name, table in method.named_modules() if table in learnt}
+    trainable = [table for table in method.growing("language") if table.trainable]
+    tables = {name: table for name, table in method.named_modules() if table in trainable}
     embeddings = [t for name, t in tables.items() if isinstance(t, GrowingEmbedding) and not name.endswith("logvar")]
     if not tables:
         raise PolyloomError(
-            f"method {method.config.name}: languages have nothing of their own in it ({method.summary}). "
-            "Look at one that embeds languages or stores an adapter for each, such as hyperx or madx."
+            f"method {method.config.name}: has no parameters per language ({method.summary}). "
+            "Use a method with language embeddings or an adapter per language, such as hyperx or madx."
         )
     if embeddings:
         table_NE = torch.cat([e.get_parameter("weight").detach() for e in embeddings], dim=1).double()
@@ -48,7 +48,7 @@ def language_vectors(model: Model) -> dict[str, list[float]]:
 
 
 def _coordinates(tables: Sequence[Tensor]) -> Tensor:
-    """Rows with the inner products of the tables' rows."""
+    """Compute coordinates with the same inner products as the rows of the tables."""
     gram_NN = tables[0].new_zeros(len(tables[0]), len(tables[0]), dtype=torch.float64)
     for part in (part.double() for table in tables for part in torch.split(table, _COLUMNS, dim=1)):
         gram_NN += part @ part.T
@@ -58,11 +58,11 @@ def _coordinates(tables: Sequence[Tensor]) -> Tensor:
 
 
 def probe_languages(vectors: Vectors, typology: Typology | None = None) -> dict[str, Any]:
-    """Map, neighbours, tree and agreement with typology.
+    """Compute a map, nearest neighbours, a tree, and the agreement with typology.
 
     Args:
-        vectors: Of languages; what counts is their direction.
-        typology: Families and features, as far as they are known.
+        vectors: Vectors of languages; only their directions matter.
+        typology: Families and features of the languages. Defaults to none; unknown languages are left out.
 
     Returns:
         ``languages``, ``families``, ``map``, ``neighbours``, ``linkage`` (SciPy's convention), ``agreement``.
