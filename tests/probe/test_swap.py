@@ -56,7 +56,7 @@ def test_every_language_meets_every_donor():
         conditions("pos/en", "pos/tr"),
         ["en", "tr", "yo"],
         score=lambda condition, used: values.get((condition.source, used.source)),
-        progress=lambda *one: told.append(one),
+        on_score=lambda *one: told.append(one),
     )
     assert found == {
         "languages": ["en", "tr"],
