@@ -104,7 +104,7 @@ def measure(folder: Path, data: Path, rounds: int) -> dict[str, Any]:
     def generate(_: int) -> None:
         made = hyperx.model.method(rows)
         torch.stack([t.sum() for block in made.blocks for t in block.tensors.values()]).sum().backward()  # type: ignore[no-untyped-call]
-        hyperx.optimizer.forget()
+        hyperx.optimizer.zero_grad()
 
     works |= {"generation": generate, "data": full.micro_batches}
     times: dict[str, list[float]] = {name: [] for name in works}

@@ -10,13 +10,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from polyloom.cli import main
 from polyloom.cli.render import train as train_view
 from polyloom.evaluate.matrix import MARK
+from polyloom.train.events import Event, StepTaken
 from tests.shared import Done, Run
 from tests.tiny_run import tiny_recipe
 
@@ -74,14 +74,18 @@ def test_before_the_first_step_it_says_what_learns_and_from_what(run, recipe, tm
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", said), "control characters in a log"
     assert max(map(len, said.splitlines())) > 100, "a log wraps no lines"
     head, _, tail = said.partition("joint: step 6 of 6; loss ")
+    assert re.search(r"stage joint +trainable +of +tensors", head)
     assert re.search(r"backbone +frozen +22.2k", head)
     assert re.search(r"hypernetwork +19.6k +19.6k", head)
+    assert re.search(r"dataset +examples +share +epochs", head)
     assert re.search(r"pos/aa +200 +20.0 % +0\.\d\d", head)
-    assert "standard deviations from" in head
-    assert "tokens/s" in tail
+    assert "Standard deviation of the adapters' weights at the start: " in head
+    assert re.match(r"\d\.\d{3} nats; .* tokens/s", tail)
     seen = sum(int(count) for count in re.findall(r"(?:mlm|pos)/[abc]{2} (\d+)", tail.splitlines()[0]))
     assert seen == 6 * 32
-    assert "Validation at step 6: pos/aa " in tail
+    number = r"\d+\.\d\d"
+    scores = rf"pos/aa accuracy {number} · pos/bb accuracy {number}"
+    assert re.search(rf"Validation at step 6: {scores}; selection score {number} \(mean; higher is better\)", tail)
 
 
 def test_a_run_goes_on_with_the_same_command_only(run, recipe, tmp_path):
@@ -89,25 +93,25 @@ def test_a_run_goes_on_with_the_same_command_only(run, recipe, tmp_path):
     again = run("train", recipe, "-o", tmp_path / "run")
     assert again.stdout == first.stdout
     assert "Resuming from step-00000006." in again.stderr
-    assert "Stage joint is finished already." in again.stderr
+    assert "Stage joint is already finished." in again.stderr
     other = run("train", recipe, "optim.lr=1e-4", "-o", tmp_path / "run")
     assert (other.returncode, other.stdout) == (1, "")
     assert "optim.lr: was 0.01 when this run began, now 0.0001." in other.stderr
 
 
 @pytest.mark.parametrize(
-    ("at", "says"), [(5, "checkpoint is of step 3. To go on from there"), (2, "nothing was saved")]
+    ("at", "says"), [(5, "checkpoint is of step 3. To resume from there"), (2, "no checkpoint was written yet")]
 )
 def test_an_interrupted_run_says_how_to_go_on(run, recipe, tmp_path, monkeypatch, at, says):
-    take = train_view.Tally.take
+    update = train_view.TrainingProgress.update
 
-    def interrupt(self: train_view.Tally, event: Any) -> None:
-        take(self, event)
-        if event["event"] == "step" and event["step"] == at:
+    def interrupt(self: train_view.TrainingProgress, event: Event) -> None:
+        update(self, event)
+        if isinstance(event, StepTaken) and event.step == at:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(train_view.Tally, "take", interrupt)
+        patched.setattr(train_view.TrainingProgress, "update", interrupt)
         done = run("train", recipe, "-o", tmp_path / "run")
     assert (done.returncode, done.stdout) == (130, "")
     assert f"Interrupted at step {at}; " in done.stderr
@@ -131,7 +135,7 @@ def test_curves_for_tensorboard(run, recipe, tmp_path, monkeypatch):
     losses = {e["step"]: e["loss"] for e in log if e["event"] == "step"}
     assert {e.step: e.value for e in curves.Scalars("loss")} == pytest.approx(losses)
     assert [e.step for e in curves.Scalars("loss")] == [1, 2, 3, 4, 5, 6], "repeated steps replace their first tries"
-    assert [e.step for e in curves.Scalars("validation/pos/aa")] == [3, 6]
+    assert [e.step for e in curves.Scalars("validation/pos/aa/accuracy")] == [3, 6]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     absent = run("train", recipe, "-o", tmp_path / "other", "--tensorboard")
     assert (absent.returncode, absent.stdout) == (1, "")

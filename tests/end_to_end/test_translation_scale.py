@@ -123,8 +123,8 @@ def test_a_killed_run_goes_on_in_mid_corpus_as_if_nothing_had_happened(recipe, t
     finish(start("train", recipe, "-o", run))
     (resumed,) = (event["total"] for event in read_log(run) if event["event"] == "resumed")
     assert 16 <= resumed < 60
-    passes = prepare_training(settings).plans()[0].make_mixture().passes(resumed)
-    assert all(value % 1 for value in passes.values()), "in the middle of a pass"
+    epochs = prepare_training(settings).plans()[0].make_mixture().epochs(resumed)
+    assert all(value % 1 for value in epochs.values()), "in the middle of an epoch"
     assert steps_of(run) == steps_of(whole), "the same examples, and the same losses to the last bit"
     one, other = (read_tensors(RunDir(path).checkpoint(60)) for path in (whole, run))
     assert not changed(one, other)
@@ -157,14 +157,14 @@ def test_a_run_takes_what_was_planned(recipe, tmp_path):
     train_recipe(settings, tmp_path / "run")
     log = read_log(tmp_path / "run")
     (mixture,) = (event["datasets"] for event in log if event["event"] == "mixture")
-    passes = {name: passed for name, _, _, passed in mixture}
+    epochs = {name: number for name, _, _, number in mixture}
     for direction in planned.directions:
-        assert direction.passes == pytest.approx(passes[f"mt/{direction.direction}"], rel=0.1)
+        assert direction.epochs == pytest.approx(epochs[f"mt/{direction.direction}"], rel=0.1)
     steps = [event for event in log if event["event"] == "step"]
     tokens = sum(step["tokens"] for step in steps)
     assert 0.8 * planned.tokens < tokens < 1.05 * planned.tokens
     examples = sum(sum(step["datasets"].values()) for step in steps)
-    assert examples == pytest.approx(sum(d.passes * d.pairs for d in planned.directions), rel=0.1)
+    assert examples == pytest.approx(sum(d.epochs * d.pairs for d in planned.directions), rel=0.1)
     on_disk = sum(one.path.stat().st_size for one in datasets.values())
     assert 0.85 * planned.dataset_bytes < on_disk < 1.1 * planned.dataset_bytes
     assert planned.order_bytes == 12 * 2 * len(dataset)
@@ -188,4 +188,4 @@ def test_real_lengths_make_about_as_many_batches_as_planned(name, recipe, tmp_pa
     size = Size(len(dataset), float(dataset.lengths.mean()))
     planned = plan_run(settings, plan(settings), sizes={frozenset(("eng", "deu")): size})
     mixture = Mixture({"one": dataset.lengths}, settings.mixture, seed=0, tokens_per_batch=4000)
-    assert mixture.passes(60)["one"] == pytest.approx(planned.directions[0].passes, rel=0.15)
+    assert mixture.epochs(60)["one"] == pytest.approx(planned.directions[0].epochs, rel=0.15)

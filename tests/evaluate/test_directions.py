@@ -61,7 +61,7 @@ def test_levels_begin_and_end_where_they_are_told():
 
 
 def test_what_was_trained_on_nobody_knows_how_much_is_not_called_low():
-    with pytest.raises(PolyloomError, match="mt/en/yo: trained, but on how many pairs is not said"):
+    with pytest.raises(PolyloomError, match="mt/en/yo: was trained, but its number of training pairs is unknown"):
         groups(scored(), Resources({direction("en/de"): 5}, low=1, high=2))
     with pytest.raises(PolyloomError, match="low 3 and high 2"):
         Resources({}, low=3, high=2)

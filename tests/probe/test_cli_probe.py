@@ -105,9 +105,9 @@ def test_a_model_that_ignores_languages_is_found_out(world):
     assert all(len(set(row)) == 1 for row in kept(run, "swap")["scores"])
     out, _ = probe("weights", run)
     assert "All languages have the same weights." in out
-    with pytest.raises(PolyloomError, match="method multilingual: languages have nothing of their own"):
+    with pytest.raises(PolyloomError, match="method multilingual: has no parameters per language"):
         probe("languages", run)
-    with pytest.raises(PolyloomError, match="method multilingual: it generates nothing"):
+    with pytest.raises(PolyloomError, match="method multilingual: has no hypernetwork"):
         probe("capacity", run)
 
 

@@ -1,9 +1,7 @@
 """Pieces for a script that a tokenizer does not know: the new ones learn, and what was known is as it was."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,6 +14,7 @@ from polyloom.data.tokenization.new_tokens import new_tokens
 from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.errors import PolyloomError
+from polyloom.train.events import Event, RowStep
 from polyloom.workflows.add_language import AddLanguageConfig, NewLanguageData, add_language
 from polyloom.workflows.runs import load_run, train_recipe
 from tests.shared import lines_of
@@ -65,15 +64,15 @@ def test_new_pieces_are_of_unknown_letters_alone(trained):
 def test_letters_that_were_unknown_are_learnt_and_known_text_is_answered_as_before(trained, tmp_path, monkeypatch):
     monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "datasets"))
     (tmp_path / "new.txt").write_text("\n".join(lines(NEW)) + "\n")
-    heard: list[Mapping[str, Any]] = []
+    steps: list[Event] = []
     growth = add_language(
         load_run(trained), NEW, tmp_path / "grown", data=NewLanguageData(text=str(tmp_path / "new.txt")),
-        on_event=heard.append,
+        on_event=steps.append,
         settings=AddLanguageConfig(steps=80, add_tokens=60, lr=3e-2),
     )  # fmt: skip
     assert growth.unknown > 0.3
     assert growth.added_tokens == 60
-    scores = [event["score"] for event in heard if event["score"] is not None]
+    scores = [step.score for step in steps if isinstance(step, RowStep) and step.score is not None]
     assert scores[-1] > scores[0], "held-out text is predicted better"
     before, grown = load_run(trained), load_run(tmp_path / "grown")
     cut = grown.predictor.tokenizer.text(lines(NEW, "test"))

@@ -1,9 +1,7 @@
 """A language added to a run that translates: it begins with a relative's token and weights; nothing else changes."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,6 +9,7 @@ import torch
 from polyloom.config import load_recipe
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.errors import PolyloomError
+from polyloom.train.events import Event, RowStep
 from polyloom.workflows.add_language import AddLanguageConfig, NewLanguageData, add_language
 from polyloom.workflows.runs import load_run, train_recipe
 from tests.shared import lines_of, polyloom
@@ -58,7 +57,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_new_language_is_translated_and_no_other_direction_changes(method, folder, tmp_path):
     trained = train(folder, method)
-    heard: list[Mapping[str, Any]] = []
+    steps: list[Event] = []
     pairs = NewLanguageData(examples={"mt/boza": f"synthetic:boza-{NEW}/train[:300]"})
     growth = add_language(
         load_run(trained),
@@ -66,9 +65,9 @@ def test_a_new_language_is_translated_and_no_other_direction_changes(method, fol
         tmp_path / "grown",
         data=pairs,
         settings=AddLanguageConfig(steps=40),
-        on_event=heard.append,
+        on_event=steps.append,
     )
-    scores = [event["score"] for event in heard if event["score"] is not None]
+    scores = [step.score for step in steps if isinstance(step, RowStep) and step.score is not None]
     assert max(scores) > growth.donors[0][1], "better than the best donor's weights"
     assert {donor for donor, _ in growth.donors} == {"bame", "kepa"}, "boza is on the other side"
     before, grown = load_run(trained), load_run(tmp_path / "grown")

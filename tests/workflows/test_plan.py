@@ -233,11 +233,11 @@ def test_a_run_is_planned_by_the_arithmetic_of_its_mixture() -> None:
         for d in run.directions
     }
     mixture = Mixture(lengths, settings.mixture, seed=0, tokens_per_batch=4000)
-    for found, share, passes in zip(
-        run.directions, mixture.shares().values(), mixture.passes(steps).values(), strict=True
+    for found, share, epochs in zip(
+        run.directions, mixture.shares().values(), mixture.epochs(steps).values(), strict=True
     ):
         assert found.share == pytest.approx(share, rel=0.05)
-        assert found.passes == pytest.approx(passes, rel=0.05)
+        assert found.epochs == pytest.approx(epochs, rel=0.05)
     assert sum(d.share for d in run.directions) == pytest.approx(1)
     assert sum(d.share * d.rows_per_draw for d in run.directions) * 2 * steps * 30 == pytest.approx(run.tokens)
     assert 0.8 * steps * 4000 < run.tokens < steps * 4000, "full batches but for padding"
@@ -272,7 +272,7 @@ def test_too_many_passes_and_thin_batches_are_seen() -> None:
     gentle = translation("mixture={strategy: unimax, max_repeats: 3, datasets_per_batch: 8}", "train.steps=100")
     run = plan_run(gentle, plan(gentle), sizes=SIZES)
     assert not run.repeated()
-    assert max(d.passes for d in run.directions) <= 3 + 1e-9
+    assert max(d.epochs for d in run.directions) <= 3 + 1e-9
 
 
 @pytest.mark.parametrize(

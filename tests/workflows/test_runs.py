@@ -1,6 +1,7 @@
 """Runs of a tiny model: what a recipe says is what is done."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from polyloom.checkpoint import read_tensors
-from polyloom.cli.render.train import DEAD, _said
+from polyloom.cli.render.train import COLLAPSED, _messages
 from polyloom.conditions import Condition
 from polyloom.config import load_recipe
 from polyloom.data.catalog import resolve
@@ -19,6 +20,7 @@ from polyloom.errors import ConditionError, ConfigError, TrainingError
 from polyloom.rundir import RunDir
 from polyloom.train.config import OptimConfig
 from polyloom.train.distributed import ProcessGroup
+from polyloom.train.events import LanguageShares, read_log
 from polyloom.train.loop import TextPacking, TrainLoop
 from polyloom.train.parameter_report import language_shares
 from polyloom.train.prepare import prepare_dataset
@@ -62,7 +64,7 @@ def test_validation_changes_nothing_but_what_is_selected(tmp_path):
     watched = train(tmp_path, "b", train={"steps": 12, "save_every": 4, "dropout": True, "evaluate_every": 1})
     assert same(RunDir(tmp_path / "a").checkpoint(12), RunDir(tmp_path / "b").checkpoint(12))
     assert quiet.name == "step-00000012"
-    best = max(events(tmp_path / "b", "validation"), key=lambda event: (event["mean"], -event["total"]))
+    best = max(events(tmp_path / "b", "validation"), key=lambda event: (event["selection_score"], -event["total"]))
     assert watched.name == f"step-{best['total']:08d}"
 
 
@@ -107,9 +109,9 @@ def test_filled_rows_are_the_text_that_follows_a_line_without_padding(tmp_path):
     running = [piece for line in lines + lines for piece in line]
     starts = np.cumsum([0, *map(len, lines)])
     for index in (0, 7, len(lines) - 1):
-        (example,) = dataset.examples([index], [0], setup.model, raw=TextPacking(fill=22))
+        (example,) = dataset.examples([index], [0], setup.model, packing=TextPacking(length=22))
         assert example.row["tokens"].tolist() == running[starts[index] : starts[index] + 22]
-    (long,) = dataset.examples([3], [0], setup.model, raw=TextPacking(fill=2))
+    (long,) = dataset.examples([3], [0], setup.model, packing=TextPacking(length=2))
     assert long.row["tokens"].tolist() == lines[3], "cut at random by the task, as without filling"
     for index in range(4):
         for share in loop.micro_batches(index)[0]:
@@ -140,17 +142,21 @@ def test_masked_pieces_can_be_chosen_among_those_of_their_corpus_alone(tmp_path)
 
 def test_weights_that_no_longer_depend_on_the_language_are_noticed(tmp_path):
     train(tmp_path, train={"steps": 3})
-    (noted,) = events(tmp_path / "run", "languages")
-    assert noted["before"].keys() == {"mlm", "pos"}
-    assert min(noted["after"].values()) > DEAD
-    assert not list(_said(noted))
+    (shares,) = language_events(tmp_path / "run")
+    assert shares.before.keys() == {"mlm", "pos"}
+    assert min(shares.after.values()) > COLLAPSED
+    assert not list(_messages(shares))
     model: Any = load_run(tmp_path / "run").model
     torch.nn.init.zeros_(model.method.hypernetwork["projector"][0].weight)
-    dead = noted | {"after": language_shares(model)}
-    assert max(dead["after"].values()) < 1e-6
-    assert "lower optim.lr" in str(next(iter(_said(dead))))
+    collapsed = replace(shares, after=language_shares(model))
+    assert max(collapsed.after.values()) < 1e-6
+    assert "lower optim.lr" in str(next(iter(_messages(collapsed))))
     train(tmp_path, "one", "multilingual", train={"steps": 3})
-    assert not any(said for event in events(tmp_path / "one", "languages") for said in _said(event)), "by design"
+    assert not [message for event in language_events(tmp_path / "one") for message in _messages(event)], "by design"
+
+
+def language_events(run: Path) -> list[LanguageShares]:
+    return [event for event in read_log(RunDir(run).log) if isinstance(event, LanguageShares)]
 
 
 def test_every_record_of_a_corpus_is_an_example(tmp_path):

@@ -1,14 +1,14 @@
 """``polyloom add``: add a language or a task to a trained run."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from polyloom.cli.extensible import extensible
 
 if TYPE_CHECKING:
+    from polyloom.train.events import Event
     from polyloom.workflows.add_language import AddLanguageResult
 
 app = typer.Typer(
@@ -125,6 +125,8 @@ def _pairs(given: list[str] | None) -> dict[str, str]:
     return pairs
 
 
-def _show(event: Mapping[str, Any]) -> None:
-    if event["score"] is not None:
-        typer.echo(f"step {event['step']} of {event['of']}: held out {event['score']:.3f}", err=True)
+def _show(event: "Event") -> None:
+    from polyloom.train.events import RowStep  # noqa: PLC0415 - imports NumPy
+
+    if isinstance(event, RowStep) and event.score is not None:
+        typer.echo(f"step {event.step} of {event.steps}: held-out selection score {event.score:.3f}", err=True)

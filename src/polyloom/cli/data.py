@@ -1,9 +1,8 @@
 """``polyloom data``: list, check, fetch, vocab, prepare."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -141,11 +140,12 @@ def prepare(
     Example: polyloom data prepare recipe.yaml
     """
     from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
+    from polyloom.train.events import DatasetPrepared, Event  # noqa: PLC0415
     from polyloom.workflows.runs import prepare_recipe  # noqa: PLC0415 - imports transformers
 
-    def on_event(event: Mapping[str, Any]) -> None:
-        if event["event"] == "dataset":
-            typer.echo(f"{event['cell']}\t{event['examples']}\t{event['path']}")
+    def on_event(event: Event) -> None:
+        if isinstance(event, DatasetPrepared):
+            typer.echo(f"{event.dataset}\t{event.examples}\t{event.path}")
 
     prepare_recipe(load_recipe(recipe, overrides or ()), on_event=on_event)
 

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from polyloom.conditions import Condition
     from polyloom.evaluate.directions import Resources
     from polyloom.evaluate.matrix import Matrix
+    from polyloom.train.events import OnEvent
     from polyloom.workflows.runs import Run
 
 Split = Literal["test", "validation"]
@@ -168,21 +169,26 @@ def _baselines(run: "Run", chosen: Mapping[str, Sequence[str]]) -> "dict[Conditi
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Show progress on stderr: in place on a terminal, line by line elsewhere."""
+def _progress() -> Iterator["OnEvent"]:
+    """Show on stderr what is being scored: as a status line in a terminal, else line by line."""
     from rich.console import Console  # noqa: PLC0415
 
-    def line(event: Mapping[str, Any]) -> None:
-        if event["event"] == "scored":
-            scores = ", ".join(f"{name} {value:.2f}" for name, value in event["scores"].items())
-            typer.echo(f"{event['condition']}: {scores}", err=True)
+    from polyloom.train.events import Event, Scored, ScoringStarted, Translated  # noqa: PLC0415
+
+    def print_scores(event: Event) -> None:
+        if isinstance(event, Scored):
+            scores = ", ".join(f"{name} {value:.2f}" for name, value in event.scores.items())
+            typer.echo(f"{event.condition}: {scores}", err=True)
 
     if not sys.stderr.isatty():
-        yield line
+        yield print_scores
         return
     with Console(stderr=True, markup=False).status("") as status:
-        yield lambda event: status.update(
-            f"{event['done']:,} of {event['total']:,} translated"
-            if event["event"] == "translated"
-            else f"scoring {event['condition']}"
-        )
+
+        def update_status(event: Event) -> None:
+            if isinstance(event, Translated):
+                status.update(f"{event.done:,} of {event.total:,} translated")
+            elif isinstance(event, ScoringStarted):
+                status.update(f"scoring {event.condition}")
+
+        yield update_status

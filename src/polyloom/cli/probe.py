@@ -93,7 +93,7 @@ def swap(  # noqa: PLR0913 - options of a command
             list(corpora),
             lenders,
             score=_scorer(loaded, corpora, sentences),
-            progress=lambda row, donor, score: say(
+            on_score=lambda row, donor, score: say(
                 f"{row} with weights of {donor}: {'–' if score is None else f'{score:.2f}'}"
             ),
         )

@@ -1,4 +1,4 @@
-"""Scores of predictions: counts per sentence, what follows from their sums, and how certain that is."""
+"""Score predictions: sufficient statistics per sentence, metrics of their sums, and significance tests."""
 
 from polyloom.metrics.attachment import attachment_statistics as attachment_statistics
 from polyloom.metrics.bleu import bleu_statistics as bleu_statistics

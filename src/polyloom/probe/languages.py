@@ -32,8 +32,8 @@ def language_vectors(model: Model) -> dict[str, list[float]]:
     dimensions as there are languages. All lengths and angles are those of the adapters.
     """
     method = model.method
-    learnt = [table for table in method.growing("language") if table.trainable]
-    tables = {name: table for name, table in method.named_modules() if table in learnt}
+    trainable = [table for table in method.growing("language") if table.trainable]
+    tables = {name: table for name, table in method.named_modules() if table in trainable}
     embeddings = [t for name, t in tables.items() if isinstance(t, GrowingEmbedding) and not name.endswith("logvar")]
     if not tables:
         raise PolyloomError(

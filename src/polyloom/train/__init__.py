@@ -1,1 +1,1 @@
-"""Training: a generator of steps, and the caller that logs, evaluates, saves and stops."""
+"""Train a model: a loop that yields steps, and a trainer that logs, validates, saves and resumes."""

@@ -1,4 +1,4 @@
-"""New rows of a trained model: a language or a task that is added later. Only its row learns, all else stays."""
+"""Train the row of a language or a task that was added to a trained model; all other parameters are frozen."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,31 +12,31 @@ from polyloom.model import Model
 from polyloom.train.distributed import ProcessGroup
 from polyloom.train.loop import StagePlan, Step, TrainLoop
 
-Score = Callable[[], float]
 
-
-def fit_added_row(  # noqa: PLR0913 - each has a meaning of its own
+def fit_added_row(  # noqa: PLR0913 - all are needed
     model: Model,
     plan: StagePlan,
     *,
     tokenizer: Tokenizer,
     kind: str,
     first_added_token: int | None = None,
-    score: Score,
-    progress: Callable[[Step, float | None], None] = lambda *_: None,
+    score: Callable[[], float],
+    on_step: Callable[[Step, float | None], None] = lambda *_: None,
 ) -> tuple[float, float]:
-    """Let the last row of all tables of a kind learn, with what else the plan's stage names.
+    """Train the last row of all tables of a kind, and the other groups that the plan's stage trains.
 
-    What is best by `score` is kept, the beginning included, so that nothing gets worse.
+    The model ends with the parameters of the highest score. The initial parameters are a candidate, so that the score
+    never gets worse.
 
     Args:
-        model: With the row added.
-        plan: Its stage trains ``rows.language`` or ``rows.task``.
+        model: The model, to which the row was added.
+        plan: The stage, which trains ``rows.language`` or ``rows.task``.
         tokenizer: The tokenizer.
-        kind: Of the row: ``language`` or ``task``.
-        first_added_token: The first piece of the tokenizer whose embedding learns too; none by default.
-        score: Higher is better; asked before the first step and then every `plan.train.evaluate_every`.
-        progress: Hears of every step, with the score if one was made.
+        kind: Kind of the row: ``language`` or ``task``.
+        first_added_token: Id of the first token whose embedding is trained too; no embedding by default.
+        score: Function that scores the model; higher is better. It is called before the first step and then every
+            `plan.train.evaluate_every` steps.
+        on_step: Called after every step, with the score if the model was scored after it.
 
     Returns:
         The score before and after.
@@ -44,19 +44,19 @@ def fit_added_row(  # noqa: PLR0913 - each has a meaning of its own
     first_rows = dict.fromkeys(model.group(f"rows.{kind}"), -1)
     if first_added_token is not None:
         first_rows |= dict.fromkeys(model.group("backbone.tokens"), first_added_token)
-    with _only_from(first_rows):
+    with _masked_gradients(first_rows):
         loop = TrainLoop(model, plan, tokenizer=tokenizer, process_group=ProcessGroup())
-        learnt = loop.optimizer.parameters
+        trained = loop.optimizer.parameters
         before = best = score()
-        kept = [parameter.detach().clone() for parameter in learnt]
+        best_tensors = [parameter.detach().clone() for parameter in trained]
         every = plan.train.evaluate_every or plan.steps
         for step in loop.steps():
-            found = score() if step.number % every == 0 or step.number == plan.steps else None
-            if found is not None and found > best:
-                best, kept = found, [parameter.detach().clone() for parameter in learnt]
-            progress(step, found)
+            current = score() if step.number % every == 0 or step.number == plan.steps else None
+            if current is not None and current > best:
+                best, best_tensors = current, [parameter.detach().clone() for parameter in trained]
+            on_step(step, current)
     with torch.no_grad():
-        for parameter, tensor in zip(learnt, kept, strict=True):
+        for parameter, tensor in zip(trained, best_tensors, strict=True):
             parameter.copy_(tensor)
     model.set_stage(0)
     model.eval()
@@ -64,12 +64,12 @@ def fit_added_row(  # noqa: PLR0913 - each has a meaning of its own
 
 
 @contextmanager
-def _only_from(first_rows: Mapping[nn.Parameter, int]) -> Iterator[None]:
-    """Let gradients of tables reach their last rows only; a row without a gradient stays as it is."""
+def _masked_gradients(first_rows: Mapping[nn.Parameter, int]) -> Iterator[None]:
+    """Set the gradients of all rows before the first one to train to zero; such rows are not updated."""
     hooks = []
     for parameter, first in first_rows.items():
-        parameter.requires_grad_(True)  # a hook needs it; what learns is up to the stage
-        hooks.append(parameter.register_hook(partial(_from, first)))  # type: ignore[no-untyped-call]
+        parameter.requires_grad_(True)  # a hook needs it; the stage decides what is trained
+        hooks.append(parameter.register_hook(partial(_mask_before, first)))  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
@@ -77,7 +77,7 @@ def _only_from(first_rows: Mapping[nn.Parameter, int]) -> Iterator[None]:
             hook.remove()
 
 
-def _from(first: int, gradient: Tensor) -> Tensor:
+def _mask_before(first: int, gradient: Tensor) -> Tensor:
     masked = torch.zeros_like(gradient)
     masked[first:] = gradient[first:]
     return masked

@@ -1,4 +1,4 @@
-"""Settings of a run, and learning-rate schedules."""
+"""Settings of the optimizer and of training."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,17 +13,20 @@ Strategy = Literal["ddp", "fsdp"]
 
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
-    """How weights are updated.
+    """Settings of the optimizer, AdamW.
 
     Attributes:
-        lr: Peak learning rate.
-        groups: Peak learning rates of single groups, such as ``heads``.
-        schedule: What follows the warm-up.
-        warmup_steps: Steps until the peak.
-        betas: Of Adam.
-        eps: Of Adam.
-        weight_decay: Of AdamW.
-        max_grad_norm: Largest norm of the gradient; 0 for any.
+        lr: Peak learning rate. Defaults to 1e-4. Lower it if the loss jumps or becomes NaN.
+        groups: Peak learning rates of groups of parameters that differ from `lr`, such as ``{heads: 1e-3}``. Defaults
+            to none. ``polyloom train`` prints the groups of a method before the first step.
+        schedule: Learning rate after the warm-up: ``linear`` (default) falls to 0 at the last step, ``inverse-sqrt``
+            falls with the square root of the step, as is usual in translation, and ``constant`` stays at the peak.
+        warmup_steps: Number of steps in which the learning rate rises to its peak. Defaults to 0. Raise it if the loss
+            jumps or becomes NaN in the first steps.
+        betas: Adam's exponential decay rates. Defaults to (0.9, 0.999); (0.9, 0.98) is usual in translation.
+        eps: Term that Adam adds to the denominator for numerical stability. Defaults to 1e-8.
+        weight_decay: Weight decay of AdamW. Defaults to 0.
+        max_grad_norm: Norm that the gradient is clipped to. Defaults to 1; 0 turns clipping off.
     """
 
     lr: Positive = 1e-4
@@ -36,7 +39,7 @@ class OptimConfig:
     max_grad_norm: NotNegative = 1.0
 
     def factor(self, step: int, steps: int) -> float:
-        """What the peak learning rate is multiplied by at a step of `steps`."""
+        """Return the factor of the peak learning rate at a step, counted from 0, of `steps`."""
         if step < self.warmup_steps:
             return (step + 1) / self.warmup_steps
         if self.schedule == "linear":
@@ -48,27 +51,34 @@ class OptimConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """What a run consists of.
+    """Settings of training.
 
     Attributes:
-        steps: Optimizer steps.
-        rows_per_batch: Examples of a batch; 32 unless batches are made by tokens.
-        tokens_per_batch: Tokens of a batch.
-        max_length: Tokens of a row; what the backbone allows by default.
-        pack_sequences: Concatenate lines of raw text into rows of `max_length` tokens: more text, no padding.
-        mlm_candidates: What a masked token is chosen from: the ``full`` vocabulary, or the tokens of its dataset's own
-            ``corpus``, which is far faster where the vocabulary costs more than the layers. Perplexities are
-            over all in any case.
-        grad_accum_steps: Number of micro-batches of a step, short rows first: saves memory and padding.
-        precision: ``bf16`` for autocast.
-        dropout: Whether the backbone's own dropout acts.
-        gradient_checkpointing: Recompute layers in the backward pass instead of storing them.
-        label_smoothing: Of the loss.
-        evaluate_every: Steps between validations; only at the end of a stage by default.
-        save_every: Steps between checkpoints; at validations and at the end of a stage in any case.
-        keep_last: How many of the newest checkpoints are kept, beside the best; more to average (`polyloom average`).
-        seed: Of everything random.
-        strategy: How several processes share the work.
+        steps: Number of optimizer steps of a stage. Required for training.
+        rows_per_batch: Number of examples in a batch. Defaults to 32 if `tokens_per_batch` is not given.
+        tokens_per_batch: Number of tokens in a batch, instead of `rows_per_batch`. Choose it where lengths of examples
+            differ much, as in translation.
+        max_length: Maximum number of tokens of an example; longer ones are cut. Defaults to the backbone's maximum.
+        pack_sequences: Whether lines of raw text are concatenated into examples of `max_length` tokens. Defaults to
+            False. Turn it on to see more text per step without padding.
+        mlm_candidates: Candidates that a masked token is predicted among: the ``full`` vocabulary (default), or the
+            tokens that occur in its dataset (``corpus``), which is much faster if the vocabulary is large and the
+            backbone small. Perplexities are always over the full vocabulary.
+        grad_accum_steps: Number of micro-batches of a step. Defaults to 1. Raise it if a batch does not fit into
+            memory. Examples of similar length share a micro-batch, so it also saves padding.
+        precision: ``fp32`` (default), or ``bf16`` for mixed precision by autocast.
+        dropout: Whether the backbone's dropout is active. Defaults to True.
+        gradient_checkpointing: Whether layers are recomputed in the backward pass, which saves memory and costs time.
+            Defaults to False.
+        label_smoothing: Label smoothing of the loss, from 0 to below 1. Defaults to 0; 0.1 is usual in translation.
+        evaluate_every: Number of steps between validations. By default there is one, at the end of a stage.
+        save_every: Number of steps between checkpoints. By default one is written at each validation and at the end
+            of a stage. Set it if steps between validations are too many to lose.
+        keep_last: Number of newest checkpoints that are kept, in addition to the best one. Defaults to 2. Raise it to
+            average checkpoints (``polyloom average``).
+        seed: Seed of the order of examples, masking, dropout and initialisation. Defaults to 0.
+        strategy: How several processes share the work: ``ddp`` (default) copies the model to each process, ``fsdp``
+            shards it. Choose ``fsdp`` if the model does not fit into the memory of one device.
     """
 
     steps: Count | None = None

@@ -1,4 +1,4 @@
-"""Several processes as one: started by torchrun, Slurm or anything that sets RANK and WORLD_SIZE."""
+"""Train with several processes, started by torchrun, Slurm or any launcher that sets RANK and WORLD_SIZE."""
 
 import os
 from collections.abc import Iterator
@@ -18,12 +18,18 @@ from torch.nn.parallel import DistributedDataParallel
 from polyloom.model import Model
 from polyloom.train.config import Strategy
 
-_PATIENCE = timedelta(minutes=10)
+_TIMEOUT = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """The processes of a run, seen from one of them."""
+    """The processes of a run, as one of them sees it.
+
+    Attributes:
+        rank: Rank of this process, from 0.
+        size: Number of processes.
+        device: Device of this process, such as ``cpu`` or ``cuda:0``.
+    """
 
     rank: int = 0
     size: int = 1
@@ -31,30 +37,30 @@ class ProcessGroup:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes files and talks."""
+        """Whether this process writes files and messages: rank 0 does."""
         return self.rank == 0
 
     def all_reduce(self, values: Tensor) -> Tensor:
-        """Sum over all processes."""
+        """Sum a tensor over all processes, in place, and return it."""
         if self.size > 1:
             dist.all_reduce(values)
         return values
 
     def broadcast(self, value: float) -> float:
-        """The leader's word, where every process has a value of its own."""
+        """Return rank 0's value in all processes."""
         return float(
             self.all_reduce(torch.tensor(value if self.is_main else 0.0, dtype=torch.float64, device=self.device))
         )
 
     def barrier(self) -> None:
-        """Wait for all."""
+        """Wait for all processes."""
         if self.size > 1:
             dist.barrier()
 
 
 @contextmanager
 def init_distributed() -> Iterator[ProcessGroup]:
-    """Take one's place among the processes that a launcher started; alone without one."""
+    """Join the process group that a launcher set up; a group of one process without a launcher."""
     device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1 or "RANK" not in os.environ:
@@ -62,11 +68,11 @@ def init_distributed() -> Iterator[ProcessGroup]:
         return
     if device != "cpu":
         torch.cuda.set_device(device)
-    store, rank, size = next(rendezvous("env://", timeout=_PATIENCE))
-    # A launcher that restarts workers may keep its store, and in it the addresses of the dead ones.
+    store, rank, size = next(rendezvous("env://", timeout=_TIMEOUT))
+    # A launcher that restarts workers may keep its store, which has the addresses of the former workers.
     store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     backend = "nccl" if device != "cpu" else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
     try:
         yield ProcessGroup(rank=rank, size=size, device=device)
     finally:
@@ -74,11 +80,14 @@ def init_distributed() -> Iterator[ProcessGroup]:
 
 
 def parallelize(objective: nn.Module, model: Model, *, process_group: ProcessGroup, strategy: Strategy) -> nn.Module:
-    """Make the processes share the work of an objective: copies of the model with mean gradients, or shards of it."""
+    """Distribute an objective over the processes.
+
+    With ``ddp`` each process has a copy of the model and gradients are averaged; with ``fsdp`` each has a shard.
+    """
     if process_group.size == 1:
         return objective
     if strategy == "fsdp":
-        if not isinstance(model, FSDPModule):  # a later stage finds it sharded
+        if not isinstance(model, FSDPModule):  # in a later stage it is sharded already
             for layer in model.backbone.layers:
                 fully_shard(layer)
             fully_shard(model)
@@ -89,10 +98,10 @@ def parallelize(objective: nn.Module, model: Model, *, process_group: ProcessGro
 
 
 @contextmanager
-def gathered(model: Model) -> Iterator[None]:
-    """Use a model outside of its objective: where it is sharded, what is not in a layer is whole for the while.
+def unsharded(model: Model) -> Iterator[None]:
+    """Unshard a model for use outside of its objective. All processes must enter the context.
 
-    Layers gather themselves, once the model has taken a step. Every process must enter.
+    Only parameters outside of the layers are unsharded here: layers unshard themselves, from the first step on.
     """
     if not isinstance(model, FSDPModule):
         yield
@@ -104,13 +113,13 @@ def gathered(model: Model) -> Iterator[None]:
         model.reshard()
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """A tensor, gathered if it is sharded. Every process must call this."""
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Return a tensor, gathered from all processes if it is sharded. All processes must call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def like(tensor: Tensor, other: Tensor) -> Tensor:
-    """A tensor, sharded as another one is."""
+def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
+    """Move a tensor to the device of another one, and shard it in the same way."""
     if isinstance(other, DTensor):
         return distribute_tensor(tensor.to(other.device), other.device_mesh, other.placements)
     return tensor.to(other.device)

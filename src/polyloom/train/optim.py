@@ -1,4 +1,4 @@
-"""How weights are updated: Adam by groups, row by row for banks."""
+"""Update weights: AdamW by groups of parameters, and row by row for banks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,10 +15,10 @@ from polyloom.train.config import OptimConfig
 
 
 class RowAdam(torch.optim.Optimizer):
-    """Adam for banks: only rows that have a gradient move, each with its own count of steps.
+    """Adam for banks: updates only rows that have a gradient, each with its own step count.
 
     The rows of a bank are the weights of different languages, tasks or pairs. With plain Adam a language that is absent
-    from a batch would drift on old momentum, and training languages side by side would not be training each alone.
+    from a batch would drift on old momentum, and training languages together would differ from training each alone.
     """
 
     @torch.no_grad()
@@ -53,12 +53,15 @@ class RowAdam(torch.optim.Optimizer):
 
 
 class Optimizer:
-    """The optimizers of one stage as one.
+    """Combines the optimizers of a stage: AdamW, and `RowAdam` for banks.
 
     Args:
-        model: With the stage set, so that what requires a gradient is what learns.
-        stage: Its groups get the learning rates.
+        model: The model, with the stage set: parameters that require a gradient are trained.
+        stage: The stage, whose groups have the learning rates of `config.groups`.
         config: Settings.
+
+    Attributes:
+        names: Names of all trained parameters.
     """
 
     def __init__(self, model: Model, stage: Stage, config: OptimConfig) -> None:
@@ -73,35 +76,36 @@ class Optimizer:
             rates |= {p: config.groups[group] for p in model.group(group) if group in config.groups and p in rates}
         banks = {p for module in model.modules() if isinstance(module, Bank) for p in module.parameters()}
         self._optimizers: list[torch.optim.Optimizer] = []
-        for kind, wanted in ((torch.optim.AdamW, self.names.keys() - banks), (RowAdam, self.names.keys() & banks)):
+        split = ((torch.optim.AdamW, self.names.keys() - banks), (RowAdam, self.names.keys() & banks))
+        for optimizer_class, members in split:
             groups = [
-                {"params": [p for p in self.names if p in wanted and rates[p] == rate], "lr": rate, "peak": rate}
-                for rate in sorted({rates[p] for p in wanted})
+                {"params": [p for p in self.names if p in members and rates[p] == rate], "lr": rate, "peak": rate}
+                for rate in sorted({rates[p] for p in members})
             ]
             if groups:
                 settings = {"betas": config.betas, "eps": config.eps, "weight_decay": config.weight_decay}
-                self._optimizers.append(_build(kind, groups, settings))
+                self._optimizers.append(_build(optimizer_class, groups, settings))
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """What learns."""
+        """All trained parameters."""
         return list(self.names)
 
     def step(self, factor: float) -> None:
-        """Update once, at `factor` of the peak learning rates."""
+        """Update all weights at `factor` times the peak learning rates, and clear the gradients."""
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["peak"] * factor
             optimizer.step()
-        self.forget()
+        self.zero_grad()
 
-    def forget(self) -> None:
-        """Drop all gradients."""
+    def zero_grad(self) -> None:
+        """Clear all gradients."""
         for optimizer in self._optimizers:
             optimizer.zero_grad(set_to_none=True)
 
     def state(self) -> dict[str, Tensor]:
-        """All that must be saved, by name."""
+        """Return the tensors of the state by ``parameter/key``, to be saved in a checkpoint."""
         names: dict[Any, str] = dict(self.names)
         return {
             f"{names[p]}/{key}": value
@@ -111,7 +115,7 @@ class Optimizer:
         }
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take a saved state back."""
+        """Restore a saved state."""
         by_name = {name: p for p, name in self.names.items()}
         owners = {p: o for o in self._optimizers for group in o.param_groups for p in group["params"]}
         for key, tensor in tensors.items():
@@ -119,9 +123,11 @@ class Optimizer:
             owners[by_name[name]].state[by_name[name]][part] = tensor
 
 
-def _build(kind: Any, groups: list[dict[str, Any]], settings: dict[str, Any]) -> torch.optim.Optimizer:
-    built: torch.optim.Optimizer = kind(groups, settings) if kind is RowAdam else kind(groups, fused=True, **settings)
-    return built
+def _build(optimizer_class: Any, groups: list[dict[str, Any]], settings: dict[str, Any]) -> torch.optim.Optimizer:
+    if optimizer_class is RowAdam:
+        return RowAdam(groups, settings)
+    optimizer: torch.optim.Optimizer = optimizer_class(groups, fused=True, **settings)
+    return optimizer
 
 
 def _local(tensor: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""From corpora to examples at rest: encoded once, kept as memory-mapped cells under a name made of all that matters."""
+"""Encode corpora once and keep them as memory-mapped datasets; the file name is a hash of everything they depend on."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ _BATCH = 1000
 
 
 def cache_folder() -> Path:
-    """Where cells are kept: ``POLYLOOM_CACHE``, else ``~/.cache/polyloom/cells``."""
+    """Return the directory of encoded datasets: ``POLYLOOM_CACHE``, else ``~/.cache/polyloom/datasets``."""
     return Path(os.environ.get("POLYLOOM_CACHE") or Path.home() / ".cache" / "polyloom" / "datasets")
 
 
@@ -41,10 +41,18 @@ def prepare_dataset(
     rules: Filter = PLAIN_RULES,
     folder: Path | None = None,
 ) -> EncodedDataset:
-    """Encode the corpora of a cell, unless that was done before.
+    """Encode the corpora of a condition, or open the dataset if they were encoded before.
 
-    The labels of the corpora, in the order in which they came, are in the cell's ``meta["labels"]``; how many pairs of
-    bitext the rules left out, in ``meta["dropped"]``.
+    Args:
+        condition: The condition that they are examples of.
+        corpora: The corpora, which are concatenated.
+        tokenizer: The tokenizer.
+        rules: Rules that filter bitext; ignored for other corpora.
+        folder: Directory of the dataset. Defaults to `cache_folder`.
+
+    Returns:
+        The dataset. Its ``meta["labels"]`` has the labels in order of appearance, its ``meta["dropped"]`` the number of
+        filtered pairs by rule.
     """
     task = TASKS[condition.task]
     origin = [{"corpus": c.name, "sha256": c.sha256, "start": c.start, "stop": c.stop} for c in corpora]
@@ -62,16 +70,17 @@ def prepare_dataset(
         return open_dataset(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     index: dict[str, int] = {}
-    sieve = PairFilter(rules)
+    pair_filter = PairFilter(rules)
     meta: dict[str, Any] = dict(described)
 
     def rows() -> Iterator[Mapping[str, Any]]:
         for corpus in corpora:
             for records in batched_records(task.records(corpus, condition)):
                 for record, row in zip(records, task.encode(records, tokenizer, index), strict=True):
-                    if not isinstance(record, Bitext) or sieve.keeps(record, len(row["source"]), len(row["target"])):
+                    is_pair = isinstance(record, Bitext)
+                    if not is_pair or pair_filter.keeps(record, len(row["source"]), len(row["target"])):
                         yield row
-        meta.update(labels=list(index), dropped=dict(sieve.dropped))
+        meta.update(labels=list(index), dropped=dict(pair_filter.dropped))
 
     dataset = write_dataset(path, rows(), columns={**task.columns, "length": "int"}, meta=meta)
     if not len(dataset):
@@ -81,38 +90,45 @@ def prepare_dataset(
 
 
 def batched_records(records: Iterator[Any]) -> Iterator[list[Any]]:
-    """Records in lists of a handy size."""
+    """Yield records in lists of at most 1000."""
     while batch := list(islice(records, _BATCH)):
         yield batch
 
 
 def label_sets(datasets: Mapping[Condition, EncodedDataset]) -> dict[str, tuple[str, ...]]:
-    """The labels of every task, from all its cells, in alphabetical order."""
-    found: dict[str, set[str]] = {}
+    """Collect the labels of every task from all its datasets, in alphabetical order."""
+    by_task: dict[str, set[str]] = {}
     for condition, dataset in datasets.items():
-        found.setdefault(condition.task, set()).update(dataset.meta["labels"])
-    return {task: tuple(sorted(labels)) for task, labels in found.items()}
+        by_task.setdefault(condition.task, set()).update(dataset.meta["labels"])
+    return {task: tuple(sorted(labels)) for task, labels in by_task.items()}
 
 
 def training_datasets(
     datasets: Mapping[Condition, EncodedDataset], *, method: Method, labels: Mapping[str, Sequence[str]], stage: Stage
 ) -> tuple[TrainDataset, ...]:
-    """The cells of a stage, each under the conditions whose weights the method trains on it."""
-    found = []
-    for given, dataset in datasets.items():
-        if stage.tasks != "all" and (stage.tasks == "mlm") != (given.task == "mlm"):
+    """Select the datasets of a stage, each under all conditions whose weights the method trains on it.
+
+    Raises:
+        TrainingError: The stage has no dataset.
+    """
+    selected = []
+    for data_condition, dataset in datasets.items():
+        if stage.tasks != "all" and (stage.tasks == "mlm") != (data_condition.task == "mlm"):
             continue
-        known = {label: number for number, label in enumerate(labels.get(given.task, ()))}
-        # Labels that the model does not have (it may be a continued one) are learnt from as little as padding.
-        numbers = np.array([known.get(label, -1) for label in dataset.meta["labels"]], dtype=np.int64)
-        for condition in method.trained_by(given):
-            name = str(condition) if condition == given else f"{condition}@{given.source}"
-            found.append(TrainDataset(name, condition, dataset, numbers))
-    if not found:
+        label_ids = {label: number for number, label in enumerate(labels.get(data_condition.task, ()))}
+        # Labels that the model does not have (it may continue another run) are ignored in the loss, as padding is.
+        numbers = np.array([label_ids.get(label, -1) for label in dataset.meta["labels"]], dtype=np.int64)
+        for condition in method.trained_by(data_condition):
+            name = str(condition) if condition == data_condition else f"{condition}@{data_condition.source}"
+            selected.append(TrainDataset(name, condition, dataset, numbers))
+    if not selected:
         kind, hint = {
-            "mlm": ("raw text", ", such as mlm/tr; that takes a backbone which fills masks, so no encoder-decoder"),
+            "mlm": (
+                "raw text",
+                ", such as mlm/tr. That needs a masked language model as backbone, not an encoder-decoder",
+            ),
             "labelled": ("labelled data", ""),
             "all": ("data", ""),
         }[stage.tasks]
-        raise TrainingError(f"stage {stage.name}: no {kind} to train on. Add cells to data.train{hint}.")
-    return tuple(found)
+        raise TrainingError(f"stage {stage.name}: no {kind} to train on. Add datasets to data.train{hint}.")
+    return tuple(selected)

@@ -1,17 +1,18 @@
-"""Curves of a run for TensorBoard."""
+"""Write the curves of a run for TensorBoard."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from polyloom.errors import TrainingError
+from polyloom.train.events import Event, Resumed, StageStarted, StepTaken, Validated
 
 
 class TensorBoardWriter:
-    """Writes what a run tells to a folder. Steps that a resumed run takes again replace what they wrote before.
+    """Writes losses, speed and validation scores of a run. Steps that a resumed run repeats replace the former ones.
 
     Args:
-        folder: Where event files go.
+        folder: Directory for TensorBoard's event files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -25,26 +26,26 @@ class TensorBoardWriter:
         self._open: Any = SummaryWriter
         self._writer: Any = None
 
-    def on_event(self, event: Mapping[str, Any]) -> None:
+    def on_event(self, event: Event) -> None:
         """Write the numbers of an event."""
-        kind = event["event"]
-        if kind in ("resumed", "stage") and self._writer is None:
-            purge = event["total"] + 1 if kind == "resumed" else None
+        if isinstance(event, Resumed | StageStarted) and self._writer is None:
+            purge = event.total + 1 if isinstance(event, Resumed) else None
             self._writer = self._open(str(self._folder), purge_step=purge)
-        elif kind == "step":
-            speed = event["tokens"] / sum(event["seconds"].values())
-            numbers = {"loss": event["loss"], "gradient_norm": event["gradient_norm"], "tokens_per_second": speed}
-            by_task = {f"loss_of_task/{task}": loss for task, loss in event["losses"].items()}
-            self._write(numbers | by_task | {"learning_rate_factor": event["lr_factor"]}, event)
-        elif kind == "validation":
-            scores = {f"validation/{condition}": score for condition, score in event["scores"].items()}
-            self._write(scores | {"validation_mean": event["mean"]}, event)
+        elif isinstance(event, StepTaken):
+            speed = event.tokens / sum(event.seconds.values())
+            numbers = {"loss": event.loss, "gradient_norm": event.gradient_norm, "tokens_per_second": speed}
+            by_task = {f"loss_of_task/{task}": loss for task, loss in event.losses.items()}
+            self._write(numbers | by_task | {"learning_rate_factor": event.lr_factor}, event)
+        elif isinstance(event, Validated):
+            scores = {f"validation/{name}/{event.metrics[name]}": score for name, score in event.scores.items()}
+            self._write(scores | {"selection_score": event.selection_score}, event)
 
-    def _write(self, numbers: Mapping[str, float], event: Mapping[str, Any]) -> None:
+    def _write(self, numbers: Mapping[str, float | None], event: StepTaken | Validated) -> None:
         for name, value in numbers.items():
-            self._writer.add_scalar(name, value, event["total"], walltime=event["time"])
+            if value is not None:  # a score that is NaN or infinite leaves a gap
+                self._writer.add_scalar(name, value, event.total, walltime=event.time)
 
     def close(self) -> None:
-        """Write what is still held back."""
+        """Flush and close the event files."""
         if self._writer is not None:
             self._writer.close()

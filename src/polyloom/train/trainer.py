@@ -1,4 +1,4 @@
-"""From a model and its stages to a run: log, validate, save, select, resume."""
+"""Train a model through its stages: log, validate, save, select and resume."""
 
 import math
 import time
@@ -23,26 +23,38 @@ from polyloom.errors import TrainingError
 from polyloom.metrics.score import Score, selection_score
 from polyloom.model import Model
 from polyloom.rundir import RunDir
-from polyloom.train.distributed import ProcessGroup, gathered, like, whole
+from polyloom.train.distributed import ProcessGroup, full_tensor, shard_like, unsharded
+from polyloom.train.events import (
+    CheckpointSaved,
+    Event,
+    LanguageShares,
+    MixtureReady,
+    OnEvent,
+    Resumed,
+    RunFinished,
+    StageStarted,
+    StepSkipped,
+    StepTaken,
+    Validated,
+)
 from polyloom.train.loop import StagePlan, Step, TrainLoop
 from polyloom.train.parameter_report import check_trainable, language_shares, parameter_report, weight_std
 
 Validate = Callable[[Model, StagePlan], Mapping[Condition, Score]]
-Event = Mapping[str, Any]
 
 
 @dataclass
 class State:
-    """Where a run is.
+    """The position of a run, which its checkpoints store.
 
     Attributes:
-        stage: Number of the stage.
-        step: Steps taken in it.
+        stage: Index of the stage.
+        step: Steps taken in the stage.
         total: Steps taken in all stages.
-        best_step: Checkpoint with the best score of this stage, by `total`.
-        best_score: That score; higher is better.
-        seconds: Time spent so far.
-        num_tokens: Tokens seen so far.
+        best_step: Value of `total` at the best checkpoint of the stage; none before the first validation.
+        best_score: Selection score of that checkpoint; higher is better.
+        seconds: Time of all steps so far.
+        num_tokens: Tokens of all steps so far, without padding.
     """
 
     stage: int = 0
@@ -56,17 +68,17 @@ class State:
 
 @dataclass
 class Trainer:
-    """A run in progress.
+    """Trains a model through all stages, or resumes an unfinished run.
 
     Args:
-        model: What learns.
-        plans: Its stages.
+        model: The model to train.
+        plans: Its stages, in order.
         tokenizer: The tokenizer.
-        folder: Where the run lives; resumed if there is a checkpoint.
-        validate: Scores that select a checkpoint.
-        process_group: The processes.
-        on_event: Called with every event, which the log keeps too.
-        about: What every checkpoint says of itself beside the model.
+        folder: Directory of the run. If it has a checkpoint, the run is resumed from there.
+        validate: Function that scores the model on validation data; without it the last checkpoint is used.
+        process_group: The processes of the run.
+        on_event: Called with every event that is written to the log.
+        about: Further entries for the manifest of every checkpoint.
     """
 
     model: Model
@@ -75,11 +87,11 @@ class Trainer:
     folder: RunDir
     validate: Validate | None = None
     process_group: ProcessGroup = field(default_factory=ProcessGroup)
-    on_event: Callable[[Event], None] = lambda _: None
+    on_event: OnEvent = lambda _: None
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self) -> Path:
-        """Train from where the run is to its end; returns the checkpoint to use."""
+        """Train to the end of the last stage and return the checkpoint to use."""
         self._identity = backbone_identity(self.model)
         if self.process_group.is_main:
             self.folder.prepare()
@@ -90,28 +102,29 @@ class Trainer:
             optimizer = {}
             self._use_best(state)
             state.stage, state.step, state.best_step, state.best_score = state.stage + 1, 0, None, None
-        self._event("done", steps=state.total, seconds=round(state.seconds, 3), tokens=state.num_tokens)
+        self._report(RunFinished(steps=state.total, seconds=round(state.seconds, 3), tokens=state.num_tokens))
         return self.folder.best()
 
     def _stage(self, state: State, optimizer: Mapping[str, Any]) -> None:
         plan = self.plans[state.stage]
         self.model.set_stage(plan.stage)
         check_trainable(self.model, plan.stage)
-        with gathered(self.model):
-            spreads, before = weight_std(self.model, plan.datasets[0].condition), language_shares(self.model)
-        self._event(
-            "stage",
-            stage=plan.stage.name,
-            steps=plan.steps,
-            done=state.step,
-            parameter_report=[asdict(group) for group in parameter_report(self.model)],
-            weight_std=spreads,
+        with unsharded(self.model):
+            stds, shares_before = weight_std(self.model, plan.datasets[0].condition), language_shares(self.model)
+        self._report(
+            StageStarted(
+                stage=plan.stage.name,
+                steps=plan.steps,
+                done=state.step,
+                parameter_report=parameter_report(self.model),
+                weight_std=stds,
+            )
         )
         loop = TrainLoop(self.model, plan, tokenizer=self.tokenizer, process_group=self.process_group)
-        self._event("mixture", datasets=loop.mixture.table(plan.steps))
+        self._report(MixtureReady(datasets=loop.mixture.table(plan.steps)))
         if optimizer:
             parameters = {name: p for p, name in loop.optimizer.names.items()}
-            loop.optimizer.restore({key: _restored(key, t, parameters) for key, t in optimizer.items()})
+            loop.optimizer.restore({key: _shard_state(key, t, parameters) for key, t in optimizer.items()})
         clock = time.perf_counter()
         for step in loop.steps(state.step):
             state.step, state.total = step.number, state.total + 1
@@ -123,8 +136,9 @@ class Trainer:
             validated = self._due(plan.train.evaluate_every, step.number, last=last) and self._select(state, plan)
             if validated or self._due(plan.train.save_every, step.number, last=last):
                 self._save(state, loop.optimizer.state())
-        with gathered(self.model):
-            self._event("languages", stage=plan.stage.name, before=before, after=language_shares(self.model))
+        with unsharded(self.model):
+            shares_after = language_shares(self.model)
+        self._report(LanguageShares(stage=plan.stage.name, before=shares_before, after=shares_after))
         self.process_group.barrier()
 
     @staticmethod
@@ -132,45 +146,54 @@ class Trainer:
         return last or bool(every and number % every == 0)
 
     def _select(self, state: State, plan: StagePlan) -> bool:
-        """Validate, and remember the checkpoint that is about to be written if it is the best."""
+        """Validate; if the score is the best of the stage, record the checkpoint that is about to be written."""
         if self.validate is None:
             return True
-        with gathered(self.model):
+        with unsharded(self.model):
             scores = self.validate(self.model, plan)
         if scores:
             mean = self.process_group.broadcast(selection_score(list(scores.values())))
             best = math.isfinite(mean) and (state.best_score is None or mean > state.best_score)
             if best:
                 state.best_score, state.best_step = mean, state.total
-            shown = {str(condition): _number(round(score.value, 4)) for condition, score in scores.items()}
-            self._event("validation", step=state.step, total=state.total, scores=shown, mean=_number(mean), best=best)
+            self._report(
+                Validated(
+                    step=state.step,
+                    total=state.total,
+                    scores={str(condition): _finite(round(score.value, 4)) for condition, score in scores.items()},
+                    metrics={str(condition): score.metric.name for condition, score in scores.items()},
+                    selection_score=_finite(mean),
+                    best=best,
+                )
+            )
         return True
 
     def _log(self, step: Step, state: State) -> None:
-        kind = "skipped" if step.skipped else "step"
-        self._event(
-            kind,
-            step=step.number,
-            total=state.total,
-            loss=_number(step.loss),
-            losses={task: round(loss, 6) for task, loss in step.losses.items() if math.isfinite(loss)},
-            datasets=dict(step.datasets),
-            tokens=step.num_tokens,
-            gradient_norm=_number(step.gradient_norm),
-            lr_factor=step.factor,
-            seconds={name: round(value, 6) for name, value in step.seconds.items()},
+        event_type = StepSkipped if step.skipped else StepTaken
+        self._report(
+            event_type(
+                step=step.number,
+                total=state.total,
+                loss=_finite(step.loss),
+                losses={task: round(loss, 6) for task, loss in step.losses.items() if math.isfinite(loss)},
+                datasets=dict(step.datasets),
+                tokens=step.num_tokens,
+                gradient_norm=_finite(step.gradient_norm),
+                lr_factor=step.factor,
+                seconds={name: round(value, 6) for name, value in step.seconds.items()},
+            )
         )
 
-    def _event(self, kind: str, **fields: Any) -> None:
+    def _report(self, event: Event) -> None:
+        """Write an event to the log and pass it to `on_event`; only rank 0 does."""
         if self.process_group.is_main:
-            event = {"event": kind, "time": round(time.time(), 3), **fields}
-            self.folder.note(event)
+            self.folder.note(event.to_dict())
             self.on_event(event)
 
     def _save(self, state: State, optimizer: Mapping[str, Any]) -> None:
-        """Write a checkpoint; all processes gather, the leader writes."""
-        tensors = {name: whole(parameter) for name, parameter in trained_parameters(self.model).items()}
-        training = {name: whole(tensor) for name, tensor in optimizer.items()}
+        """Write a checkpoint. All processes gather their shards; rank 0 writes."""
+        tensors = {name: full_tensor(parameter) for name, parameter in trained_parameters(self.model).items()}
+        training = {name: full_tensor(tensor) for name, tensor in optimizer.items()}
         if self.process_group.is_main:
             started = time.perf_counter()
             path = self.folder.checkpoint(state.total)
@@ -181,49 +204,50 @@ class Trainer:
             except OSError as error:
                 raise TrainingError(
                     f"{path}: the checkpoint of step {state.total} cannot be written ({error.strerror or error}). "
-                    f"Earlier ones are as they were; make room and start again to go on from there."
+                    f"Earlier checkpoints are unchanged. Free some disk space and run the same command to resume."
                 ) from error
             self.folder.prune(
                 self.plans[state.stage].train.keep_last,
                 keep={state.best_step} if state.best_step is not None else set(),
             )
-            self._event("saved", total=state.total, seconds=round(time.perf_counter() - started, 6))
+            self._report(CheckpointSaved(total=state.total, seconds=round(time.perf_counter() - started, 6)))
         self.process_group.barrier()
 
     def _restore(self) -> tuple[State, Mapping[str, Any]]:
-        found = self.folder.latest()
-        if found is None:
+        checkpoint = self.folder.latest()
+        if checkpoint is None:
             return State(), {}
-        if found.manifest["backbone"] != self._identity:
+        if checkpoint.manifest["backbone"] != self._identity:
             raise TrainingError(
-                f"{found.path}: was trained on another backbone. Go on with exactly that one, or take another folder."
+                f"{checkpoint.path}: was trained on another backbone. Use that backbone, or another directory."
             )
-        self._fill(found.path, found.weights)
-        state = State(**found.state)
+        self._load(checkpoint.path, checkpoint.weights)
+        state = State(**checkpoint.state)
         if state.best_step is not None and not self.folder.checkpoint(state.best_step).exists():
-            # It went when a later one was better, and that one cannot be read: select anew.
+            # It was removed when a later one was better, and the later one cannot be read: select again.
             state.best_step = state.best_score = None
-        self._event("resumed", stage=state.stage, step=state.step, total=state.total, checkpoint=found.path.name)
-        return state, found.optimizer
+        self._report(Resumed(stage=state.stage, step=state.step, total=state.total, checkpoint=checkpoint.path.name))
+        return state, checkpoint.optimizer
 
     def _use_best(self, state: State) -> None:
         if state.best_step not in (None, state.total):
             assert state.best_step is not None
             best = self.folder.checkpoint(state.best_step)
-            self._fill(best, read_tensors(best))
+            self._load(best, read_tensors(best))
 
     @torch.no_grad()
-    def _fill(self, path: Path, stored: Mapping[str, torch.Tensor]) -> None:
+    def _load(self, path: Path, stored: Mapping[str, torch.Tensor]) -> None:
         parameters = trained_parameters(self.model)
-        load_tensors_into(parameters, {name: like(t, parameters.get(name, t)) for name, t in stored.items()}, path)
+        sharded = {name: shard_like(tensor, parameters.get(name, tensor)) for name, tensor in stored.items()}
+        load_tensors_into(parameters, sharded, path)
 
 
-def _number(value: float) -> float | None:
-    """What JSON can say of a number."""
+def _finite(value: float) -> float | None:
+    """Return a number that JSON can hold; none if it is NaN or infinite."""
     return value if math.isfinite(value) else None
 
 
-def _restored(key: str, tensor: torch.Tensor, parameters: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """A tensor of an optimizer's state, sharded as its parameter is."""
-    owner = parameters[key.rpartition("/")[0]]
-    return tensor if tensor.dim() == 0 else like(tensor, owner)
+def _shard_state(key: str, tensor: torch.Tensor, parameters: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Shard a tensor of the optimizer's state as its parameter is."""
+    parameter = parameters[key.rpartition("/")[0]]
+    return tensor if tensor.dim() == 0 else shard_like(tensor, parameter)

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -29,13 +29,13 @@ from polyloom.tasks import TASKS
 from polyloom.tasks.translation import Translation
 from polyloom.train.added_rows import fit_added_row
 from polyloom.train.config import OptimConfig, TrainConfig
+from polyloom.train.events import OnEvent, RowAdded, RowStep
 from polyloom.train.loop import StagePlan, Step
 from polyloom.train.prepare import label_sets, prepare_dataset, training_datasets
 from polyloom.workflows.add_tokens import extend
 from polyloom.workflows.runs import Run, set_typology
 
 Corpora = Mapping[Condition, Sequence[Corpus]]
-OnEvent = Callable[[Mapping[str, Any]], None]
 InitFrom = Literal["best-donor", "mean", "typology", "family", "fresh"]
 HELD_OUT = 0.1  # of what is given, to see whether it helps; at most so many sentences:
 MOST = 200
@@ -305,13 +305,13 @@ def _fit(
     kind = plan.stage.trains[0].removeprefix("rows.")
     corpora = {condition: [resolve(corpus)] for condition, corpus in tested.items()}
 
-    def heard(step: Step, score: float | None) -> None:
-        on_event({"event": "step", "step": step.number, "of": plan.steps, "loss": step.loss, "score": score})
+    def on_step(step: Step, score: float | None) -> None:
+        on_event(RowStep(step=step.number, steps=plan.steps, loss=step.loss, score=score))
 
     before, started = _scores(run, corpora), time.perf_counter()
     held_out = fit_added_row(
         run.model, plan, tokenizer=run.predictor.tokenizer, kind=kind, first_added_token=first_added_token,
-        score=lambda: selection_score(_held_scores(run, held)), progress=heard,
+        score=lambda: selection_score(_held_scores(run, held)), on_step=on_step,
     )  # fmt: skip
     seconds = time.perf_counter() - started
     return before, _scores(run, corpora), held_out, seconds
@@ -353,7 +353,8 @@ def _write(run: Run, folder: RunDir, learn: Corpora, **changed: Any) -> None:
     data = replace(run.recipe.data, train={**run.recipe.data.train, **learnt})
     folder.prepare()
     folder.write(RECIPE, dump_yaml(resolved(replace(run.recipe, data=data, **changed))))
-    folder.note({"event": "grown", "from": str(run.path), "checkpoint": run.checkpoint.name, "learnt": sorted(learnt)})
+    added = RowAdded(run=str(run.path), checkpoint=run.checkpoint.name, trained_on=sorted(learnt))
+    folder.note(added.to_dict())
     manifest = describe_model(run.model) | {"backbone": backbone_identity(run.model)}
     manifest |= {"trained_on": sorted({*run.trained_on, *learnt}), "tokenizer": run.predictor.tokenizer.fingerprint}
     state = {"stage": 0, "step": 0, "total": 1, "best_step": None, "best_score": None, "seconds": 0.0, "num_tokens": 0}

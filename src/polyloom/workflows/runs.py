@@ -1,6 +1,6 @@
 """Runs: from a recipe to a trained model, and back from the folder it lives in."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -28,11 +28,19 @@ from polyloom.model import Model
 from polyloom.rundir import RECIPE, RunDir
 from polyloom.tasks.translation import Translation, default_language_tokens, default_start_id, end_of
 from polyloom.train.distributed import ProcessGroup
+from polyloom.train.events import (
+    DatasetPrepared,
+    DatasetStarted,
+    OnEvent,
+    RunStarted,
+    Scored,
+    ScoringStarted,
+    Translated,
+)
 from polyloom.train.loop import StagePlan, TrainDataset
 from polyloom.train.prepare import label_sets, prepare_dataset, training_datasets
-from polyloom.train.trainer import Event, Trainer
+from polyloom.train.trainer import Trainer
 
-OnEvent = Callable[[Event], None]
 # What may change when a run is resumed, because no step depends on it.
 _FREE = ("data.test", "data.root", "train.save_every", "train.keep_last", "train.strategy", "train.grad_accum_steps")
 
@@ -49,7 +57,7 @@ def train_recipe(
     if process_group.is_main:
         folder.prepare()
         folder.write(RECIPE, dump_yaml(resolved(recipe)))
-        folder.note({"event": "begin", "versions": _versions(), "corpora": setup.hashes()})
+        folder.note(RunStarted(versions=_versions(), corpora=setup.hashes()).to_dict())
     process_group.barrier()
     model = setup.model.to(process_group.device)
     fit = Trainer(
@@ -150,10 +158,10 @@ class Run:
         texts, results = self._texts(supported, pivot, on_event), {}
         for condition, corpora in supported.items():
             name = str(condition)
-            on_event({"event": "scoring", "condition": name})
+            on_event(ScoringStarted(condition=name))
             scores = score_corpora(self.predictor, condition, corpora, answers=texts.get(condition))
             results[condition] = Result(tuple(scores), zero_shot=name not in self.trained_on)
-            on_event({"event": "scored", "condition": name, "scores": {s.metric.name: s.value for s in scores}})
+            on_event(Scored(condition=name, scores={s.metric.name: s.value for s in scores}))
         about = {"path": str(self.path), "checkpoint": self.checkpoint.name, "method": self.recipe.method.name}
         return Matrix(results, refused, about | {"versions": _versions()})
 
@@ -184,7 +192,7 @@ class Run:
         def count(more: int) -> None:
             nonlocal done
             done += more
-            on_event({"event": "translated", "done": done, "total": total})
+            on_event(Translated(done=done, total=total))
 
         return translate_all(self.predictor, records, pivot=pivot, progress=count)
 
@@ -221,20 +229,12 @@ def prepare_recipe(
     tokenizer, datasets = tokenizer or build_tokenizer(recipe), {}
     for name, corpora in recipe.data.train.items():
         condition = Condition.parse(name)
-        on_event({"event": "preparing", "dataset": name})
+        on_event(DatasetStarted(dataset=name))
         dataset = prepare_dataset(
             condition, _corpora(corpora, recipe.data), tokenizer=tokenizer, rules=recipe.data.filter
         )
         dropped = dataset.meta.get("dropped", {})
-        on_event(
-            {
-                "event": "dataset",
-                "dataset": name,
-                "examples": len(dataset),
-                "dropped": dropped,
-                "path": str(dataset.path),
-            }
-        )
+        on_event(DatasetPrepared(dataset=name, examples=len(dataset), dropped=dropped, path=str(dataset.path)))
         datasets[condition] = dataset
     return datasets
 

@@ -1,10 +1,9 @@
-"""What a run of translation takes: passes through every direction, tokens, operations, hours, disk and memory.
+"""What a run of translation takes: epochs of every direction, tokens, operations, hours, disk and memory.
 
 Nothing is read but a table with the number of pairs. Lengths are taken to be spread as those of real corpora are, and
 batches to be cut as `data.mixture` cuts them.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,9 +20,10 @@ from polyloom.data.mixture import MixtureConfig, temperature, unimax
 from polyloom.errors import ConfigError, DataError, TrainingError
 from polyloom.io.files import read_lines
 from polyloom.rundir import RECIPE, RunDir
+from polyloom.train.events import StepTaken, read_log
 from polyloom.workflows.planning.costs import BYTES_PER_PARAMETER, Plan, empty_backbone
 
-MANY_PASSES = 40  # from about here on repetition teaches nothing more (Muennighoff et al. 2023)
+MANY_EPOCHS = 40  # from about here on repetition teaches nothing more (Muennighoff et al. 2023)
 BYTES_PER_HASH = 24  # at most, while a cell is deduplicated
 BYTES_IN_ORDER = 12  # an example's length and its place among those of similar length, in every process that trains
 _FIXED_BYTES = 12  # of a pair in a cell: two offsets and a length; its pieces take 4 each
@@ -48,7 +48,7 @@ class DirectionPlan:
         pairs: Of its corpus.
         length: Tokens of an average example, of its longer side.
         share: Of all draws.
-        passes: Through its corpus.
+        epochs: Number of epochs of its corpus.
         rows_per_draw: Examples of a draw, on average.
         full: How much of a draw's room they take, padding left out.
     """
@@ -57,7 +57,7 @@ class DirectionPlan:
     pairs: int
     length: float
     share: float
-    passes: float
+    epochs: float
     rows_per_draw: float
     full: float
 
@@ -94,8 +94,8 @@ class RunPlan:
         return asdict(self)
 
     def repeated(self) -> list[DirectionPlan]:
-        """Directions that are passed through very often, worst first."""
-        return sorted((d for d in self.directions if d.passes > MANY_PASSES), key=lambda d: -d.passes)
+        """Return the directions with very many epochs, the most first."""
+        return sorted((d for d in self.directions if d.epochs > MANY_EPOCHS), key=lambda d: -d.epochs)
 
     def thin(self) -> list[DirectionPlan]:
         """Directions with too few examples of a length to fill half of a draw."""
@@ -127,12 +127,10 @@ def tokens_per_second(run: Path, recipe: Recipe) -> float:
     before = load_recipe(run / RECIPE)
     if (before.backbone.shape, before.method) != (recipe.backbone.shape, recipe.method):
         raise ConfigError(str(run), ["its backbone or its method is another, so its speed says nothing here."])
-    log = RunDir(run).log
-    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    steps = [event for event in map(json.loads, lines) if event["event"] == "step"]
+    steps = [event for event in read_log(RunDir(run).log) if isinstance(event, StepTaken)]
     if not steps:
         raise TrainingError(f"{run}: no step was taken here. Train it for some hundred steps first.")
-    return float(sum(step["tokens"] for step in steps) / sum(sum(step["seconds"].values()) for step in steps))
+    return float(sum(step.tokens for step in steps) / sum(sum(step.seconds.values()) for step in steps))
 
 
 def plan_run(
@@ -154,19 +152,19 @@ def plan_run(
     """
     budget, steps = _checked(recipe, sizes)
     wanted = {direction: sizes[frozenset(direction.split("/"))] for direction in _directions(recipe)}
-    draws_D = np.array([_draws_per_pass(size, budget, longest=_longest(recipe)) for size in wanted.values()])
+    draws_D = np.array([_draws_per_epoch(size, budget, longest=_longest(recipe)) for size in wanted.values()])
     draws_of_run = steps * recipe.mixture.datasets_per_batch
     shares_D = _shares(recipe.mixture, draws_D, draws_of_run)
     directions = tuple(
         DirectionPlan(
             direction=direction, pairs=size.pairs, length=size.length, share=share,
-            passes=share * draws_of_run / draws, rows_per_draw=size.pairs / draws,
+            epochs=share * draws_of_run / draws, rows_per_draw=size.pairs / draws,
             full=size.pairs / draws * size.length / budget,
         )
         for (direction, size), share, draws in zip(wanted.items(), shares_D.tolist(), draws_D.tolist(), strict=True)
     )  # fmt: skip
     cost, backbone = costs.costs()[costs.chosen], empty_backbone(recipe)
-    examples = {d: d.passes * d.pairs for d in directions}
+    examples = {d: d.epochs * d.pairs for d in directions}
     tokens = sum(count * d.length for d, count in examples.items())
     trains = {group for stage in cost.stages for group in stage.trains}
     times = 3 if "backbone" in trains else 2  # gradients of activations cost as much as the way forward, of weights too
@@ -241,8 +239,8 @@ def _longest(recipe: Recipe) -> int:
     return recipe.data.filter.max_length + 2
 
 
-def _draws_per_pass(size: Size, budget: int, *, longest: int) -> float:
-    """Draws of a pass through a corpus: examples of similar length together, the last draw of each length not full."""
+def _draws_per_epoch(size: Size, budget: int, *, longest: int) -> float:
+    """Estimate the draws of an epoch: examples of similar length together, the last draw of each length not full."""
     bounds = [8]
     while bounds[-1] < longest:
         bounds.append(-(-bounds[-1] * 9 // 64) * 8)  # as `data.mixture` has them
