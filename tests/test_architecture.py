@@ -38,6 +38,8 @@ THIRD_PARTY = {
     "sentencepiece": {"data"},
     "sacrebleu": {"metrics"},
     "scipy": {"probe"},
+    "matplotlib": {"figures"},
+    "jinja2": {"report"},
     "safetensors": {"checkpoint", "export"},
     "torch": {
         *("conditions", "weights", "nn", "backbones", "methods", "tasks", "model", "checkpoint", "inference", "rundir"),

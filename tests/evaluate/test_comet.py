@@ -20,8 +20,9 @@ from polyloom.config import load_recipe
 from polyloom.data.records import Bitext
 from polyloom.errors import PolyloomError
 from polyloom.evaluate.comet import PYTHON, Comet
-from polyloom.evaluate.direction_figures import draw_grid, draw_groups
 from polyloom.evaluate.matrix import Matrix, Result
+from polyloom.figures.bars import draw_groups
+from polyloom.figures.matrices import draw_directions
 from polyloom.metrics.score import COMET, Score, signature
 from polyloom.metrics.significance import bootstrap_interval, paired_bootstrap
 from polyloom.workflows.runs import train_recipe
@@ -205,7 +206,7 @@ def test_figures_of_scores_at_and_below_zero_are_drawn(tmp_path):
         results = [Result((Score(COMET, np.array(some), ""),), zero_shot=False) for some in parts]
         matrix = Matrix({Condition("mt", "en", f"l{i}"): result for i, result in enumerate(results)})
         draw_groups(matrix, tmp_path / "groups.png", metric="comet")
-        draw_grid(matrix, tmp_path / "grid.png", metric="comet")
+        draw_directions(matrix, tmp_path / "grid.png", metric="comet")
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -116,14 +115,15 @@ def _chosen(
 
 
 def _check_translation(chosen: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Check options for translation before anything is scored."""
-    from polyloom.errors import ConfigError, PolyloomError  # noqa: PLC0415
+    """Check options of translation before anything is scored."""
+    from polyloom.errors import ConfigError  # noqa: PLC0415
+    from polyloom.figures.canvas import require_matplotlib  # noqa: PLC0415
 
     given = [f"--{name}" for name, value in options.items() if value is not None]
     if given and not any(name.startswith("mt/") for name in chosen):
-        raise ConfigError(", ".join(given), ["is for translation, and no translation is scored here."])
-    if options["figures"] and find_spec("matplotlib") is None:
-        raise PolyloomError("--figures: the package matplotlib is not installed. pip install 'polyloom[plots]'")
+        raise ConfigError(", ".join(given), ["for translation, but none is scored here."])
+    if options["figures"]:
+        require_matplotlib("--figures")
 
 
 def _resources(run: "Run", levels: tuple[int, int]) -> "Resources":
@@ -143,13 +143,14 @@ def _resources(run: "Run", levels: tuple[int, int]) -> "Resources":
 
 
 def _draw(matrix: "Matrix", folder: Path, resources: "Resources | None") -> None:
-    from polyloom.evaluate.direction_figures import draw_grid, draw_groups  # noqa: PLC0415
+    from polyloom.figures.bars import draw_groups  # noqa: PLC0415
+    from polyloom.figures.matrices import draw_directions  # noqa: PLC0415
 
     folder.mkdir(parents=True, exist_ok=True)
     for metric in dict.fromkeys(metric for task, metric in matrix.metrics() if task == "mt"):
         groups, directions = (folder / f"{kind}-{metric}.png" for kind in ("groups", "directions"))
         draw_groups(matrix, groups, metric=metric, resources=resources)
-        draw_grid(matrix, directions, metric=metric)
+        draw_directions(matrix, directions, metric=metric)
         typer.echo(f"Drawn: {groups}, {directions}", err=True)
 
 

@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,7 +48,7 @@ def languages(
     Example: polyloom probe languages runs/first --figure languages.png
     """
     from polyloom.cli.render.probe import show_languages  # noqa: PLC0415 - what follows imports torch
-    from polyloom.probe.figures import draw_languages  # noqa: PLC0415
+    from polyloom.figures.languages import draw_languages  # noqa: PLC0415
     from polyloom.probe.languages import language_vectors, probe_languages  # noqa: PLC0415
 
     _check_figure(figure)
@@ -79,7 +78,7 @@ def swap(  # noqa: PLR0913 - options of a command
     Example: polyloom probe swap runs/first --task pos --sentences 200
     """
     from polyloom.cli.render.probe import show_swap  # noqa: PLC0415 - what follows imports torch
-    from polyloom.probe.figures import draw_swap  # noqa: PLC0415
+    from polyloom.figures.matrices import draw_donors  # noqa: PLC0415
     from polyloom.probe.swap import donor_matrix, kept_language, own_language  # noqa: PLC0415
 
     _check_figure(figure)
@@ -100,7 +99,7 @@ def swap(  # noqa: PLR0913 - options of a command
     found = {"task": next(iter(corpora)).task, "metric": metric.name, **found}
     text = show_swap(found, higher_is_better=metric.higher_is_better)
     _hand_out("swap", loaded, found, text=text, json_file=json_file)
-    _draw(draw_swap, found, figure)
+    _draw(draw_donors, found, figure)
 
 
 @app.command()
@@ -118,7 +117,7 @@ def weights(
     Example: polyloom probe weights runs/first --tasks pos,ner --figure weights.png
     """
     from polyloom.cli.render.probe import show_weights  # noqa: PLC0415 - what follows imports torch
-    from polyloom.probe.figures import draw_weights  # noqa: PLC0415
+    from polyloom.figures.matrices import draw_weights  # noqa: PLC0415
     from polyloom.probe.weights import probe_weights  # noqa: PLC0415
 
     _check_figure(figure)
@@ -139,8 +138,8 @@ def capacity(run: Folder, *, json_file: Json = None, figure: Figure = None) -> N
     Example: polyloom probe capacity runs/first
     """
     from polyloom.cli.render.probe import show_capacity  # noqa: PLC0415 - what follows imports torch
+    from polyloom.figures.curves import draw_capacity  # noqa: PLC0415
     from polyloom.probe.capacity import probe_capacity  # noqa: PLC0415
-    from polyloom.probe.figures import draw_capacity  # noqa: PLC0415
 
     _check_figure(figure)
     loaded = _load(run)
@@ -262,13 +261,15 @@ def _rounded(value: Any) -> Any:
 
 
 def _check_figure(path: Path | None) -> None:
-    """Check that the figure can be drawn before anything is computed."""
+    """Check that a figure can be written before anything is computed."""
+    if path is None:
+        return
     from polyloom.errors import PolyloomError  # noqa: PLC0415
+    from polyloom.figures.canvas import FORMATS, require_matplotlib  # noqa: PLC0415
 
-    if path and find_spec("matplotlib") is None:
-        raise PolyloomError("--figure: the package matplotlib is not installed. pip install 'polyloom[plots]'")
-    if path and path.suffix not in (".png", ".svg", ".pdf"):
-        raise PolyloomError(f"--figure {path}: unknown format. Known: .png, .svg, .pdf.")
+    require_matplotlib("--figure")
+    if path.suffix not in FORMATS:
+        raise PolyloomError(f"--figure {path}: unknown format. Known: {', '.join(FORMATS)}.")
 
 
 def _draw(draw: Callable[[Mapping[str, Any], Path], None], found: Mapping[str, Any], path: Path | None) -> None:
