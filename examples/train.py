@@ -69,7 +69,7 @@ def main() -> None:
             }
         )  # fmt: skip
         pl.train_recipe(recipe, folder / "run")
-        run = pl.load_run(folder / "run")
+        run = pl.load(folder / "run")
         print(run.evaluate(recipe.data.test).to_markdown())
         sentence = pl.Tagged(words=("ba", "do", "fi"), tags=())
         for language in TAGS:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from job import RESULTS
 
-from polyloom.workflows.runs import Run, load_run
+from polyloom.workflows.run import Run
 
 
 def look_into_runs(measure: Callable[[Run], dict[str, Any]], kind: str, about: str | None) -> None:
@@ -24,7 +24,7 @@ def look_into_runs(measure: Callable[[Run], dict[str, Any]], kind: str, about: s
         result: Path = options.results / kind / f"{path.name}.json"
         if result.exists():
             continue
-        found = {"run": path.name} | measure(load_run(path))
+        found = {"run": path.name} | measure(Run.load(path))
         result.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
         result.write_text(text + "\n", encoding="utf-8")

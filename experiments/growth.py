@@ -50,9 +50,9 @@ def fits() -> Iterator[Trainer]:
 
 def work(fit: Trainer, runs: Path, results: Path) -> str:
     """Add it, or judge donors; write the result."""
-    from polyloom.workflows.runs import load_run  # noqa: PLC0415 - seconds to import
+    from polyloom.workflows.run import Run  # noqa: PLC0415 - seconds to import
 
-    run = load_run(runs / PLAN["runs"][fit.method]["run"])
+    run = Run.load(runs / PLAN["runs"][fit.method]["run"])
     result = add(run, fit) if fit.language else {"donors": judge(run)}
     results.mkdir(parents=True, exist_ok=True)
     (results / f"{fit.name}.json").write_text(json.dumps(fit._asdict() | result, indent=1) + "\n", encoding="utf-8")
@@ -65,7 +65,7 @@ def add(run: Any, fit: Trainer) -> dict[str, Any]:
 
     from polyloom.data.typology import read_typology  # noqa: PLC0415
     from polyloom.workflows.add_language import AddLanguageConfig, NewLanguageData, add_language  # noqa: PLC0415
-    from polyloom.workflows.runs import load_run  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
 
     about, some = PLAN["data"][fit.language], f"[:{fit.lines}]"
     text = about["text"] + some if "text" in about else None
@@ -75,7 +75,7 @@ def add(run: Any, fit: Trainer) -> dict[str, Any]:
     known = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
     with tempfile.TemporaryDirectory() as folder:
         grown = add_language(run, fit.language, Path(folder), data=data, settings=settings, typology=read_typology())
-        learnt = load_run(Path(folder)).model.state_dict()
+        learnt = Run.load(Path(folder)).model.state_dict()
     for name, tensor in known.items():  # all that was there is as it was, in what was written
         assert torch.equal(tensor, learnt[name][: len(tensor)] if tensor.dim() else learnt[name]), name
     return {

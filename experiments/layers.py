@@ -16,7 +16,7 @@ from polyloom.conditions import ConditionIds
 from polyloom.io.yaml import read_settings
 from polyloom.methods import Method
 from polyloom.weights import Site
-from polyloom.workflows.runs import Run
+from polyloom.workflows.run import Run
 
 PEERS = read_settings(HERE / "corpora.yaml")["peer"]
 SETS: Mapping[str, Callable[[int, int], bool]] = {

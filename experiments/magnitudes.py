@@ -10,7 +10,8 @@ from translations import ENGLISH
 
 from polyloom.conditions import Condition
 from polyloom.methods import Method
-from polyloom.workflows.runs import Run, prepare_training
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import prepare_training
 
 
 @torch.inference_mode()

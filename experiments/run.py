@@ -22,7 +22,7 @@ from polyloom.errors import PolyloomError
 from polyloom.io.yaml import dump_yaml
 
 if TYPE_CHECKING:
-    from polyloom.workflows.runs import Run
+    from polyloom.workflows.run import Run
 
 
 def main() -> None:
@@ -88,7 +88,8 @@ def is_done(job: Job, results: Path) -> bool:
 def run(job: Job, runs: Path, results: Path) -> str:
     """Train (or go on with) one run, score what is not scored yet, write the result; says how it went."""
     from polyloom.config import parse_recipe  # noqa: PLC0415
-    from polyloom.workflows.runs import load_run, train_recipe  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
+    from polyloom.workflows.train import train_recipe  # noqa: PLC0415
 
     folder, translates = runs / job.experiment / job.name, "mt" in job.recipe["tasks"]
     if translates and not (vocabulary := Path(job.recipe["backbone"]["tokenizer"])).exists():
@@ -96,7 +97,7 @@ def run(job: Job, runs: Path, results: Path) -> str:
     recipe = parse_recipe(job.recipe, source=job.name)
     if not (before := read_result(job, results)):
         train_recipe(recipe, folder)
-    trained = load_run(folder)
+    trained = Run.load(folder)
     learnt = training(folder)
     about: dict[str, Any] = {"experiment": job.experiment, "row": job.row, "seed": job.seed}
     test = recipe.data.test

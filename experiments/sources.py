@@ -14,7 +14,7 @@ from finished import look_into_runs
 from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
 from polyloom.data.records import Bitext
-from polyloom.workflows.runs import Run
+from polyloom.workflows.run import Run
 
 
 def loss(run: Run, condition: Condition, pairs: Sequence[Bitext]) -> float:

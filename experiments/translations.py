@@ -13,7 +13,7 @@ from polyloom.io.yaml import read_settings
 
 if TYPE_CHECKING:
     from polyloom.model import Model
-    from polyloom.workflows.runs import Run
+    from polyloom.workflows.run import Run
 
 SHARED = read_settings(HERE / "directions.yaml")
 ENGLISH, *OTHERS = SHARED["languages"]

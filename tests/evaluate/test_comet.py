@@ -24,7 +24,7 @@ from polyloom.evaluate.direction_figures import draw_grid, draw_groups
 from polyloom.evaluate.matrix import Matrix, Result
 from polyloom.metrics.score import COMET, Score, signature
 from polyloom.metrics.significance import bootstrap_interval, paired_bootstrap
-from polyloom.workflows.runs import train_recipe
+from polyloom.workflows.train import train_recipe
 from tests.shared import polyloom
 from tests.tasks.test_translation import sentence
 

@@ -15,7 +15,7 @@ from polyloom.rundir import RunDir
 from polyloom.train.distributed import ProcessGroup, whole
 from polyloom.train.loop import TrainLoop
 from polyloom.train.trainer import Trainer
-from polyloom.workflows.runs import TrainingSetup, prepare_training
+from polyloom.workflows.train import TrainingSetup, prepare_training
 from tests.tiny_run import tiny_recipe
 
 METHODS = ("full", "madx", "badx", "multilingual", "hyperx", "psf")

@@ -51,11 +51,11 @@ def language(  # noqa: PLR0913 - options of a command
     """
     from polyloom.data.typology import Typology  # noqa: PLC0415
     from polyloom.workflows.add_language import AddLanguageConfig, NewLanguageData, add_language  # noqa: PLC0415 - imports torch
-    from polyloom.workflows.runs import load_run  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
 
     names = tuple(part.strip() for part in like.split(",") if part.strip())
     added = add_language(
-        load_run(run), name, into,
+        Run.load(run), name, into,
         data=NewLanguageData(text, _pairs(examples), _pairs(test)),
         settings=AddLanguageConfig(init_from=init_from, like=names, steps=steps, lr=lr, add_tokens=add_tokens),
         typology=Typology.read(typology) if typology else None,
@@ -81,12 +81,12 @@ def task(  # noqa: PLR0913 - options of a command
     Example: polyloom add task runs/first ner --examples en=ner.tsv --test tr=tr.tsv -o runs/first-ner
     """
     from polyloom.workflows.add_language import AddLanguageConfig, add_task  # noqa: PLC0415 - imports torch
-    from polyloom.workflows.runs import load_run  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
 
     settings = AddLanguageConfig(like=(like,) if like else (), steps=steps, lr=lr)
     _report(
         add_task(
-            load_run(run), name, into, examples=_pairs(examples), test=_pairs(test), settings=settings, on_event=_show
+            Run.load(run), name, into, examples=_pairs(examples), test=_pairs(test), settings=settings, on_event=_show
         )
     )
 

@@ -133,7 +133,7 @@ def prepare(
     Example: polyloom data prepare recipe.yaml
     """
     from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
-    from polyloom.workflows.runs import prepare_recipe  # noqa: PLC0415 - imports transformers
+    from polyloom.workflows.train import prepare_recipe  # noqa: PLC0415 - imports transformers
 
     def on_event(event: Mapping[str, Any]) -> None:
         if event["event"] == "dataset":

@@ -1,7 +1,6 @@
 """``polyloom probe``: what a run has learnt of languages, how much it matters, where it lies, how full it is."""
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from polyloom.conditions import Condition
     from polyloom.data.typology import Typology
     from polyloom.probe.swap import Score
-    from polyloom.workflows.runs import Run
+    from polyloom.workflows.run import Run
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -29,7 +28,6 @@ Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write
 Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it; PNG, SVG or PDF by the suffix.")]
 Index = Annotated[str | None, typer.Option(help="Only these, separated by commas: yo,br.")]
 Progress = Callable[[str], None]
-FOLDER = "probes"
 
 
 @app.command()
@@ -145,9 +143,9 @@ def capacity(run: Folder, *, json_file: Json = None, figure: Figure = None) -> N
 
 
 def _load(run: Path) -> "Run":
-    from polyloom.workflows.runs import load_run  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
 
-    return load_run(run)
+    return Run.load(run)
 
 
 def _typology(run: "Run", folder: Path | None) -> "Typology | None":
@@ -237,14 +235,13 @@ def _scorer(run: "Run", corpora: "Mapping[Condition, Sequence[str]]", sentences:
 
 def _hand_out(kind: str, run: "Run", found: Mapping[str, Any], *, text: str, json_file: Path | None) -> None:
     """Print it, and keep it beside the run."""
+    from polyloom.rundir import RunDir  # noqa: PLC0415 - imports torch
+
     whole = {"kind": kind, "checkpoint": run.checkpoint.name, **_rounded(found)}
     content = json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n"
     typer.echo(text, nl=False)
-    path = run.path / FOLDER / f"{kind}.json"
-    path.parent.mkdir(exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(content, encoding="utf-8")
-    partial.replace(path)  # there whole or not at all
+    directory = RunDir(run.path)
+    path = directory.write(directory.probe(kind), content)
     typer.echo(f"Stored in {path}", err=True)
     if json_file:
         json_file.write_text(content, encoding="utf-8")

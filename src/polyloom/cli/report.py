@@ -22,15 +22,10 @@ def report(
 
     Example: polyloom report runs/hyperx runs/madx -o report.html
     """
-    from polyloom.report.page import make_report  # noqa: PLC0415 - imports torch
+    from polyloom.workflows.report import write_report  # noqa: PLC0415 - imports torch
 
     def progress(doing: str) -> None:
         if sys.stderr.isatty():
             typer.echo(doing, err=True)
 
-    page = make_report(runs, output=output, split=on, examples=examples, progress=progress)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    partial = output.with_name(f".{output.name}.partial")
-    partial.write_text(page, encoding="utf-8")
-    partial.replace(output)  # there whole or not at all
-    typer.echo(output)
+    typer.echo(write_report(runs, output, split=on, examples=examples, progress=progress))

@@ -28,14 +28,15 @@ def train(
     """
     from polyloom.cli.render.train import Tally, watching  # noqa: PLC0415 - what follows imports torch
     from polyloom.config import load_recipe  # noqa: PLC0415
+    from polyloom.rundir import RunDir  # noqa: PLC0415
     from polyloom.train.distributed import init_distributed  # noqa: PLC0415
     from polyloom.train.tensorboard import TensorBoardWriter  # noqa: PLC0415
-    from polyloom.workflows.runs import train_recipe  # noqa: PLC0415
+    from polyloom.workflows.train import train_recipe  # noqa: PLC0415
 
     read = load_recipe(recipe, overrides or ())
     tally = Tally()
     with init_distributed() as process_group:
-        board = TensorBoardWriter(output / "tensorboard") if tensorboard and process_group.is_main else None
+        board = TensorBoardWriter(RunDir(output).tensorboard) if tensorboard and process_group.is_main else None
         try:
             with watching(tally) as show:
 

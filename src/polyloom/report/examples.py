@@ -13,10 +13,10 @@ from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
 from polyloom.data.records import Bitext, Pair, Record, Tagged, Tree
 from polyloom.errors import ConditionError, PolyloomError
+from polyloom.loading import load_predictor
 from polyloom.report.sources import Source
 from polyloom.report.trees import wrong_arcs
 from polyloom.tasks import TASKS
-from polyloom.workflows.runs import load_run
 
 READ = 20  # sentences of a corpus that one is chosen from
 SHORT, LONG = 3, 25  # words of a sentence that is worth and easy looking at
@@ -111,10 +111,10 @@ def _read(source: Source, condition: Condition) -> list[Record]:
 
 def ask(source: Source, records: Mapping[Condition, Sequence[Record]]) -> dict[Condition, list[Any]]:
     """What a run answers to records of the conditions that it serves; it is in memory only meanwhile."""
-    run, found = load_run(source.path), {}
+    predictor, found = load_predictor(source.path), {}
     for condition, some in records.items():
         try:
-            found[condition] = list(run.predictor.predict(some, condition))
+            found[condition] = list(predictor.predict(some, condition))
         except ConditionError:  # which the table of scores tells
             continue
     return found

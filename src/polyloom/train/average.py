@@ -6,7 +6,7 @@ import torch
 
 from polyloom.checkpoint import read_manifest, read_tensors, write_checkpoint
 from polyloom.errors import TrainingError
-from polyloom.rundir import RECIPE, RunDir
+from polyloom.rundir import RunDir
 
 
 def average_run(run: Path, into: Path, *, last: int) -> Path:
@@ -18,8 +18,7 @@ def average_run(run: Path, into: Path, *, last: int) -> Path:
             f"{run}: {len(steps)} checkpoints, but {last} are to be averaged. "
             f"Train with train.keep_last={last} and train.save_every, or average fewer: --last {max(len(steps), 1)}."
         )
-    if new.steps():
-        raise TrainingError(f"{into}: there is a run already. Choose another folder.")
+    new.require_empty()
     sums: dict[str, torch.Tensor] = {}
     for step in steps:  # one at a time: a run may be large
         for name, tensor in read_tensors(folder.checkpoint(step)).items():
@@ -29,6 +28,6 @@ def average_run(run: Path, into: Path, *, last: int) -> Path:
     mean = {name: (total / last).to(kinds[name]) for name, total in sums.items()}
     state = newest.pop("training")["state"] | {"best_step": None, "best_score": None}
     new.prepare()
-    new.write(RECIPE, (run / RECIPE).read_text(encoding="utf-8"))
+    new.write(new.recipe, folder.recipe.read_text(encoding="utf-8"))
     new.note({"event": "averaged", "run": run.name, "steps": steps})
     return write_checkpoint(new.checkpoint(steps[-1]), mean, newest | {"averaged": steps}, training=({}, state))

@@ -18,28 +18,28 @@ from polyloom.data.encoded import EncodedDataset
 from polyloom.data.mixture import MixtureConfig
 from polyloom.data.records import Text
 from polyloom.data.typology import Typology, read_typology
-from polyloom.errors import ConditionError, PolyloomError, TrainingError, suggest
+from polyloom.errors import ConditionError, PolyloomError, suggest
 from polyloom.inference.predictor import score_corpora
 from polyloom.io.yaml import dump_yaml
 from polyloom.methods.base import Stage
 from polyloom.metrics.score import Score, selection_score
 from polyloom.nn.tables import Bank
-from polyloom.rundir import RECIPE, RunDir
+from polyloom.rundir import RunDir
 from polyloom.tasks import TASKS
 from polyloom.tasks.translation import Translation
 from polyloom.train.added_rows import fit_added_row
 from polyloom.train.config import OptimConfig, TrainConfig
 from polyloom.train.loop import StagePlan, Step
 from polyloom.train.prepare import label_sets, prepare_dataset, training_datasets
-from polyloom.workflows.add_tokens import extend
-from polyloom.workflows.runs import Run, set_typology
+from polyloom.workflows.add_tokens import add_tokens
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import set_typology
 
 Corpora = Mapping[Condition, Sequence[Corpus]]
 OnEvent = Callable[[Mapping[str, Any]], None]
 InitFrom = Literal["best-donor", "mean", "typology", "family", "fresh"]
 HELD_OUT = 0.1  # of what is given, to see whether it helps; at most so many sentences:
 MOST = 200
-BACKBONE = "backbone"  # of a run with new pieces, in its folder
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def add_language(  # noqa: PLR0913 - each has a meaning of its own
     tested = _conditions(run, name, data.test)
     folder, unknown, old = _new(into), unknown_share(run, data.text), run.predictor.tokenizer.vocab_size
     if settings.add_tokens:
-        run = extend(run, _lines(data.text), settings.add_tokens, into / BACKBONE)
+        run = add_tokens(run, _lines(data.text), settings.add_tokens, folder.backbone)
     model = run.model
     torch.manual_seed(settings.seed)
     model.method.add_language(name)
@@ -145,7 +145,7 @@ def add_language(  # noqa: PLR0913 - each has a meaning of its own
     plan = _plan(run, learn, replace(settings, lr=settings.lr or (run.recipe.optim.lr if stored else 1e-2)))
     fitted = _fit(run, plan, held, tested, on_event, first_added_token=old if settings.add_tokens else None)
     if settings.add_tokens:
-        model.backbone.model.save_pretrained(into / BACKBONE)
+        model.backbone.model.save_pretrained(folder.backbone)
     _write(run, folder, learn, languages=(*run.recipe.languages, name), tasks=_tasks(run))
     return AddLanguageResult(donors, like, *fitted, unknown, run.predictor.tokenizer.vocab_size - old)
 
@@ -286,10 +286,9 @@ def part(corpus: Corpus, begin: int, end: int) -> Corpus:
 
 
 def _new(into: Path) -> RunDir:
-    folder = RunDir(into)
-    if folder.steps():
-        raise TrainingError(f"{into}: there is a run already. Choose another folder.")
-    return folder
+    directory = RunDir(into)
+    directory.require_empty()
+    return directory
 
 
 def _fit(
@@ -352,7 +351,7 @@ def _write(run: Run, folder: RunDir, learn: Corpora, **changed: Any) -> None:
     learnt = {str(condition): tuple(corpus.name for corpus in corpora) for condition, corpora in learn.items()}
     data = replace(run.recipe.data, train={**run.recipe.data.train, **learnt})
     folder.prepare()
-    folder.write(RECIPE, dump_yaml(resolved(replace(run.recipe, data=data, **changed))))
+    folder.write(folder.recipe, dump_yaml(resolved(replace(run.recipe, data=data, **changed))))
     folder.note({"event": "grown", "from": str(run.path), "checkpoint": run.checkpoint.name, "learnt": sorted(learnt)})
     manifest = describe_model(run.model) | {"backbone": backbone_identity(run.model)}
     manifest |= {"trained_on": sorted({*run.trained_on, *learnt}), "tokenizer": run.predictor.tokenizer.fingerprint}

@@ -20,7 +20,7 @@ from polyloom.config import Recipe, load_recipe
 from polyloom.data.mixture import MixtureConfig, temperature, unimax
 from polyloom.errors import ConfigError, DataError, TrainingError
 from polyloom.io.files import read_lines
-from polyloom.rundir import RECIPE, RunDir
+from polyloom.rundir import RunDir
 from polyloom.workflows.planning.costs import BYTES_PER_PARAMETER, Plan, empty_backbone
 
 MANY_PASSES = 40  # from about here on repetition teaches nothing more (Muennighoff et al. 2023)
@@ -124,11 +124,11 @@ def read_sizes(path: Path) -> dict[frozenset[str], Size]:
 
 def tokens_per_second(run: Path, recipe: Recipe) -> float:
     """How fast a run was, which must have been one of the same model."""
-    before = load_recipe(run / RECIPE)
+    directory = RunDir(run)
+    before = load_recipe(directory.recipe)
     if (before.backbone.shape, before.method) != (recipe.backbone.shape, recipe.method):
         raise ConfigError(str(run), ["its backbone or its method is another, so its speed says nothing here."])
-    log = RunDir(run).log
-    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    lines = directory.log.read_text(encoding="utf-8").splitlines() if directory.log.exists() else []
     steps = [event for event in map(json.loads, lines) if event["event"] == "step"]
     if not steps:
         raise TrainingError(f"{run}: no step was taken here. Train it for some hundred steps first.")
