@@ -64,7 +64,7 @@ _PUBLIC = {
     "version": ("__version__",),
 }
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names}
-__all__ = sorted(_MODULES)
+__all__ = [*_MODULES]  # noqa: PLE0604 - the keys are names
 
 
 def __getattr__(name: str) -> Any:

@@ -102,8 +102,7 @@ class Model(nn.Module):
     def forward(self, inputs: Mapping[str, Any], rows: Conditions, *, weights: Weights | None = None) -> Any:
         """Run the backbone, each row with the weights of its condition.
 
-        Returns the backbone's output: its ``logits`` are those of the vocabulary. `predict` and `losses` use the heads
-        of tasks.
+        Returns the backbone's output: its ``logits`` are those of the vocabulary. `task_logits` gives those of a task.
 
         Args:
             inputs: Inputs of the Transformers model.
@@ -113,6 +112,26 @@ class Model(nn.Module):
         weights = self.weights(rows) if weights is None else weights
         with self.backbone.using(weights, num_rows=_count(inputs, rows, weights)):
             return self.backbone(**inputs)
+
+    def task_logits(self, inputs: Mapping[str, Any], rows: Sequence[Condition | str]) -> Tensor:
+        """Compute the logits of a task's classifier for every token, ``[B, T, labels]``.
+
+        Args:
+            inputs: Inputs of the Transformers model.
+            rows: One condition per row, all of the same task.
+        """
+        name, *others = dict.fromkeys(Condition.parse(row).task for row in rows)
+        if others:
+            raise RowError(f"task_logits: rows of {name} and {', '.join(others)}. Give rows of one task at a time.")
+        task, weights = self.task(name), self.weights(rows)
+        with self.backbone.using(weights, num_rows=_count(inputs, rows, weights)):
+            hidden_BTD = self.backbone.hidden(**inputs).float()
+        if any(block.kind == "classifier" for block in weights.blocks):
+            return classify(hidden_BTD, weights)[..., : len(task.labels)]
+        if not isinstance(classifier := getattr(task, "classifier", None), nn.Module):
+            raise ConditionError(f"task {name!r}: its head is not a classifier of tokens.")
+        logits_BTE: Tensor = classifier(hidden_BTD)
+        return logits_BTE
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the sum of the loss over a batch, by task."""

@@ -116,12 +116,14 @@ class Run:
 
     def _condition(self, name: Names) -> Condition:
         """Parse a condition and check that the model supports it."""
-        tasks, languages = self.model.tasks, list(self.model.method.languages)
-        if not isinstance(name, Names):
-            raise ConditionError(f"condition {name!r}: expected text such as {next(iter(tasks))}/{languages[0]}.")
-        if isinstance(name, str) and "/" not in name:
-            examples = [f"{task}/{name}" for task in tasks] if name in languages else [f"{name}/{languages[0]}"]
-            raise ConditionError(f"condition {name!r}: name the task and the language: {', '.join(examples)}.")
+        if not isinstance(name, Names) or "/" not in str(name):
+            tasks = [task for task, head in self.model.tasks.items() if head.kind != "text"]  # nothing to predict
+            languages = list(self.model.method.languages)
+            examples = [f"{t}/{name if name in languages else languages[0]}" for t in tasks if name in (*languages, t)]
+            raise ConditionError(
+                f"condition {name!r}: name the task and the language, such as "
+                f"{', '.join(examples) or f'{tasks[0]}/{languages[0]}'}."
+            )
         condition = Condition.parse(name)
         self.model.task(condition.task)
         self.model.method.require_supported(condition)
