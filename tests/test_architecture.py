@@ -18,7 +18,7 @@ LAYERS = {
     "checkpoint": 6,
     "inference": 7, "rundir": 7,
     "evaluate": 8, "probe": 8, "export": 8,
-    "train": 9, "figures": 9,
+    "training": 9, "figures": 9,
     "config": 10,
     "loading": 11,
     "report": 12,
@@ -42,7 +42,7 @@ THIRD_PARTY = {
     "safetensors": {"checkpoint", "export"},
     "torch": {
         *("conditions", "weights", "nn", "backbones", "methods", "tasks", "model", "checkpoint", "inference", "rundir"),
-        *("train", "evaluate", "export", "probe", "config", "loading", "workflows"),
+        *("training", "evaluate", "export", "probe", "config", "loading", "workflows"),
     },
 }
 

@@ -91,7 +91,7 @@ def test_letters_that_were_unknown_are_learnt_and_known_text_is_answered_as_befo
 
 def test_what_cannot_have_new_pieces_is_refused(trained, tmp_path):
     (tmp_path / "known.txt").write_text("\n".join(lines("boza")) + "\n")
-    with pytest.raises(PolyloomError, match="knows all letters"):
+    with pytest.raises(PolyloomError, match="knows all characters"):
         add_language(
             Run.load(trained), NEW, tmp_path / "grown", data=NewLanguageData(text=str(tmp_path / "known.txt")),
             settings=AddLanguageConfig(add_tokens=9),

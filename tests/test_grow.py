@@ -118,7 +118,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("cache")
 def test_what_cannot_be_added_is_refused(trained, folder, tmp_path):
     run = Run.load(trained)
-    with pytest.raises(PolyloomError, match="nothing to learn from"):
+    with pytest.raises(PolyloomError, match="no data to train on"):
         add_language(run, NEW, tmp_path / "a", data=NewLanguageData())
     with pytest.raises(PolyloomError, match="is there already"):
         add_language(run, "boza", tmp_path / "a", data=NewLanguageData(text=str(folder / "new.txt")))

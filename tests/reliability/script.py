@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from polyloom.config import load_recipe
-from polyloom.train.distributed import ProcessGroup, init_distributed
-from polyloom.train.loop import Step, TrainLoop
+from polyloom.training.distributed import ProcessGroup, init_distributed
+from polyloom.training.loop import Step, TrainLoop
 from polyloom.workflows.run import Run
 from polyloom.workflows.train import train_recipe
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from polyloom.config import load_recipe
 from polyloom.data.mixture import Pick
 from polyloom.rundir import RunDir
-from polyloom.train.distributed import ProcessGroup, whole
-from polyloom.train.loop import TrainLoop
-from polyloom.train.trainer import Trainer
+from polyloom.training.distributed import ProcessGroup, whole
+from polyloom.training.loop import TrainLoop
+from polyloom.training.trainer import Trainer
 from polyloom.workflows.train import TrainingSetup, prepare_training
 from tests.tiny_run import tiny_recipe
 

@@ -17,11 +17,11 @@ from polyloom.data.records import Tagged
 from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import ConditionError, ConfigError, TrainingError
 from polyloom.rundir import RunDir
-from polyloom.train.config import OptimConfig
-from polyloom.train.distributed import ProcessGroup
-from polyloom.train.loop import TextPacking, TrainLoop
-from polyloom.train.parameter_report import language_shares
-from polyloom.train.prepare import prepare_dataset
+from polyloom.training.config import OptimConfig
+from polyloom.training.distributed import ProcessGroup
+from polyloom.training.loop import TextPacking, TrainLoop
+from polyloom.training.parameter_report import language_shares
+from polyloom.training.prepare import prepare_dataset
 from polyloom.workflows.run import Run
 from polyloom.workflows.train import prepare_training, train_recipe
 from tests.tiny_run import tiny_recipe

@@ -29,8 +29,8 @@ def train(
     from polyloom.cli.render.train import Tally, watching  # noqa: PLC0415 - what follows imports torch
     from polyloom.config import load_recipe  # noqa: PLC0415
     from polyloom.rundir import RunDir  # noqa: PLC0415
-    from polyloom.train.distributed import init_distributed  # noqa: PLC0415
-    from polyloom.train.tensorboard import TensorBoardWriter  # noqa: PLC0415
+    from polyloom.training.distributed import init_distributed  # noqa: PLC0415
+    from polyloom.training.tensorboard import TensorBoardWriter  # noqa: PLC0415
     from polyloom.workflows.train import train_recipe  # noqa: PLC0415
 
     read = load_recipe(recipe, overrides or ())

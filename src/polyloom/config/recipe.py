@@ -15,7 +15,7 @@ from polyloom.data.readers.bitext import Filter
 from polyloom.methods import MethodConfig
 from polyloom.ranges import Count
 from polyloom.tasks.translation import LanguageTokens
-from polyloom.train.config import OptimConfig, TrainConfig
+from polyloom.training.config import OptimConfig, TrainConfig
 
 if TYPE_CHECKING:
     from polyloom.backbones import Backbone

@@ -29,10 +29,10 @@ from polyloom.methods.psf import PsfConfig
 from polyloom.metrics.score import Score
 from polyloom.model import Model
 from polyloom.rundir import RunDir
-from polyloom.train.distributed import ProcessGroup
-from polyloom.train.loop import StagePlan, TrainDataset
-from polyloom.train.prepare import label_sets, prepare_dataset, training_datasets
-from polyloom.train.trainer import Event, Trainer
+from polyloom.training.distributed import ProcessGroup
+from polyloom.training.loop import StagePlan, TrainDataset
+from polyloom.training.prepare import label_sets, prepare_dataset, training_datasets
+from polyloom.training.trainer import Event, Trainer
 from polyloom.version import versions
 from polyloom.workflows.run import Run
 

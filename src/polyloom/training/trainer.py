@@ -23,9 +23,9 @@ from polyloom.errors import TrainingError
 from polyloom.metrics.score import Score, selection_score
 from polyloom.model import Model
 from polyloom.rundir import RunDir
-from polyloom.train.distributed import ProcessGroup, gathered, like, whole
-from polyloom.train.loop import StagePlan, Step, TrainLoop
-from polyloom.train.parameter_report import check_trainable, language_shares, parameter_report, weight_std
+from polyloom.training.distributed import ProcessGroup, gathered, like, whole
+from polyloom.training.loop import StagePlan, Step, TrainLoop
+from polyloom.training.parameter_report import check_trainable, language_shares, parameter_report, weight_std
 
 Validate = Callable[[Model, StagePlan], Mapping[Condition, Score]]
 Event = Mapping[str, Any]
