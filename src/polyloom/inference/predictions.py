@@ -23,7 +23,7 @@ class TagPrediction:
     Attributes:
         words: The words. Of a text: those that the segmenter found.
         labels: The label of each word.
-        scores: The probability of each label.
+        scores: The probability of each label. Empty if the task gives none.
         offsets: Where each word begins and ends in the text. Empty if the input was words.
     """
 
@@ -52,7 +52,7 @@ class ParsePrediction:
         words: The words. Of a text: those that the segmenter found.
         heads: The position of each word's head, counted from 1; 0 for the root.
         relations: The relation of each word to its head.
-        scores: The probability of each head with its relation.
+        scores: The probability of each head with its relation. Empty if the task gives none.
         offsets: Where each word begins and ends in the text. Empty if the input was words.
     """
 
@@ -78,14 +78,14 @@ class LabelPrediction:
 
     Attributes:
         label: The label.
-        score: Its probability.
+        score: Its probability. ``None`` if the task gives none.
     """
 
     label: str
-    score: float
+    score: float | None
 
     def __repr__(self) -> str:
-        return f"LabelPrediction({self.label}, {self.score:.2f})"
+        return f"LabelPrediction({self.label}{'' if self.score is None else f', {self.score:.2f}'})"
 
 
 _WORDS = "a text, or the words of a sentence as a tuple"
@@ -158,7 +158,7 @@ def is_empty(record: Record) -> bool:
 def make_prediction(task: Task, source: PreparedInput, answer: Any, confidence: Any) -> Prediction:
     """Turn what a task's head decoded into a prediction."""
     if isinstance(source.record, Tagged):
-        words, scores = source.record.words, tuple(confidence)
+        words, scores = source.record.words, tuple(confidence or ())
         if task.kind == "tree":
             return ParsePrediction(words, tuple(answer[0]), tuple(answer[1]), scores, source.offsets)
         return TagPrediction(words, tuple(answer), scores, source.offsets)
