@@ -35,10 +35,10 @@ from polyloom.methods.base import MethodConfig, Stage
 from polyloom.methods.full import FullConfig
 from polyloom.methods.hyperx import HyperXConfig
 from polyloom.methods.translation_banks import LangAdaptersConfig
-from polyloom.train.config import OptimConfig, TrainConfig
-from polyloom.train.distributed import ProcessGroup
-from polyloom.train.loop import StagePlan, TrainLoop
-from polyloom.train.prepare import label_sets, prepare_dataset, training_datasets
+from polyloom.training.config import OptimConfig, TrainConfig
+from polyloom.training.distributed import ProcessGroup
+from polyloom.training.loop import StagePlan, TrainLoop
+from polyloom.training.prepare import label_sets, prepare_dataset, training_datasets
 
 LANGUAGES = ("en", "de", "sv", "tr")
 WARMUP = 3

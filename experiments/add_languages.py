@@ -52,9 +52,9 @@ def add_all(*, runs: Path, results: Path, workers: int, only: str) -> None:
 
 def run_addition(addition: Addition, runs: Path, folder: Path) -> str:
     """Add a language or score donors, write the result and return its name."""
-    from polyloom.workflows.runs import load_run  # noqa: PLC0415 - slow import
+    from polyloom.workflows.run import Run  # noqa: PLC0415 - slow import
 
-    run = load_run(runs / PLAN["runs"][addition.method]["run"])
+    run = Run.load(runs / PLAN["runs"][addition.method]["run"])
     result = add(run, addition) if addition.language else {"donors": score_donors(run)}
     write_result(folder / f"{addition.name}.json", addition._asdict() | result)
     return addition.name
@@ -66,7 +66,7 @@ def add(run: Any, addition: Addition) -> dict[str, Any]:
 
     from polyloom.data.typology import read_typology  # noqa: PLC0415
     from polyloom.workflows.add_language import AddLanguageConfig, NewLanguageData, add_language  # noqa: PLC0415
-    from polyloom.workflows.runs import load_run  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
 
     about, lines = PLAN["data"][addition.language], f"[:{addition.lines}]"
     text = about["text"] + lines if "text" in about else None
@@ -79,7 +79,7 @@ def add(run: Any, addition: Addition) -> dict[str, Any]:
         added = add_language(
             run, addition.language, Path(folder), data=data, settings=settings, typology=read_typology()
         )
-        after = load_run(Path(folder)).model.state_dict()
+        after = Run.load(Path(folder)).model.state_dict()
     for name, tensor in before.items():
         assert torch.equal(tensor, after[name][: len(tensor)] if tensor.dim() else after[name]), name
     return {

@@ -16,7 +16,8 @@ from polyloom.data.catalog import resolve
 from polyloom.data.records import Bitext
 from polyloom.methods import Method
 from polyloom.weights import Site
-from polyloom.workflows.runs import Run, load_run, prepare_training
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import prepare_training
 
 PEERS = read_plan("corpora")["peer"]
 LAYERS: Mapping[str, Callable[[int, int], bool]] = {
@@ -33,7 +34,7 @@ def analyse(name: str, runs: Sequence[Path], *, results: Path) -> None:
     for path in runs:
         result = results / name / f"{path.name}.json"
         if not result.exists():
-            write_result(result, {"run": path.name} | ANALYSES[name](load_run(path)))
+            write_result(result, {"run": path.name} | ANALYSES[name](Run.load(path)))
             print(path.name, file=sys.stderr)
 
 

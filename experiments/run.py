@@ -52,7 +52,8 @@ def run_job(job: Job, runs: Path, results: Path) -> str:
     """Train or resume one run, score it, write the result and return a summary."""
     from experiments.score import score_labelling, score_translation  # noqa: PLC0415 - imports torch
     from polyloom.config import parse_recipe  # noqa: PLC0415
-    from polyloom.workflows.runs import load_run, train_recipe  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
+    from polyloom.workflows.train import train_recipe  # noqa: PLC0415
 
     folder, translates = runs / job.experiment / job.name, "mt" in job.recipe["tasks"]
     if translates and not (vocabulary := Path(job.recipe["backbone"]["tokenizer"])).exists():
@@ -60,7 +61,7 @@ def run_job(job: Job, runs: Path, results: Path) -> str:
     recipe = parse_recipe(job.recipe, source=job.name)
     if not (known := read_result(result_path(job, results))):
         train_recipe(recipe, folder)
-    run, training, test = load_run(folder), training_summary(folder), recipe.data.test
+    run, training, test = Run.load(folder), training_summary(folder), recipe.data.test
     scored = score_translation(run, job, test) if translates else score_labelling(run, job, test, known)
     about: dict[str, Any] = {"experiment": job.experiment, "row": job.row, "seed": job.seed}
     write_result(result_path(job, results), about | {"recipe": portable(job.recipe), "training": training} | scored)

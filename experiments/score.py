@@ -10,7 +10,7 @@ from polyloom.data.catalog import resolve
 from polyloom.evaluate.baseline import majority
 from polyloom.probe.languages import language_vectors
 from polyloom.probe.swap import DonatedCache, with_donor
-from polyloom.workflows.runs import Run
+from polyloom.workflows.run import Run
 
 Corpora = Mapping[str, Sequence[str]]
 

@@ -18,12 +18,14 @@ LAYERS = {
     "checkpoint": 6,
     "inference": 7, "rundir": 7,
     "evaluate": 8, "probe": 8, "export": 8,
-    "train": 9, "figures": 9,
+    "training": 9, "figures": 9,
     "config": 10,
-    "workflows": 11,
-    "report": 12, "serve": 12,
-    "cli": 13,
-    "__init__": 14, "__main__": 14,
+    "loading": 11,
+    "report": 12,
+    "workflows": 13,
+    "serve": 14,
+    "cli": 15,
+    "__init__": 16, "__main__": 16,
 }  # fmt: skip
 THIRD_PARTY = {
     "yaml": {"io"},
@@ -43,7 +45,7 @@ THIRD_PARTY = {
     "safetensors": {"checkpoint", "export"},
     "torch": {
         *("conditions", "weights", "nn", "backbones", "methods", "tasks", "model", "checkpoint", "inference", "rundir"),
-        *("train", "evaluate", "export", "probe", "config", "workflows"),
+        *("training", "evaluate", "export", "probe", "config", "loading", "workflows"),
     },
 }
 

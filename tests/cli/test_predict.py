@@ -11,7 +11,8 @@ import pytest
 
 from polyloom.cli import main
 from polyloom.config import load_recipe
-from polyloom.workflows.runs import load_run, train_recipe
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import train_recipe
 from tests.tiny_run import sentences, tiny_recipe
 
 TASKS = ("mlm", "pos", "ner", "dep", "nli")
@@ -80,7 +81,7 @@ def test_text_gets_its_entities_and_pairs_their_labels(predict, world, language)
 
 def test_answers_are_those_of_the_evaluation(predict, trained, world):
     """What is predicted scores exactly as `evaluate` says."""
-    run = load_run(trained)
+    run = Run.load(trained)
     for task, column in (("pos", 3), ("dep", 6)):
         name = f"{task}/cc"
         gold = (world / "cc-test.conllu").read_text()

@@ -16,7 +16,7 @@ import pytest
 from polyloom.cli import main
 from polyloom.cli.render import train as train_view
 from polyloom.evaluate.matrix import MARK
-from polyloom.train.events import Event, StepTaken
+from polyloom.training.events import Event, StepTaken
 from tests.shared import Done, Run
 from tests.tiny_run import tiny_recipe
 

@@ -14,7 +14,7 @@ from polyloom.io.yaml import dump_yaml, parse_yaml, read_settings
 from polyloom.methods import METHODS
 from polyloom.methods.hyper_adapters import HyperAdaptersConfig
 from polyloom.methods.hyperx import HyperXConfig
-from polyloom.train.config import OptimConfig
+from polyloom.training.config import OptimConfig
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "src/polyloom/recipes").rglob("*.yaml"))

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from polyloom.backbones import FAMILIES, Backbone, backbone_from_config
-from polyloom.methods import METHODS
+from polyloom.conditions import Inventory
+from polyloom.methods import METHODS, build_method
 from polyloom.methods.base import AdapterMethod, MethodConfig
 from polyloom.model import Model, classify
 from polyloom.weights import Weights
@@ -128,13 +129,9 @@ def tiny_model(
 ) -> Model:
     """A model whose weights differ widely between conditions."""
     directions = [row.partition("/")[2] for row in ROWS]
-    model = Model(
-        backbone or shared_backbone(family),
-        tiny_config(method, **settings),
-        languages=LANGUAGES,
-        tasks=TASKS,
-        directions=directions,
-    )
+    backbone = backbone or shared_backbone(family)
+    inventory = Inventory.of(LANGUAGES, TASKS, directions)
+    model = Model(backbone, build_method(tiny_config(method, **settings), shape=backbone.shape, inventory=inventory))
     torch.manual_seed(11)
     for parameter in model.method.parameters():
         parameter.data.normal_(std=strength)

@@ -20,7 +20,8 @@ from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.evaluate.baseline import majority
 from polyloom.inference.predictor import Predictor, score_corpora
 from polyloom.model import Model
-from polyloom.workflows.runs import load_run, prepare_training, train_recipe
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import prepare_training, train_recipe
 from tests.shared import DATA, needs_data
 
 RECIPES = Path(__file__).parents[2] / "src/polyloom/recipes" / "mini"
@@ -75,7 +76,7 @@ def test_it_learns_and_transfers(case, pretrained, tmp_path):
         fifth = max(len(values) // 5, 1)
         if task != "mlm":  # whose loss differs more between languages than between first and last steps
             assert np.mean(values[-fifth:]) < 0.8 * np.mean(values[:fifth]), f"the loss of {task} did not fall"
-    run = load_run(tmp_path / "run")
+    run = Run.load(tmp_path / "run")
     assert not raw or perplexity(run.model, pretrained, *raw) < before
     test = {name: [recipe.data.test[name][0].replace("[:200]", "[:80]")] for name in zero_shot}
     matrix = run.evaluate(test)
@@ -93,13 +94,13 @@ def test_few_examples_of_a_new_cell_help(pretrained, tmp_path):
     base = load("hyperx-single-task", pretrained, ["train.steps=40", "data.validation={}"])
     train_recipe(base, tmp_path / "base")
     test = {"pos/mt": ["ud:mt_mudt/test[:150]"]}
-    before = load_run(tmp_path / "base").evaluate(test).results[Condition("pos", "mt")]
+    before = Run.load(tmp_path / "base").evaluate(test).results[Condition("pos", "mt")]
     assert before.zero_shot
     scores = {0: before.scores[0].value}
     for count in (5, 50):
         changes = [f"init_from={tmp_path / 'base'}", f'data.train={{pos/mt: "ud:mt_mudt/train[:{count}]"}}']
         train_recipe(load("few-shot", pretrained, changes), tmp_path / str(count))
-        dataset = load_run(tmp_path / str(count)).evaluate(test).results[Condition("pos", "mt")]
+        dataset = Run.load(tmp_path / str(count)).evaluate(test).results[Condition("pos", "mt")]
         assert not dataset.zero_shot
         scores[count] = dataset.scores[0].value
     assert scores[50] > scores[5] > scores[0], scores

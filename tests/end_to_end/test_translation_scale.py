@@ -21,10 +21,10 @@ from polyloom.data.readers.bitext import _Hashes
 from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import ConfigError
 from polyloom.rundir import RunDir
-from polyloom.train.prepare import prepare_dataset
+from polyloom.training.prepare import prepare_dataset
 from polyloom.workflows.planning import Size, plan, plan_run, tokens_per_second
 from polyloom.workflows.planning.schedule import BYTES_PER_HASH
-from polyloom.workflows.runs import prepare_training, train_recipe
+from polyloom.workflows.train import prepare_training, train_recipe
 from tests.reliability.forks import read_log
 from tests.reliability.tiny import CALM, changed, distance
 from tests.shared import DATA, needs_data

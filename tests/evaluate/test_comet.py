@@ -25,7 +25,7 @@ from polyloom.figures.bars import draw_groups
 from polyloom.figures.matrices import draw_directions
 from polyloom.metrics.score import COMET, Score, signature
 from polyloom.metrics.significance import bootstrap_interval, paired_bootstrap
-from polyloom.workflows.runs import train_recipe
+from polyloom.workflows.train import train_recipe
 from tests.shared import polyloom
 from tests.tasks.test_translation import sentence
 

@@ -24,9 +24,10 @@ from polyloom.export.adapterhub import write_adapterhub
 from polyloom.export.peft import write_peft
 from polyloom.export.storage import read_safetensors
 from polyloom.io.files import sha256_of
+from polyloom.loading import load_predictor
 from polyloom.methods.hyperx import HyperXConfig
 from polyloom.model import Model
-from polyloom.workflows.exchange import import_adapter, load_predictor
+from polyloom.workflows.import_adapter import import_adapter
 from tests.tiny_run import write_backbone
 
 NER = Condition("ner", "tr")

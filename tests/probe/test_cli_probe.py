@@ -15,7 +15,8 @@ from polyloom.data.catalog import resolve
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.errors import ConditionError, ConfigError, PolyloomError
 from polyloom.model import Model
-from polyloom.workflows.runs import load_run, train_recipe
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import train_recipe
 from tests.tiny_run import tiny_recipe
 
 FAMILIES = "code\tfamily_name\naa\tOne\nbb\tTwo\ncc\tOne\n"
@@ -64,7 +65,7 @@ def test_every_probe_prints_keeps_and_draws(kind, hyperx, world, tmp_path):
     out, err = probe(kind, hyperx, *given, *files)
     found = kept(hyperx, kind)
     assert found.pop("kind") == kind
-    assert found.pop("checkpoint") == load_run(hyperx).checkpoint.name
+    assert found.pop("checkpoint") == Run.load(hyperx).checkpoint.name
     assert found.keys() == PLACES[kind]
     assert json.loads((tmp_path / "found.json").read_text()) == kept(hyperx, kind)
     assert (tmp_path / "figure.png").stat().st_size > 5000
@@ -80,7 +81,7 @@ def test_contradicting_languages_need_their_own_weights(hyperx):
         ["aa", "bb", "cc"],
         "accuracy",
     )
-    run = load_run(hyperx)
+    run = Run.load(hyperx)
     evaluated = run.evaluate(run.recipe.data.test)
     for row, language in enumerate(found["languages"]):
         own = evaluated.results[Condition("pos", language)].scores[0].value
@@ -173,7 +174,7 @@ def test_translations_keep_their_tokens(tmp_path, monkeypatch):
     assert (found["languages"], found["donors"]) == (["boza/kepa", "boza/nina"], ["kepa", "nina"])
     assert found["own"] == ["kepa", "nina"]
     assert len(written) == 4
-    model = load_run(tmp_path / "run").model
+    model = Run.load(tmp_path / "run").model
     (own, one, by_right), (same, other, donated) = written[:2]
     assert own == same == [Condition("mt", "boza", "kepa")] * 2
     assert all(torch.equal(one[name], other[name]) for name in one), "text and language tokens are its own"

@@ -7,7 +7,7 @@ import pytest
 from polyloom.checkpoint import load_checkpoint, read_tensors, read_training, trained_parameters
 from polyloom.config import backbone_from_recipe
 from polyloom.rundir import RunDir
-from polyloom.train.events import StepTaken
+from polyloom.training.events import StepTaken
 from tests.reliability.forks import alone, read_log, together
 from tests.reliability.tiny import CALM, changed, distance, tiny_fit, tiny_setup, weights
 

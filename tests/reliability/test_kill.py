@@ -19,7 +19,7 @@ import pytest
 from polyloom.checkpoint import read_tensors
 from polyloom.errors import TrainingError
 from polyloom.metrics.score import ACCURACY, Score
-from polyloom.train.events import CheckpointSaved
+from polyloom.training.events import CheckpointSaved
 from tests.reliability.forks import alone, ended, fork, read_log
 from tests.reliability.tiny import changed, saved, tiny_fit, tiny_setup, weights
 

@@ -12,7 +12,7 @@ import pytest
 
 from polyloom.config import load_recipe
 from polyloom.rundir import RunDir
-from polyloom.workflows.runs import train_recipe
+from polyloom.workflows.train import train_recipe
 from tests.reliability.forks import read_log, together
 from tests.reliability.script import digests
 from tests.tiny_run import tiny_recipe

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from polyloom.errors import TrainingError
-from polyloom.train.events import StepEvent, StepTaken
-from polyloom.train.loop import MAX_SKIPPED
+from polyloom.training.events import StepEvent, StepTaken
+from polyloom.training.loop import MAX_SKIPPED
 from tests.reliability.forks import read_log, together
 from tests.reliability.tiny import changed, state, tiny_fit, tiny_loop, tiny_setup, weights
 

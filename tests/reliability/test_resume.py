@@ -11,7 +11,7 @@ import torch
 from polyloom.checkpoint import read_tensors, read_training, write_checkpoint
 from polyloom.errors import CheckpointError, TrainingError
 from polyloom.rundir import RunDir
-from polyloom.train.events import StepTaken
+from polyloom.training.events import StepTaken
 from tests.reliability.forks import alone, ended, fork, read_log, together
 from tests.reliability.tiny import changed, record, rejoined, saved, tiny_fit, tiny_loop, tiny_setup, weights
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from polyloom.config import load_recipe
 from polyloom.data.mixture import Pick
 from polyloom.rundir import RunDir
-from polyloom.train.distributed import ProcessGroup, full_tensor
-from polyloom.train.loop import TrainLoop
-from polyloom.train.trainer import Trainer
-from polyloom.workflows.runs import TrainingSetup, prepare_training
+from polyloom.training.distributed import ProcessGroup, full_tensor
+from polyloom.training.loop import TrainLoop
+from polyloom.training.trainer import Trainer
+from polyloom.workflows.train import TrainingSetup, prepare_training
 from tests.tiny_run import tiny_recipe
 
 METHODS = ("full", "madx", "badx", "multilingual", "hyperx", "psf")

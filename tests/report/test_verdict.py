@@ -14,7 +14,7 @@ from polyloom.report.caveats import caveats_of_pair, caveats_of_run
 from polyloom.report.sections.comparison import compare_sources
 from polyloom.report.sections.verdict import task_results, verdict_section
 from polyloom.report.sources import read_source
-from polyloom.train.history import History
+from polyloom.training.history import History
 from tests.report.reading import Page
 
 

@@ -9,7 +9,7 @@ import pytest
 from polyloom.cli.render import train as train_view
 from polyloom.data.mixture import Share
 from polyloom.errors import DataError
-from polyloom.train.events import (
+from polyloom.training.events import (
     _EVENTS,
     CheckpointSaved,
     CheckpointsAveraged,
@@ -33,7 +33,7 @@ from polyloom.train.events import (
     Validated,
     read_log,
 )
-from polyloom.train.history import History
+from polyloom.training.history import History
 
 
 def step(

@@ -14,9 +14,10 @@ from polyloom.data.tokenization.new_tokens import new_tokens
 from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.errors import PolyloomError
-from polyloom.train.events import Event, RowStep
+from polyloom.training.events import Event, RowStep
 from polyloom.workflows.add_language import AddLanguageConfig, NewLanguageData, add_language
-from polyloom.workflows.runs import load_run, train_recipe
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import train_recipe
 from tests.shared import lines_of
 
 KNOWN, NEW = ("boza", "neno"), "kepa"  # the new one is written in Cyrillic
@@ -53,7 +54,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_new_pieces_are_of_unknown_letters_alone(trained):
-    tokenizer = load_run(trained).predictor.tokenizer
+    tokenizer = Run.load(trained).predictor.tokenizer
     found = new_tokens(tokenizer, [f"{a} {b}" for a, b in zip(lines("boza"), lines(NEW), strict=True)], 60)
     assert len(found) == len(set(found)) == 60
     assert all("Ѐ" <= letter <= "ӿ" for piece in found for letter in piece)
@@ -66,7 +67,7 @@ def test_letters_that_were_unknown_are_learnt_and_known_text_is_answered_as_befo
     (tmp_path / "new.txt").write_text("\n".join(lines(NEW)) + "\n")
     steps: list[Event] = []
     growth = add_language(
-        load_run(trained), NEW, tmp_path / "grown", data=NewLanguageData(text=str(tmp_path / "new.txt")),
+        Run.load(trained), NEW, tmp_path / "grown", data=NewLanguageData(text=str(tmp_path / "new.txt")),
         on_event=steps.append,
         settings=AddLanguageConfig(steps=80, add_tokens=60, lr=3e-2),
     )  # fmt: skip
@@ -74,7 +75,7 @@ def test_letters_that_were_unknown_are_learnt_and_known_text_is_answered_as_befo
     assert growth.added_tokens == 60
     scores = [step.score for step in steps if isinstance(step, RowStep) and step.score is not None]
     assert scores[-1] > scores[0], "held-out text is predicted better"
-    before, grown = load_run(trained), load_run(tmp_path / "grown")
+    before, grown = Run.load(trained), Run.load(tmp_path / "grown")
     cut = grown.predictor.tokenizer.text(lines(NEW, "test"))
     assert grown.predictor.tokenizer.unknown_rate([piece for ids in cut for piece in ids]) < 0.01
     old, new = (run.model.group("backbone.tokens")[0] for run in (before, grown))
@@ -89,14 +90,14 @@ def test_letters_that_were_unknown_are_learnt_and_known_text_is_answered_as_befo
 
 def test_what_cannot_have_new_pieces_is_refused(trained, tmp_path):
     (tmp_path / "known.txt").write_text("\n".join(lines("boza")) + "\n")
-    with pytest.raises(PolyloomError, match="knows all letters"):
+    with pytest.raises(PolyloomError, match="knows all characters"):
         add_language(
-            load_run(trained), NEW, tmp_path / "grown", data=NewLanguageData(text=str(tmp_path / "known.txt")),
+            Run.load(trained), NEW, tmp_path / "grown", data=NewLanguageData(text=str(tmp_path / "known.txt")),
             settings=AddLanguageConfig(add_tokens=9),
         )  # fmt: skip
     with pytest.raises(PolyloomError, match="Give --text"):
         add_language(
-            load_run(trained), NEW, tmp_path / "grown",
+            Run.load(trained), NEW, tmp_path / "grown",
             data=NewLanguageData(examples={"pos": f"synthetic:{NEW}/train[:20]"}),
             settings=AddLanguageConfig(add_tokens=9),
         )  # fmt: skip

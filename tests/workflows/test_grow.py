@@ -21,8 +21,9 @@ from polyloom.workflows.add_language import (
     add_task,
     languages_to_start_from,
 )
-from polyloom.workflows.exchange import export_run
-from polyloom.workflows.runs import Run, load_run, train_recipe
+from polyloom.workflows.export import export_run
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import train_recipe
 from tests.shared import lines_of, polyloom
 
 KNOWN = ("boza", "bame", "kepa", "kumi", "neno", "nina")
@@ -68,7 +69,7 @@ def pretrained(folder: Path) -> Path:
     }  # fmt: skip
     backbone = {"config": config, "tokenizer": str(folder / "vocabulary")}
     run = train(folder, "full", backbone=backbone, method={"name": "full"}, tasks=["mlm"], steps=400)
-    export_run(load_run(run), [Condition("mlm", "boza")], folder / "out", backbone=True)
+    export_run(Run.load(run), [Condition("mlm", "boza")], folder / "out", backbone=True)
     return folder / "out" / "backbone"
 
 
@@ -87,7 +88,7 @@ def weights(run: Run) -> dict[str, torch.Tensor]:
 
 @pytest.mark.usefixtures("cache")
 def test_a_new_language_gains_and_no_other_changes(trained, folder, tmp_path):
-    before, run = load_run(trained), load_run(trained)
+    before, run = Run.load(trained), Run.load(trained)
     data = NewLanguageData(
         text=str(folder / "new.txt"), test={"mlm": f"synthetic:{NEW}/test", "pos": f"synthetic:{NEW}/test"}
     )
@@ -98,7 +99,7 @@ def test_a_new_language_gains_and_no_other_changes(trained, folder, tmp_path):
     assert sum(kin) / len(kin) > sum(strangers) / len(strangers), growth.donors
     assert growth.after[f"mlm/{NEW}"] < growth.before[f"mlm/{NEW}"], "perplexity"
     assert growth.held_out[1] > growth.held_out[0] == growth.donors[0][1]
-    grown = load_run(tmp_path / "grown")
+    grown = Run.load(tmp_path / "grown")
     old, new = dict(before.model.named_parameters()), dict(grown.model.named_parameters())
     assert old.keys() == new.keys()
     for name, tensor in old.items():
@@ -116,8 +117,8 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("cache")
 def test_what_cannot_be_added_is_refused(trained, folder, tmp_path):
-    run = load_run(trained)
-    with pytest.raises(PolyloomError, match="nothing to learn from"):
+    run = Run.load(trained)
+    with pytest.raises(PolyloomError, match="no data to train on"):
         add_language(run, NEW, tmp_path / "a", data=NewLanguageData())
     with pytest.raises(PolyloomError, match="is there already"):
         add_language(run, "boza", tmp_path / "a", data=NewLanguageData(text=str(folder / "new.txt")))
@@ -136,11 +137,11 @@ def test_the_command_says_what_came_of_it(trained, folder, tmp_path):
 
 @pytest.mark.usefixtures("cache")
 def test_a_new_task_is_learnt_and_no_other_changes(trained, tmp_path):
-    before = load_run(trained)
+    before = Run.load(trained)
     examples = {x: f"synthetic:{x}/train[:300]" for x in ("boza", "kepa")}
     test = {x: f"synthetic:{x}/test[:60]" for x in ("boza", "bame")}
     growth = add_task(
-        load_run(trained),
+        Run.load(trained),
         "dep",
         tmp_path / "grown",
         examples=examples,
@@ -148,7 +149,7 @@ def test_a_new_task_is_learnt_and_no_other_changes(trained, tmp_path):
         settings=AddLanguageConfig(steps=150),
     )
     assert growth.after["dep/boza"] > growth.before["dep/boza"] + 5, growth
-    grown = load_run(tmp_path / "grown")
+    grown = Run.load(tmp_path / "grown")
     assert all(torch.equal(t, weights(grown)[name]) for name, t in weights(before).items())
     old, new = (run.model.get_parameter("heads.pos.classifier.weight") for run in (before, grown))
     assert torch.equal(old, new)
@@ -184,11 +185,11 @@ def test_a_language_is_known_by_its_typology_too(folder, pretrained, tmp_path, m
         tasks=["mlm"], steps=10,
     )  # fmt: skip
     vectors = Typology.read(tables).vectors((*KNOWN, NEW), 8)
-    table = load_run(trained).model.get_parameter("method.features.weight")
+    table = Run.load(trained).model.get_parameter("method.features.weight")
     assert torch.equal(table, torch.tensor([vectors[x] for x in KNOWN])), "given, not learnt"
     text = NewLanguageData(text=str(folder / "new.txt"))
-    add_language(load_run(trained), NEW, tmp_path / "grown", data=text, settings=AddLanguageConfig(steps=4))
-    grown = load_run(tmp_path / "grown")
+    add_language(Run.load(trained), NEW, tmp_path / "grown", data=text, settings=AddLanguageConfig(steps=4))
+    grown = Run.load(tmp_path / "grown")
     table = grown.model.get_parameter("method.features.weight")
     assert torch.equal(table, torch.tensor([vectors[x] for x in (*KNOWN, NEW)])), "not those of what it began as"
     made = grown.model.method.weights([Condition("mlm", NEW)]).blocks[0].tensors["down"]

@@ -18,13 +18,14 @@ from polyloom.data.records import Tagged
 from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import ConditionError, ConfigError, TrainingError
 from polyloom.rundir import RunDir
-from polyloom.train.config import OptimConfig
-from polyloom.train.distributed import ProcessGroup
-from polyloom.train.events import LanguageShares, read_log
-from polyloom.train.loop import TextPacking, TrainLoop
-from polyloom.train.parameter_report import language_shares
-from polyloom.train.prepare import prepare_dataset
-from polyloom.workflows.runs import load_run, prepare_training, train_recipe
+from polyloom.training.config import OptimConfig
+from polyloom.training.distributed import ProcessGroup
+from polyloom.training.events import LanguageShares, read_log
+from polyloom.training.loop import TextPacking, TrainLoop
+from polyloom.training.parameter_report import language_shares
+from polyloom.training.prepare import prepare_dataset
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import prepare_training, train_recipe
 from tests.tiny_run import tiny_recipe
 
 
@@ -50,7 +51,7 @@ def events(run: Path, kind: str) -> list[dict[str, Any]]:
 
 def test_contradicting_languages_are_told_apart_and_a_relative_is_served_zero_shot(tmp_path):
     train(tmp_path, tasks=("mlm", "pos"), train={"steps": 150})
-    run = load_run(tmp_path / "run")
+    run = Run.load(tmp_path / "run")
     matrix = run.evaluate(run.recipe.data.test)
     for language in ("aa", "bb"):
         dataset = matrix.results[Condition("pos", language)]
@@ -146,7 +147,7 @@ def test_weights_that_no_longer_depend_on_the_language_are_noticed(tmp_path):
     assert shares.before.keys() == {"mlm", "pos"}
     assert min(shares.after.values()) > COLLAPSED
     assert not list(_messages(shares))
-    model: Any = load_run(tmp_path / "run").model
+    model: Any = Run.load(tmp_path / "run").model
     torch.nn.init.zeros_(model.method.hypernetwork["projector"][0].weight)
     collapsed = replace(shares, after=language_shares(model))
     assert max(collapsed.after.values()) < 1e-6
@@ -211,7 +212,7 @@ def test_a_method_that_needs_raw_text_says_so(tmp_path):
 
 def test_what_a_method_cannot_serve_is_refused_with_its_reason(tmp_path):
     train(tmp_path, method="psf", tasks=("pos",), train={"steps": 2})
-    run = load_run(tmp_path / "run")
+    run = Run.load(tmp_path / "run")
     matrix = run.evaluate(run.recipe.data.test)
     assert "without labelled data" in matrix.refused[Condition("pos", "cc")]
     assert "–" in matrix.to_markdown()
@@ -227,7 +228,7 @@ def test_a_continued_run_must_be_of_the_same_kind(tmp_path):
     dataset = str(tmp_path / "cc-train.conllu")
     best = train(tmp_path, "more", init_from=start, data={"train": {"pos/cc": dataset}}, train={"steps": 2})
     assert not same(best, RunDir(tmp_path / "base").best())
-    assert "pos/aa" in load_run(tmp_path / "more").trained_on
+    assert "pos/aa" in Run.load(tmp_path / "more").trained_on
 
 
 @pytest.mark.parametrize(
@@ -270,7 +271,7 @@ def test_pairs_are_learnt(tmp_path):
     """The label hangs on the first word of the second text, which only whoever sees both can find."""
     data = {"train": {"nli/aa": str(tmp_path / "aa-train.pairs.tsv")}, "validation": {}}
     train(tmp_path, method="full", tasks=("nli",), data=data, optim={"lr": 1e-3}, train={"steps": 300})
-    run = load_run(tmp_path / "run")
+    run = Run.load(tmp_path / "run")
     (dataset,) = run.evaluate({"nli/aa": run.recipe.data.test["nli/aa"]}).results.values()
     assert dataset.scores[0].value > 95
 
@@ -280,7 +281,7 @@ def test_all_tasks_are_learnt_at_once_and_languages_told_apart_where_the_method_
     """What is a noun in one language is a verb in the other; full fine-tuning does not look at the language."""
     sections = {"train": {"steps": 300}, "mixture": {"datasets_per_batch": 8}}
     train(tmp_path, method, method=method, tasks=("mlm", "pos", "ner", "dep"), **sections)
-    run = load_run(tmp_path / method)
+    run = Run.load(tmp_path / method)
     test = {name: corpora for name, corpora in run.recipe.data.test.items() if name[-2:] != "cc" and name[:3] != "mlm"}
     lowest = min(dataset.scores[0].value for dataset in run.evaluate(test).results.values())
     assert lowest > 95 if method == "hyperx" else lowest < 60

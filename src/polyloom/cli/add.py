@@ -8,7 +8,7 @@ import typer
 from polyloom.cli.extensible import extensible
 
 if TYPE_CHECKING:
-    from polyloom.train.events import Event
+    from polyloom.training.events import Event
     from polyloom.workflows.add_language import AddLanguageResult
 
 app = typer.Typer(
@@ -59,11 +59,11 @@ def language(  # noqa: PLR0913 - options of a command
     """
     from polyloom.data.typology import Typology  # noqa: PLC0415
     from polyloom.workflows.add_language import AddLanguageConfig, NewLanguageData, add_language  # noqa: PLC0415 - imports torch
-    from polyloom.workflows.runs import load_run  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
 
     names = tuple(part.strip() for part in like.split(",") if part.strip())
     added = add_language(
-        load_run(run), name, into,
+        Run.load(run), name, into,
         data=NewLanguageData(text, _pairs(examples), _pairs(test)),
         settings=AddLanguageConfig(init_from=init_from, like=names, steps=steps, lr=lr, add_tokens=add_tokens),
         typology=Typology.read(typology) if typology else None,
@@ -90,12 +90,12 @@ def task(  # noqa: PLR0913 - options of a command
     Example: polyloom add task runs/first ner --examples en=ner.tsv --test tr=tr.tsv -o runs/first-ner
     """
     from polyloom.workflows.add_language import AddLanguageConfig, add_task  # noqa: PLC0415 - imports torch
-    from polyloom.workflows.runs import load_run  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
 
     settings = AddLanguageConfig(like=(like,) if like else (), steps=steps, lr=lr)
     _report(
         add_task(
-            load_run(run), name, into, examples=_pairs(examples), test=_pairs(test), settings=settings, on_event=_show
+            Run.load(run), name, into, examples=_pairs(examples), test=_pairs(test), settings=settings, on_event=_show
         )
     )
 
@@ -126,7 +126,7 @@ def _pairs(given: list[str] | None) -> dict[str, str]:
 
 
 def _show(event: "Event") -> None:
-    from polyloom.train.events import RowStep  # noqa: PLC0415 - imports NumPy
+    from polyloom.training.events import RowStep  # noqa: PLC0415 - imports NumPy
 
     if isinstance(event, RowStep) and event.score is not None:
         typer.echo(f"step {event.step} of {event.steps}: held-out selection score {event.score:.3f}", err=True)

@@ -16,6 +16,6 @@ def average(
 
     Example: polyloom average runs/mt -o runs/mt-average --last 5
     """
-    from polyloom.train.average import average_run  # noqa: PLC0415 - imports torch
+    from polyloom.training.average import average_run  # noqa: PLC0415 - imports torch
 
     typer.echo(average_run(run, output, last=last))

@@ -25,12 +25,9 @@ def compare(
 
     Example: polyloom compare runs/hyperx runs/madx
     """
-    from polyloom.evaluate.comparison import compare as compare_scores  # noqa: PLC0415 - imports torch
-    from polyloom.evaluate.saved import read_stored  # noqa: PLC0415
-    from polyloom.rundir import RunDir  # noqa: PLC0415
+    from polyloom.workflows.compare import compare as compare_runs  # noqa: PLC0415 - imports torch
 
-    a, b = (read_stored(run, on, checkpoint=RunDir(run).best().name) for run in (run_a, run_b))
-    compared = compare_scores(a, b, seed=seed)
+    compared = compare_runs(run_a, run_b, split=on, seed=seed)
     typer.echo(_render(compared, form, names=(str(run_a), str(run_b))), nl=False)
 
 

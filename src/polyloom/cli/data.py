@@ -140,8 +140,8 @@ def prepare(
     Example: polyloom data prepare recipe.yaml
     """
     from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
-    from polyloom.train.events import DatasetPrepared, Event  # noqa: PLC0415
-    from polyloom.workflows.runs import prepare_recipe  # noqa: PLC0415 - imports transformers
+    from polyloom.training.events import DatasetPrepared, Event  # noqa: PLC0415
+    from polyloom.workflows.train import prepare_recipe  # noqa: PLC0415 - imports transformers
 
     def on_event(event: Event) -> None:
         if isinstance(event, DatasetPrepared):

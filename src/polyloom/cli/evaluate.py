@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from polyloom.conditions import Condition
     from polyloom.evaluate.directions import Resources
     from polyloom.evaluate.matrix import Matrix
-    from polyloom.train.events import OnEvent
-    from polyloom.workflows.runs import Run
+    from polyloom.training.events import OnEvent
+    from polyloom.workflows.run import Run
 
 Split = Literal["test", "validation"]
 
@@ -57,10 +57,10 @@ def evaluate(  # noqa: PLR0913 - options of a command
     from polyloom.backbones.decoding import Decoding  # noqa: PLC0415 - what follows imports torch
     from polyloom.cli.render.evaluate import Extras, render  # noqa: PLC0415
     from polyloom.evaluate.saved import store  # noqa: PLC0415
-    from polyloom.workflows.runs import load_run  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
 
-    loaded = load_run(run)
-    chosen = _chosen(loaded, on, tasks=_split(tasks), languages=_split(languages))
+    loaded = Run.load(run)
+    chosen = loaded.corpora(on, tasks=_split(tasks), languages=_split(languages))
     _check_translation(chosen, {"levels": levels, "figures": figures, "comet": comet})
     resources = _resources(loaded, levels) if levels else None
     loaded.predictor.decoding = Decoding(beams=beams)
@@ -84,34 +84,6 @@ def evaluate(  # noqa: PLR0913 - options of a command
 
 def _split(names: str | None) -> list[str] | None:
     return [name.strip() for name in names.split(",")] if names else None
-
-
-def _chosen(
-    run: "Run", on: Split, *, tasks: Sequence[str] | None, languages: Sequence[str] | None
-) -> dict[str, tuple[str, ...]]:
-    """Select the corpora of a split by task and language."""
-    from polyloom.conditions import Condition  # noqa: PLC0415
-    from polyloom.errors import ConfigError, suggest  # noqa: PLC0415
-
-    corpora = getattr(run.recipe.data, on)
-    if not corpora:
-        raise ConfigError(str(run.path / "recipe.yaml"), [f"data.{on}: no corpora to score."])
-    conditions = {name: Condition.parse(name) for name in corpora}
-    known_tasks = list(dict.fromkeys(c.task for c in conditions.values()))
-    known_languages = list(dict.fromkeys(language for c in conditions.values() for language in c.languages))
-    for option, wanted, known in (("tasks", tasks, known_tasks), ("languages", languages, known_languages)):
-        wrong = [name for name in wanted or () if name not in known]
-        if wrong:
-            mistakes = [f"{name!r} is not in data.{on} of this run. {suggest(name, known)}" for name in wrong]
-            raise ConfigError(f"--{option}", mistakes)
-    chosen = {
-        name: corpora[name]
-        for name, condition in conditions.items()
-        if (not tasks or condition.task in tasks) and (not languages or set(condition.languages) & set(languages))
-    }
-    if not chosen:
-        raise ConfigError("--tasks, --languages", [f"data.{on} has none of these tasks in these languages."])
-    return chosen
 
 
 def _check_translation(chosen: Mapping[str, Any], options: Mapping[str, Any]) -> None:
@@ -174,7 +146,7 @@ def _progress() -> Iterator["OnEvent"]:
     """Show on stderr what is being scored: as a status line in a terminal, else line by line."""
     from rich.console import Console  # noqa: PLC0415
 
-    from polyloom.train.events import Event, Scored, ScoringStarted, Translated  # noqa: PLC0415
+    from polyloom.training.events import Event, Scored, ScoringStarted, Translated  # noqa: PLC0415
 
     def print_scores(event: Event) -> None:
         if isinstance(event, Scored):

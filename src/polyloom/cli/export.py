@@ -32,13 +32,13 @@ def export(
     """
     from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.model import supported_conditions  # noqa: PLC0415
-    from polyloom.workflows.exchange import export_run  # noqa: PLC0415 - imports torch
-    from polyloom.workflows.runs import load_run  # noqa: PLC0415
+    from polyloom.workflows.export import export_run  # noqa: PLC0415 - imports torch
+    from polyloom.workflows.run import Run  # noqa: PLC0415
 
     if bool(conditions) == every:
         raise typer.BadParameter("name conditions such as ner/tr, or give --all.")
     asked = [Condition.parse(text) for text in conditions or []]
-    loaded = load_run(run)
+    loaded = Run.load(run)
     asked = [c for c in supported_conditions(loaded.model.method) if c.task in loaded.model.tasks] if every else asked
     export_run(loaded, asked, into, to=to, backbone=backbone, progress=lambda path: typer.echo(str(path)))
 
@@ -61,7 +61,7 @@ def import_(
     Example: polyloom import tr-wiki ner-adapter --as ner/tr --backbone xlm-roberta-base -o bank/ner/tr
     """
     from polyloom.conditions import Condition  # noqa: PLC0415
-    from polyloom.workflows.exchange import import_adapter  # noqa: PLC0415 - imports torch
+    from polyloom.workflows.import_adapter import import_adapter  # noqa: PLC0415 - imports torch
 
     names = [name.strip() for name in labels.split(",") if name.strip()]
     typer.echo(str(import_adapter(folders, Condition.parse(condition), into, backbone=backbone, labels=names)))

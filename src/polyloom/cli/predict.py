@@ -42,7 +42,7 @@ def predict(  # noqa: PLR0913 - options of a command
     from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.inference.streams import choose_formats, predict_stream  # noqa: PLC0415
     from polyloom.inference.translate import translate  # noqa: PLC0415
-    from polyloom.workflows.exchange import load_predictor  # noqa: PLC0415
+    from polyloom.loading import load_predictor  # noqa: PLC0415
 
     asked = Condition.parse(condition)
     formats = choose_formats(asked.task, source, target)

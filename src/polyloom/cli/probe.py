@@ -11,13 +11,12 @@ import typer
 
 from polyloom.cli.evaluate import Split
 from polyloom.cli.extensible import extensible
-from polyloom.io.atomic import write_text_atomic
 
 if TYPE_CHECKING:
     from polyloom.conditions import Condition
     from polyloom.data.typology import Typology
     from polyloom.probe.swap import Score
-    from polyloom.workflows.runs import Run
+    from polyloom.workflows.run import Run
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -29,7 +28,6 @@ Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also 
 Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw a figure (PNG, SVG or PDF).")]
 NameList = Annotated[str | None, typer.Option(help="Only these, separated by commas: yo,br.")]
 Progress = Callable[[str], None]
-FOLDER = "probes"
 
 
 @app.command()
@@ -149,9 +147,9 @@ def capacity(run: Folder, *, json_file: Json = None, figure: Figure = None) -> N
 
 
 def _load(run: Path) -> "Run":
-    from polyloom.workflows.runs import load_run  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
 
-    return load_run(run)
+    return Run.load(run)
 
 
 def _typology(run: "Run", folder: Path | None) -> "Typology | None":
@@ -241,12 +239,13 @@ def _scorer(run: "Run", corpora: "Mapping[Condition, Sequence[str]]", sentences:
 
 def _hand_out(kind: str, run: "Run", found: Mapping[str, Any], *, text: str, json_file: Path | None) -> None:
     """Print a result and store it with the run."""
+    from polyloom.rundir import RunDir  # noqa: PLC0415 - imports torch
+
     whole = {"kind": kind, "checkpoint": run.checkpoint.name, **_rounded(found)}
     content = json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n"
     typer.echo(text, nl=False)
-    path = run.path / FOLDER / f"{kind}.json"
-    path.parent.mkdir(exist_ok=True)
-    write_text_atomic(path, content)
+    directory = RunDir(run.path)
+    path = directory.write(directory.probe(kind), content)
     typer.echo(f"Stored in {path}", err=True)
     if json_file:
         json_file.write_text(content, encoding="utf-8")

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from polyloom.cli.evaluate import Split
-from polyloom.io.atomic import write_text_atomic
 
 
 def report(
@@ -25,13 +24,10 @@ def report(
 
     Example: polyloom report runs/hyperx runs/madx -o report.html
     """
-    from polyloom.report.page import make_report  # noqa: PLC0415 - imports torch
+    from polyloom.workflows.report import write_report  # noqa: PLC0415 - imports torch
 
     def progress(doing: str) -> None:
         if sys.stderr.isatty():
             typer.echo(doing, err=True)
 
-    page = make_report(runs, output=output, split=on, examples=examples, progress=progress)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_text_atomic(output, page)
-    typer.echo(output)
+    typer.echo(write_report(runs, output, split=on, examples=examples, progress=progress))

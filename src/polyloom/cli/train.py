@@ -9,7 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from polyloom.cli.render.train import TrainingProgress
-    from polyloom.train.events import Event
+    from polyloom.training.events import Event
 
 
 def train(
@@ -29,14 +29,15 @@ def train(
     """
     from polyloom.cli.render.train import TrainingProgress, show_progress  # noqa: PLC0415
     from polyloom.config import load_recipe  # noqa: PLC0415
-    from polyloom.train.distributed import init_distributed  # noqa: PLC0415 - imports torch
-    from polyloom.train.tensorboard import TensorBoardWriter  # noqa: PLC0415
-    from polyloom.workflows.runs import train_recipe  # noqa: PLC0415
+    from polyloom.rundir import RunDir  # noqa: PLC0415
+    from polyloom.training.distributed import init_distributed  # noqa: PLC0415
+    from polyloom.training.tensorboard import TensorBoardWriter  # noqa: PLC0415
+    from polyloom.workflows.train import train_recipe  # noqa: PLC0415
 
     read = load_recipe(recipe, overrides or ())
     progress = TrainingProgress()
     with init_distributed() as process_group:
-        board = TensorBoardWriter(output / "tensorboard") if tensorboard and process_group.is_main else None
+        board = TensorBoardWriter(RunDir(output).tensorboard) if tensorboard and process_group.is_main else None
         try:
             with show_progress(progress) as show:
 

@@ -1,6 +1,7 @@
 """Recipes, and how they are read."""
 
-from polyloom.config.parse import load_recipe, parse_recipe, recipe_schema, resolved
+from polyloom.config.overrides import apply_overrides
+from polyloom.config.parse import fit_mistakes, load_recipe, parse_recipe, recipe_schema, resolved
 from polyloom.config.recipe import DataConfig, Recipe, StageConfig, TaskConfig, backbone_from_recipe
 
 __all__ = [
@@ -8,7 +9,9 @@ __all__ = [
     "Recipe",
     "StageConfig",
     "TaskConfig",
+    "apply_overrides",
     "backbone_from_recipe",
+    "fit_mistakes",
     "load_recipe",
     "parse_recipe",
     "recipe_schema",

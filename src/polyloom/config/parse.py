@@ -13,6 +13,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from polyloom.conditions import Condition
+from polyloom.config.overrides import apply_overrides, drop_stale_config
 from polyloom.config.recipe import BackboneConfig, Recipe, StageConfig, TaskConfig
 from polyloom.config.renamed import upgrade
 from polyloom.errors import BackboneError, ConditionError, ConfigError, PolyloomError, suggest
@@ -23,18 +24,25 @@ from polyloom.tasks import TASKS
 from polyloom.weights import BackboneShape
 
 
-def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
+def load_recipe(path: str | Path, overrides: Iterable[str] | Mapping[str, Any] = ()) -> Recipe:
     """Read and check a recipe; every mistake in it is reported at once.
 
     Args:
         path: A YAML file, or the name of a shipped recipe such as ``mini/hyperx``.
-        overrides: Settings to change, such as ``optim.lr=5e-5``.
+        overrides: Settings to change: ``["optim.lr=5e-5"]`` or ``{"optim.lr": 5e-5}``. With another
+            ``backbone.name``, the configuration of the recipe's own backbone is dropped.
     """
     file = find_file(path)
     if not file.parent.is_dir():
         known = suggest(str(path), shipped_recipes(), limit=40)
         raise ConfigError(str(path), [f"neither a file nor a shipped recipe. {known}"])
-    return parse_recipe(read_settings(file, overrides), source=str(path))
+    if isinstance(overrides, Mapping):
+        return parse_recipe(apply_overrides(read_settings(file), overrides), source=str(path))
+    overrides = tuple(overrides)
+    settings = read_settings(file, overrides)
+    if overrides:
+        drop_stale_config(settings, read_settings(file))
+    return parse_recipe(settings, source=str(path))
 
 
 def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Recipe:
@@ -61,7 +69,7 @@ def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Reci
     if not mistakes:
         recipe = Recipe(**made)
         if shape is not None:
-            mistakes += _fit_mistakes(recipe, shape)
+            mistakes += fit_mistakes(recipe, shape)
     if mistakes:
         order = ["", *known]
         raise ConfigError(source, sorted(dict.fromkeys(mistakes), key=lambda text: _rank(text, order)))
@@ -308,8 +316,8 @@ def _backbone_shape(backbone: BackboneConfig | None, mistakes: list[str]) -> Bac
     return None
 
 
-def _fit_mistakes(recipe: Recipe, shape: BackboneShape) -> list[str]:
-    """Whether method, backbone and world go together."""
+def fit_mistakes(recipe: Recipe, shape: BackboneShape) -> list[str]:
+    """List what does not fit together: method, backbone, languages, stages, and directions of the training data."""
     try:
         with torch.device("meta"):
             method = build_method(recipe.method, shape=shape, inventory=recipe.inventory())
@@ -318,4 +326,11 @@ def _fit_mistakes(recipe: Recipe, shape: BackboneShape) -> list[str]:
     except PolyloomError as error:
         return [str(error)]
     names = [stage.name for stage in method.stages()]
-    return [f"stages.{name}: unknown stage. {suggest(name, names)}" for name in recipe.stages if name not in names]
+    mistakes = [f"stages.{name}: unknown stage. {suggest(name, names)}" for name in recipe.stages if name not in names]
+    for name in recipe.data.train:
+        try:
+            for condition in method.trained_by(Condition.parse(name)):
+                method.pair_row(condition)
+        except ConditionError as error:
+            mistakes.append(f"data.train.{name}: {error} {recipe.method.name} stores weights for `directions` only.")
+    return mistakes

@@ -17,7 +17,7 @@ from polyloom.figures.trees import wrong_arcs
 from polyloom.metrics.score import PERPLEXITY
 from polyloom.report.sources import Source
 from polyloom.tasks import TASKS
-from polyloom.workflows.runs import load_run
+from polyloom.workflows.run import Run
 
 READ = 20  # the example is chosen from so many sentences of a corpus
 SHORT, LONG = 3, 25  # number of words of an example, if possible
@@ -128,7 +128,7 @@ def _read(source: Source, condition: Condition) -> list[Record]:
 
 def predict(source: Source, records: Mapping[Condition, Sequence[Record]]) -> dict[Condition, list[Any]]:
     """Load a run and predict records of the conditions that it supports."""
-    run, predictions = load_run(source.path), {}
+    run, predictions = Run.load(source.path), {}
     for condition, sentences in records.items():
         try:
             predictions[condition] = list(run.predictor.predict(sentences, condition))

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from polyloom.config import Recipe, load_recipe
-from polyloom.errors import CheckpointError, PolyloomError
+from polyloom.errors import PolyloomError
 from polyloom.evaluate.matrix import Matrix
 from polyloom.evaluate.saved import read_stored
-from polyloom.rundir import RECIPE, RunDir
-from polyloom.train.history import History
+from polyloom.rundir import RunDir
+from polyloom.training.history import History
 
 PROBES = ("languages", "swap", "weights", "capacity")
 
@@ -73,9 +73,8 @@ def read_source(path: Path, *, name: str, split: str) -> Source:
     Raises:
         CheckpointError: There is no run.
     """
-    if not (path / RECIPE).exists():
-        raise CheckpointError(f"{path}: no run here (no {RECIPE}). Train one: polyloom train RECIPE -o {path}")
     folder, missing = RunDir(path), {}
+    folder.require()
     matrix = checkpoint = None
     try:
         checkpoint = folder.best().name
@@ -84,15 +83,13 @@ def read_source(path: Path, *, name: str, split: str) -> Source:
         missing["scores"] = str(error)
     if not folder.log.exists():
         missing["log"] = f"{folder.log}: no log here, so nothing is known of the training."
-    probes, recipe = {}, load_recipe(path / RECIPE)
+    probes, recipe = {}, load_recipe(folder.recipe)
     for kind in PROBES:
         try:
-            probes[kind] = _read_probe(
-                path / "probes" / f"{kind}.json", checkpoint, again=_probing(path, kind, recipe, split)
-            )
+            probes[kind] = _read_probe(folder.probe(kind), checkpoint, again=_probing(path, kind, recipe, split))
         except PolyloomError as error:
             missing[kind] = str(error)
-    text, history = (path / RECIPE).read_text(encoding="utf-8"), History.read(folder.log)
+    text, history = folder.recipe.read_text(encoding="utf-8"), History.read(folder.log)
     return Source(path, name, recipe, text, history, split, checkpoint, matrix, probes, missing)
 
 

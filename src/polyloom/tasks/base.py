@@ -130,6 +130,10 @@ class Task(nn.Module, ABC):
     def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
         """The answer for each example."""
 
+    def confidences(self, states: HeadInputs, rows: TaskBatch, answers: Sequence[Any]) -> list[Any]:  # noqa: ARG002
+        """Return the probability of each decoded answer, one per word where an answer has one label per word."""
+        return [None] * len(answers)
+
     def statistics(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:
         """What each answer contributes to the scores ``[N, P]``, where all metrics have the same parts."""
         raise NotImplementedError

@@ -65,6 +65,11 @@ class Nli(Task):
         """One label per pair."""
         return [self.labels[i] for i in self._logits(states).argmax(-1).tolist()]
 
+    def confidences(self, states: HeadInputs, rows: TaskBatch, answers: Sequence[Any]) -> list[Any]:  # noqa: ARG002
+        """Return the probability of each label."""
+        best: list[float] = self._logits(states).float().softmax(-1).amax(-1).tolist()
+        return best
+
     def _logits(self, states: HeadInputs) -> Tensor:
         first_B1D = states.hidden_BTD[:, :1]
         if states.classify is not None:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from polyloom.cli.render.plan import number
 from polyloom.data.mixture import Share
-from polyloom.train.events import (
+from polyloom.training.events import (
     CheckpointSaved,
     DatasetStarted,
     Event,

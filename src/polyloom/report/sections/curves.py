@@ -11,8 +11,8 @@ from polyloom.metrics.score import PERPLEXITY
 from polyloom.report.sources import Source
 from polyloom.report.templating import Section, inline
 from polyloom.tasks import TASKS
-from polyloom.train.events import StepSkipped
-from polyloom.train.history import History
+from polyloom.training.events import StepSkipped
+from polyloom.training.history import History
 
 Chart = tuple[str, Markup]  # caption and SVG
 

@@ -9,7 +9,7 @@ from polyloom.figures.bars import bar_figure
 from polyloom.report.sources import Source
 from polyloom.report.tables import Row, Table, percent
 from polyloom.report.templating import Section, inline
-from polyloom.train.history import History
+from polyloom.training.history import History
 
 DRAWN = 40  # the shares of more datasets than this are not drawn
 

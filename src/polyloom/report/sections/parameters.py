@@ -7,7 +7,7 @@ from typing import Any
 from polyloom.report.sources import Source
 from polyloom.report.tables import Row, Table
 from polyloom.report.templating import Section
-from polyloom.train.events import LanguageShares, StageStarted
+from polyloom.training.events import LanguageShares, StageStarted
 
 DEAD = 0.01  # share of the weights that depends on the language, below which all languages have the same weights
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from polyloom.errors import TrainingError
-from polyloom.train.events import Event, Resumed, StageStarted, StepTaken, Validated
+from polyloom.training.events import Event, Resumed, StageStarted, StepTaken, Validated
 
 
 class TensorBoardWriter:

@@ -5,7 +5,7 @@ import torch
 from polyloom.conditions import Condition
 from polyloom.methods.base import Stage
 from polyloom.model import Model
-from polyloom.train.events import ParameterGroup
+from polyloom.training.events import ParameterGroup
 
 
 def parameter_report(model: Model) -> list[ParameterGroup]:

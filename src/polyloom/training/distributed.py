@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from polyloom.model import Model
-from polyloom.train.config import Strategy
+from polyloom.training.config import Strategy
 
 _TIMEOUT = timedelta(minutes=10)
 

@@ -11,7 +11,7 @@ from polyloom.errors import ConfigError, suggest
 from polyloom.methods.base import Stage
 from polyloom.model import Model
 from polyloom.nn.tables import Bank
-from polyloom.train.config import OptimConfig
+from polyloom.training.config import OptimConfig
 
 
 class RowAdam(torch.optim.Optimizer):

@@ -23,8 +23,8 @@ from polyloom.errors import TrainingError
 from polyloom.metrics.score import Score, selection_score
 from polyloom.model import Model
 from polyloom.rundir import RunDir
-from polyloom.train.distributed import ProcessGroup, full_tensor, shard_like, unsharded
-from polyloom.train.events import (
+from polyloom.training.distributed import ProcessGroup, full_tensor, shard_like, unsharded
+from polyloom.training.events import (
     CheckpointSaved,
     Event,
     LanguageShares,
@@ -37,8 +37,8 @@ from polyloom.train.events import (
     StepTaken,
     Validated,
 )
-from polyloom.train.loop import StagePlan, Step, TrainLoop
-from polyloom.train.parameter_report import check_trainable, language_shares, parameter_report, weight_std
+from polyloom.training.loop import StagePlan, Step, TrainLoop
+from polyloom.training.parameter_report import check_trainable, language_shares, parameter_report, weight_std
 
 Validate = Callable[[Model, StagePlan], Mapping[Condition, Score]]
 

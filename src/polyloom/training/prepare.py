@@ -21,7 +21,7 @@ from polyloom.errors import DataError, TrainingError
 from polyloom.methods import Method
 from polyloom.methods.base import Stage
 from polyloom.tasks import TASKS
-from polyloom.train.loop import TrainDataset
+from polyloom.training.loop import TrainDataset
 
 FORMAT = 2  # of encoded datasets; raise it when the encoding changes
 PLAIN_RULES = Filter()

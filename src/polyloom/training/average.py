@@ -6,8 +6,8 @@ import torch
 
 from polyloom.checkpoint import read_manifest, read_tensors, write_checkpoint
 from polyloom.errors import TrainingError
-from polyloom.rundir import RECIPE, RunDir
-from polyloom.train.events import CheckpointsAveraged
+from polyloom.rundir import RunDir
+from polyloom.training.events import CheckpointsAveraged
 
 
 def average_run(run: Path, into: Path, *, last: int) -> Path:
@@ -28,8 +28,7 @@ def average_run(run: Path, into: Path, *, last: int) -> Path:
             f"{run}: has {len(steps)} checkpoints, fewer than --last {last}. "
             f"Train with train.keep_last={last} and train.save_every, or average fewer: --last {max(len(steps), 1)}."
         )
-    if new.steps():
-        raise TrainingError(f"{into}: already contains a run. Choose another directory.")
+    new.require_empty()
     sums: dict[str, torch.Tensor] = {}
     for step in steps:  # one checkpoint in memory at a time
         for name, tensor in read_tensors(folder.checkpoint(step)).items():
@@ -39,6 +38,6 @@ def average_run(run: Path, into: Path, *, last: int) -> Path:
     mean = {name: (total / last).to(dtypes[name]) for name, total in sums.items()}
     state = newest.pop("training")["state"] | {"best_step": None, "best_score": None}
     new.prepare()
-    new.write(RECIPE, (run / RECIPE).read_text(encoding="utf-8"))
+    new.write(new.recipe, folder.recipe.read_text(encoding="utf-8"))
     new.note(CheckpointsAveraged(run=run.name, steps=steps).to_dict())
     return write_checkpoint(new.checkpoint(steps[-1]), mean, newest | {"averaged": steps}, training=({}, state))

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.model import Model
-from polyloom.train.distributed import ProcessGroup
-from polyloom.train.loop import StagePlan, Step, TrainLoop
+from polyloom.training.distributed import ProcessGroup
+from polyloom.training.loop import StagePlan, Step, TrainLoop
 
 
 def fit_added_row(  # noqa: PLR0913 - all are needed

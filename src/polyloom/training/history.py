@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from polyloom.data.mixture import Share
-from polyloom.train.events import (
+from polyloom.training.events import (
     LanguageShares,
     MixtureReady,
     Resumed,

@@ -24,9 +24,9 @@ from polyloom.methods.base import Stage
 from polyloom.model import Model
 from polyloom.tasks.base import EncodedExample, Example
 from polyloom.tasks.batch import Batch, make_batch
-from polyloom.train.config import OptimConfig, TrainConfig
-from polyloom.train.distributed import ProcessGroup, parallelize
-from polyloom.train.optim import Optimizer
+from polyloom.training.config import OptimConfig, TrainConfig
+from polyloom.training.distributed import ProcessGroup, parallelize
+from polyloom.training.optim import Optimizer
 
 MAX_SKIPPED = 5  # steps in a row whose loss or gradient is NaN or infinite
 
