@@ -20,6 +20,7 @@ from polyloom.errors import CheckpointError, ConditionError, ConfigError, sugges
 from polyloom.io.files import PARTIAL, new_folder, sha256_of
 from polyloom.methods import METHODS
 from polyloom.model import Model
+from polyloom.tasks import task_config
 from polyloom.version import __version__
 
 FORMAT = 1
@@ -131,6 +132,7 @@ def describe_model(model: Model) -> dict[str, Any]:
     """What must be known to build a model again, but for its backbone."""
     inventory = model.method.inventory()
     labels = {name: list(task.labels) for name, task in model.tasks.items() if task.needs_labels}
+    settings = {name: settings for name, task in model.tasks.items() if (settings := task.settings())}
     return {
         "format": FORMAT,
         "polyloom": __version__,
@@ -138,6 +140,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         "languages": inventory.languages,
         "tasks": dict(inventory.tasks) | labels,
         "directions": inventory.directions,
+        **({"task_settings": settings} if settings else {}),
     }
 
 
@@ -158,11 +161,12 @@ def _build(manifest: dict[str, Any], backbone: Backbone, path: Path) -> Model:
     if name not in METHODS:
         raise CheckpointError(f"{path}: unknown method {name!r}. {suggest(name, METHODS)}")
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+    more = manifest.get("task_settings", {})  # absent where all are the defaults
     return Model(
         backbone,
         METHODS[name].config_type(**settings),
         languages=manifest["languages"],
-        tasks=manifest["tasks"],
+        tasks={task: task_config(task, labels, more.get(task)) for task, labels in manifest["tasks"].items()},
         directions=manifest["directions"],
     )
 

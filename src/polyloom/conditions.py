@@ -88,13 +88,15 @@ class Inventory:
 
     Attributes:
         languages: Language names.
-        tasks: Task names with their number of labels, ``None`` where a task has no fixed label set (mlm, mt).
+        tasks: Task names with their number of labels, ``None`` where a task has no label set.
         directions: Pairs ``source/target`` for methods that store something per pair.
+        raw_text: Names of the tasks that learn from raw text, among `tasks`.
     """
 
     languages: tuple[str, ...]
     tasks: Mapping[str, int | None]
     directions: tuple[str, ...] = ()
+    raw_text: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -102,8 +104,9 @@ class Inventory:
         languages: Iterable[str],
         tasks: Mapping[str, int | None] | Iterable[str],
         directions: Iterable[str] | None = None,
+        raw_text: Iterable[str] = (),
     ) -> Self:
-        """Build a world; ``en/*`` and ``*/en`` among the directions stand for all pairs with English.
+        """Build an inventory; ``en/*`` and ``*/en`` among the directions stand for all pairs with English.
 
         Where directions are left out, they lead from the first language (by convention the source of transfer) to every
         other.
@@ -115,7 +118,7 @@ class Inventory:
         for name in (*languages, *tasks):
             Condition("check", name)
         patterns = [f"{languages[0]}/*"] if directions is None else directions
-        return cls(languages, tasks, expand_directions(patterns, languages))
+        return cls(languages, tasks, expand_directions(patterns, languages), tuple(t for t in raw_text if t in tasks))
 
 
 def expand_directions(patterns: Iterable[str], languages: Sequence[str]) -> tuple[str, ...]:

@@ -13,14 +13,13 @@ from polyloom.conditions import Condition, ConditionIds, Inventory
 from polyloom.errors import BackboneError, ConditionError, RowError, suggest
 from polyloom.methods import Method, MethodConfig, build_method
 from polyloom.methods.base import Stage
-from polyloom.nn.linear import linear
-from polyloom.tasks import TASKS, build_task
+from polyloom.nn.blocks import BLOCKS
+from polyloom.tasks import TASKS, Labels, TaskConfig, build_task, task_config
 from polyloom.tasks.base import HeadInputs, Task
 from polyloom.tasks.batch import Batch
 from polyloom.weights import Weights
 
 Conditions = Sequence[Condition | str] | ConditionIds
-Labels = Sequence[str] | int | None
 
 
 class Model(nn.Module):
@@ -30,8 +29,8 @@ class Model(nn.Module):
         backbone: The model whose sites listen.
         method: Settings of the method, or one that is built already.
         languages: Languages it is built for; more can be added later.
-        tasks: Tasks, with their labels where they have some. With the mere number of them there is no head: enough to
-            plan, or to use the weights for something else.
+        tasks: Tasks by name, each with its label set or its settings (`Task.Config`). A mere number of labels builds
+            no head: enough to plan, or to use the weights for something else.
         directions: Pairs, for methods that store something per pair: ``en/tr``, ``en/*``, ``*/en``; from the
             first language to every other by default.
     """
@@ -48,24 +47,24 @@ class Model(nn.Module):
         super().__init__()
         self.backbone = backbone
         tasks = tasks if isinstance(tasks, Mapping) else dict.fromkeys(tasks)
-        sizes = {
-            name: labels if isinstance(labels, int) or labels is None else len(labels) for name, labels in tasks.items()
-        }
+        configs = {name: task_config(name, labels) for name, labels in tasks.items()}
         if isinstance(method, MethodConfig):
-            method = build_method(method, shape=backbone.shape, inventory=Inventory.of(languages, sizes, directions))
+            inventory = inventory_of(languages, configs, directions)
+            method = build_method(method, shape=backbone.shape, inventory=inventory)
         self.method = method
         self.heads = nn.ModuleDict(
             {
-                name: build_task(name, () if isinstance(labels, int | None) else labels, width=backbone.shape.width)
-                for name, labels in tasks.items()
-                if name in TASKS and not isinstance(labels, int) and (labels or not TASKS[name].needs_labels)
+                name: build_task(name, config, width=backbone.shape.width)
+                for name, config in configs.items()
+                if config.label_names or (config.labels is None and name in TASKS and not TASKS[name].needs_labels)
             }
         )
         self._keep_trained_parts_exact()
-        if "mlm" in self.heads and backbone.untrained:
+        raw_text = [name for name, task in self.tasks.items() if task.raw_text]
+        if raw_text and backbone.untrained:
             raise BackboneError(
-                f"backbone: it comes without {', '.join(backbone.untrained[:4])}, so masked language modelling would "
-                "learn against random numbers. Choose a backbone with a language-modelling head, or leave out mlm."
+                f"backbone: it comes without {', '.join(backbone.untrained[:4])}, so {raw_text[0]} would learn against "
+                f"random numbers. Choose a backbone with a language-modelling head, or leave out {raw_text[0]}."
             )
         self.set_stage(0)
 
@@ -86,7 +85,7 @@ class Model(nn.Module):
         return {name: head for name, head in self.heads.items() if isinstance(head, Task)}
 
     def task(self, name: str) -> Task:
-        """A task, or an error that says which there are."""
+        """Return a task, or raise an error that names those with a head."""
         if name not in self.tasks:
             raise ConditionError(f"task {name!r}: this model has no head for it. {suggest(name, self.tasks)}")
         return self.tasks[name]
@@ -158,16 +157,16 @@ class Model(nn.Module):
         with self.backbone.using(weights, num_rows=_count(batch.inputs, batch.conditions, weights)):
             hidden_BTD = self.backbone.hidden(**batch.inputs).float()  # heads learn in fp32
         for task, part in batch.by_task.items():
-            own = weights.take(part.rows)
-            made = any(block.kind == "classifier" for block in own.blocks)
-            yield (
-                task,
-                HeadInputs(
-                    hidden_BTD[part.rows],
-                    vocabulary=partial(self._vocabulary, weights=own),
-                    classify=partial(classify, weights=own) if made else None,
-                ),
-            )
+            yield task, self.head_inputs(hidden_BTD[part.rows], weights.take(part.rows))
+
+    def head_inputs(self, hidden_BTD: Tensor, weights: Weights) -> HeadInputs:
+        """Put together what a head reads of some rows: their last hidden states, and what their weights change."""
+        generated = any(block.kind == "classifier" for block in weights.blocks)
+        return HeadInputs(
+            hidden_BTD,
+            vocabulary=partial(self._vocabulary, weights=weights),
+            classify=partial(classify, weights=weights) if generated else None,
+        )
 
     def _vocabulary(
         self, hidden_ND: Tensor, row_N: Tensor, candidates_V: Tensor | None = None, *, weights: Weights
@@ -231,6 +230,15 @@ class Model(nn.Module):
         self.heads[name] = build_task(name, labels, width=self.backbone.shape.width)
 
 
+def inventory_of(
+    languages: Iterable[str], tasks: Mapping[str, TaskConfig], directions: Iterable[str] | None = None
+) -> Inventory:
+    """Build the inventory of languages, tasks and directions that a method is built for."""
+    sizes = {name: config.num_labels for name, config in tasks.items()}
+    raw_text = [name for name in tasks if name in TASKS and TASKS[name].raw_text]
+    return Inventory.of(languages, sizes, directions, raw_text)
+
+
 def parameter_groups(method: Method, backbone: Backbone) -> dict[str, list[nn.Parameter]]:
     """Everything that a stage can name, except task heads."""
     return method.groups() | {
@@ -244,8 +252,8 @@ def supported_conditions(method: Method) -> list[Condition]:
     pairs = [direction.split("/") for direction in method.directions]
     found = []
     for task in method.tasks:
-        generates = task in TASKS and TASKS[task].generates
-        alone = [] if generates else [Condition(task, language) for language in method.languages]
+        bilingual = task in TASKS and TASKS[task].bilingual
+        alone = [] if bilingual else [Condition(task, language) for language in method.languages]
         directions = [Condition(task, source, target) for source, target in pairs]
         kept = [condition for condition in alone if method.supports(condition)]
         found += kept or [condition for condition in directions if method.supports(condition)]
@@ -254,8 +262,8 @@ def supported_conditions(method: Method) -> list[Condition]:
 
 def classify(hidden_BTD: Tensor, weights: Weights) -> Tensor:
     """Apply generated classifiers (psf), each row its own."""
-    tensors = weights.block("classifier").by_site()[0]
-    return linear(hidden_BTD, tensors["weight"], tensors["bias"])
+    block = weights.block("classifier")
+    return BLOCKS[block.kind].apply(hidden_BTD, hidden_BTD, block.by_site()[0], place=block.placement)
 
 
 def _count(inputs: Mapping[str, Any], rows: Conditions, weights: Weights) -> int:

@@ -42,7 +42,7 @@ ANSWERS = {"pos": pos, "ner": pos, "dep": dep, "nli": nli}
 
 def filtered(content: str | bytes, task: str = "pos", source: str | None = None, target: str | None = None) -> str:
     stream = io.BytesIO(content.encode() if isinstance(content, str) else content)
-    return "".join(predict_stream(stream, task, formats=choose_formats(task, source, target), answer=ANSWERS[task]))
+    return "".join(predict_stream(stream, task, formats=choose_formats(task, source, target), predict=ANSWERS[task]))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ class Slow(io.BytesIO):
 def test_what_is_complete_is_answered_before_more_is_waited_for(source, chunks):
     heard: list[str] = []
     formats = choose_formats("pos", source, "columns")
-    for text in predict_stream(Slow(chunks, heard), "pos", formats=formats, answer=pos):
+    for text in predict_stream(Slow(chunks, heard), "pos", formats=formats, predict=pos):
         heard.append(text)  # noqa: PERF402 - the stream looks at it
     assert len(heard) == sum(chunk.endswith(b"\n") for chunk in chunks)
 
@@ -140,7 +140,7 @@ def test_no_more_than_a_window_is_held():
         sizes.append(len(records))
         yield from pos(records)
 
-    list(predict_stream(io.BytesIO(b"a\n" * 5000), "pos", formats=("text", "columns"), answer=answer))
+    list(predict_stream(io.BytesIO(b"a\n" * 5000), "pos", formats=("text", "columns"), predict=answer))
     assert max(sizes) == WINDOW
     assert sum(sizes) == 5000
 
@@ -170,7 +170,7 @@ def test_before_a_mistake_all_else_is_answered(source, wrong, line, says):
     stream = io.BytesIO(good[source] * 2 + wrong + good[source])
     heard = []
     with pytest.raises(DataError, match=rf"^stdin:{line}: .*{says}"):  # noqa: PT012
-        for text in predict_stream(stream, "pos", formats=(source, "columns"), answer=pos):
+        for text in predict_stream(stream, "pos", formats=(source, "columns"), predict=pos):
             heard.append(text)  # noqa: PERF402
     assert "".join(heard) == "a\tTa\n\n" * 2
 
@@ -200,8 +200,8 @@ def test_formats_that_cannot_be_are_refused():
         ("mlm", None, None, "nothing to predict"),
         ("ps", None, None, "Did you mean 'pos'"),
         ("nli", "text", None, "Known: columns, jsonl"),
-        ("ner", "conllu", "conllu", "no place for answers of ner"),
-        ("nli", None, "conllu", "no place"),
+        ("ner", "conllu", "conllu", "cannot hold predictions of ner"),
+        ("nli", None, "conllu", "cannot hold"),
     ):
         with pytest.raises(PolyloomError, match=says):
             choose_formats(task, source, target)

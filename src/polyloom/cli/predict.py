@@ -27,12 +27,13 @@ def predict(  # noqa: PLR0913 - options of a command
         bool, typer.Option("--sentences", help="For mt: lines are paragraphs, to translate sentence by sentence.")
     ] = False,
 ) -> None:
-    r"""Answer what comes in on stdin, sentence by sentence and in order, as it comes.
+    r"""Predict what arrives on stdin, in order, as it arrives.
 
-    pos, ner and dep take one sentence per line with spaces between words (text), one word per line with a blank line
-    after each sentence (columns), CoNLL-U (conllu), or JSON lines with "words" or "text" (jsonl). nli takes a premise,
-    a tab and a hypothesis per line (columns), or JSON lines with these names. mt takes and gives one text per line
-    (text), or JSON lines with "text", which get a "translation" (jsonl). What comes out follows from what goes in.
+    pos, ner and dep read one sentence per line with spaces between words (text), one word per line with a blank line
+    after each sentence (columns), CoNLL-U (conllu), or JSON lines with "words" or "text" (jsonl). nli reads a premise,
+    a tab and a hypothesis per line (columns), or JSON lines with these names. cls and mt read one text per line (text)
+    and write one label or translation per line, or read JSON lines with "text", which get a "label" or a
+    "translation" (jsonl). The format of the output follows from that of the input.
 
     Example: echo "Kedi uyuyor ." | polyloom predict runs/first pos/tr
 
@@ -47,21 +48,21 @@ def predict(  # noqa: PLR0913 - options of a command
     asked = Condition.parse(condition)
     formats = choose_formats(asked.task, source, target)
     predictor = load_predictor(run)
-    predictor.model.task(asked.task)
+    task = predictor.model.task(asked.task)
     predictor.model.method.require_supported(asked)
     if sys.stdin.isatty():
         typer.echo(f"Reading {formats[0]} from the terminal; Ctrl-D ends it.", err=True)
-    answer = partial(predictor.predict, condition=asked)
-    if asked.task == "mt":
+    predict_records = partial(predictor.predict, condition=asked)
+    if task.generates:
         predictor.decoding = Decoding(beams=beams)
-        answer = partial(translate, predictor, condition=asked, pivot=pivot, sentences=sentences)
+        predict_records = partial(translate, predictor, condition=asked, pivot=pivot, sentences=sentences)
     elif pivot or sentences:
         raise typer.BadParameter(f"--pivot and --sentences are for translation, not for {asked.task}.")
     stdin, stdout = cast("BufferedIOBase", sys.stdin.buffer), sys.stdout.buffer
     with counting(sys.stderr.isatty() and not sys.stdout.isatty()) as count:
-        for text in predict_stream(stdin, asked.task, formats=formats, answer=answer):
+        for text in predict_stream(stdin, asked.task, formats=formats, predict=predict_records):
             stdout.write(text.encode())
-            stdout.flush()  # whoever waits for an answer gets it
+            stdout.flush()  # predictions are written as soon as they are there
             count(text.count("\n"))
 
 

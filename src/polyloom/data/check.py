@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from polyloom.data.catalog import KINDS, Corpus
-from polyloom.data.records import Bitext, Kind, Pair, Record, Tagged, Text, Tree
+from polyloom.data.records import Bitext, Kind, LabelledText, Pair, Record, Tagged, Text, Tree
 from polyloom.errors import DataError, suggest
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def text_key(record: Record) -> int:
         return _hash(one.to_bytes(8) + other.to_bytes(8))
     if isinstance(record, Pair):
         return _text_hash(f"{record.first}\0{record.second}")
-    return _text_hash(record.text if isinstance(record, Text) else "".join(record.words))
+    return _text_hash(record.text if isinstance(record, Text | LabelledText) else "".join(record.words))
 
 
 def side_keys(record: Bitext) -> tuple[int, int]:
@@ -240,7 +240,7 @@ def _parts(record: Record) -> tuple[str, ...]:
         return record.first, record.second
     if isinstance(record, Bitext):
         return record.source, record.target
-    return (record.text,) if isinstance(record, Text) else record.words
+    return (record.text,) if isinstance(record, Text | LabelledText) else record.words
 
 
 def _labels(record: Record) -> tuple[str, ...]:
@@ -248,7 +248,7 @@ def _labels(record: Record) -> tuple[str, ...]:
         return record.tags
     if isinstance(record, Tree):
         return record.relations
-    return (record.label,) if isinstance(record, Pair) else ()
+    return (record.label,) if isinstance(record, Pair | LabelledText) else ()
 
 
 def _cut(batch: Sequence[Record], kind: Kind, tokenizer: "Tokenizer") -> Iterator[list[int]]:
@@ -351,7 +351,7 @@ def _label_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
 
 def _scored(label: str, task: str) -> str:
     """What counts when scores are made: of relations, the part before the colon."""
-    return label.partition(":")[0] if task == "dep" else label
+    return label.partition(":")[0] if KINDS[task] == "tree" else label
 
 
 def _corpus_worries(seen: Sequence[_Seen], max_length: int | None) -> Iterator[Issue]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["text", "tags", "tree", "pair", "bitext"]
+Kind = Literal["text", "labelled", "tags", "tree", "pair", "bitext"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,6 +11,14 @@ class Text:
     """A line of raw text."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledText:
+    """A text and its label."""
+
+    text: str
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,4 +55,4 @@ class Bitext:
     target: str
 
 
-Record = Text | Tagged | Tree | Pair | Bitext
+Record = Text | LabelledText | Tagged | Tree | Pair | Bitext

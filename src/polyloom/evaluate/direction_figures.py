@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
-from polyloom.evaluate.directions import KINDS, Resources, grid, groups, values
+from polyloom.evaluate.directions import KINDS, Resources, grid, groups, is_translation, values
 from polyloom.evaluate.matrix import MARK, Matrix
 from polyloom.metrics.score import Array
 
@@ -64,11 +63,11 @@ def draw_grid(matrix: Matrix, path: Path, *, metric: str = "bleu") -> None:
     lowest, highest = _range(scores)
     image = ax.imshow(scores, cmap="cividis", vmin=lowest, vmax=highest)
     ax.plot(*np.argwhere(np.isnan(scores)).T[::-1], ".", color="#cccccc", ms=2)
-    zero_shot = {c for c, result in matrix.results.items() if result.zero_shot}
+    zero_shot = {(c.source, c.target) for c, result in matrix.results.items() if result.zero_shot and is_translation(c)}
     for (row, column), score in np.ndenumerate(scores):
         if np.isnan(score):
             continue
-        if Condition("mt", languages[row], languages[column]) in zero_shot:
+        if (languages[row], languages[column]) in zero_shot:
             ax.add_patch(_frame(column, row))
         if numbers:
             color = "white" if score < lowest + 0.55 * (highest - lowest) else "black"

@@ -62,7 +62,8 @@ class Predictor:
             examples = [Example(condition, row, seen + i) for i, row in enumerate(rows)]
             seen += len(window)
             if task.generates and not losses:
-                yield from self._window([_without_target(example) for example in examples], self._write)
+                prompts = [example._replace(row=task.prompt(example.row)) for example in examples]
+                yield from self._window(prompts, self._write)
             else:
                 yield from self._window(examples, self.model.predict)
 
@@ -78,8 +79,9 @@ class Predictor:
         examples: dict[int, Example] = {}
         for condition, places in by_condition.items():
             self.model.method.require_supported(condition)
-            rows = self.model.task(condition.task).encode([asked[place][1] for place in places], self.tokenizer)
-            examples |= {p: _without_target(Example(condition, row, p)) for p, row in zip(places, rows, strict=True)}
+            task = self.model.task(condition.task)
+            rows = task.encode([asked[place][1] for place in places], self.tokenizer)
+            examples |= {p: Example(condition, task.prompt(row), p) for p, row in zip(places, rows, strict=True)}
 
         def write(batch: Batch) -> list[Any]:
             written = self._write(batch)
@@ -118,11 +120,6 @@ class Predictor:
             group.append(position)
         if group:
             yield group
-
-
-def _without_target(example: Example) -> Example:
-    """A pair without its target: what is to be translated."""
-    return example._replace(row={**example.row, "target": [], "length": len(example.row["source"]) + 2})
 
 
 def score_corpora(

@@ -11,9 +11,7 @@ from torch import Tensor, nn
 from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
 from polyloom.methods.base import Method
-from polyloom.methods.psf import Psf
 from polyloom.model import Model
-from polyloom.nn.hypernetwork import OutputProjections
 from polyloom.probe.chunks import CHUNK_BYTES, at_rest, chunks
 from polyloom.probe.languages import language_vectors
 from polyloom.probe.spectra import Array, effective_rank, participation_ratio, spectrum
@@ -80,12 +78,9 @@ def capacity_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _last(method: Method) -> nn.Module:
-    """What makes weights of what the hypernetwork has computed."""
-    heads = [module for module in method.modules() if isinstance(module, OutputProjections)]
-    if heads:
-        return heads[0]
-    if isinstance(method, Psf):
-        return method.generator[-1]
+    """Return the last layer of the hypernetwork."""
+    if (last := method.output_layer()) is not None:
+        return last
     raise PolyloomError(
         f"method {method.config.name}: it generates nothing ({method.summary}), so there is no capacity to measure. "
         "polyloom probe weights compares what it stores."

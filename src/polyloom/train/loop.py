@@ -73,12 +73,14 @@ class TrainDataset:
         self, indices: Sequence[int], keys: Sequence[int], model: Model, *, raw: TextPacking = PLAIN
     ) -> list[Example]:
         """Some of them, ready for a batch."""
-        raw = raw if self.condition.task == "mlm" else PLAIN
+        task = model.tasks[self.condition.task]
+        raw = raw if task.raw_text else PLAIN
         rows = [self._running(index, raw.fill) for index in indices] if raw.fill else self.dataset.rows(indices)
         if raw.choice:
             rows = [{**row, "choice": self.token_types} for row in rows]
-        relabel = model.tasks[self.condition.task].relabel
-        return [Example(self.condition, relabel(row, self.numbers), key) for row, key in zip(rows, keys, strict=True)]
+        return [
+            Example(self.condition, task.relabel(row, self.numbers), key) for row, key in zip(rows, keys, strict=True)
+        ]
 
     def _running(self, index: int, fill: int) -> EncodedExample:
         """The text that begins at a line; behind the last line comes the first."""
@@ -185,8 +187,8 @@ class Objective(nn.Module):
     def idle(self, tasks: Container[str]) -> list[nn.Parameter]:
         """What learns, but not from these tasks: the heads of others."""
         absent = [p for task, head in self.model.tasks.items() if task not in tasks for p in head.parameters()]
-        worded = "mlm" in tasks or "mt" in tasks  # they end in the backbone's own head
-        absent += [] if worded else [self.model.backbone.get_parameter(name) for name in self._head_only]
+        used = any(task in tasks and head.uses_lm_head for task, head in self.model.tasks.items())
+        absent += [] if used else [self.model.backbone.get_parameter(name) for name in self._head_only]
         return [parameter for parameter in absent if parameter.requires_grad]
 
 
@@ -260,7 +262,7 @@ class TrainLoop:
 
     def _length(self, pick: Pick) -> int:
         dataset = self.datasets[pick.dataset]
-        filled = self._raw.fill and dataset.condition.task == "mlm"
+        filled = self._raw.fill and self.model.tasks[dataset.condition.task].raw_text
         return self.max_length if filled else int(dataset.dataset.lengths[pick.index])
 
     def _batch(self, picks: Sequence[Pick]) -> Batch:

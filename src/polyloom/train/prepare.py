@@ -86,12 +86,23 @@ def batched_records(records: Iterator[Any]) -> Iterator[list[Any]]:
         yield batch
 
 
-def label_sets(datasets: Mapping[Condition, EncodedDataset]) -> dict[str, tuple[str, ...]]:
-    """The labels of every task, from all its cells, in alphabetical order."""
+def label_sets(
+    datasets: Mapping[Condition, EncodedDataset], given: Mapping[str, tuple[str, ...]] | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Collect the labels of every task from all its datasets, in alphabetical order.
+
+    Args:
+        datasets: The training data.
+        given: Label sets that are fixed, by task, in their order; other labels in the data are an error.
+    """
     found: dict[str, set[str]] = {}
     for condition, dataset in datasets.items():
-        found.setdefault(condition.task, set()).update(dataset.meta["labels"])
-    return {task: tuple(sorted(labels)) for task, labels in found.items()}
+        labels, fixed = dataset.meta["labels"], (given or {}).get(condition.task)
+        if fixed and (unknown := [label for label in labels if label not in fixed]):
+            corpora = ", ".join(corpus["corpus"] for corpus in dataset.meta["corpora"])
+            raise DataError(corpora, None, f"tasks.{condition.task}.labels does not list {', '.join(unknown)}.")
+        found.setdefault(condition.task, set()).update(labels)
+    return {task: (given or {}).get(task) or tuple(sorted(labels)) for task, labels in found.items()}
 
 
 def training_datasets(
@@ -100,7 +111,7 @@ def training_datasets(
     """The cells of a stage, each under the conditions whose weights the method trains on it."""
     found = []
     for given, dataset in datasets.items():
-        if stage.tasks != "all" and (stage.tasks == "mlm") != (given.task == "mlm"):
+        if stage.tasks != "all" and (stage.tasks == "raw-text") != TASKS[given.task].raw_text:
             continue
         known = {label: number for number, label in enumerate(labels.get(given.task, ()))}
         # Labels that the model does not have (it may be a continued one) are learnt from as little as padding.
@@ -110,7 +121,10 @@ def training_datasets(
             found.append(TrainDataset(name, condition, dataset, numbers))
     if not found:
         kind, hint = {
-            "mlm": ("raw text", ", such as mlm/tr; that takes a backbone which fills masks, so no encoder-decoder"),
+            "raw-text": (
+                "raw text",
+                ", such as mlm/tr; that takes a backbone which fills masks, so no encoder-decoder",
+            ),
             "labelled": ("labelled data", ""),
             "all": ("data", ""),
         }[stage.tasks]

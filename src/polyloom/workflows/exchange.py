@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,8 +22,8 @@ from polyloom.export.peft import CONFIG, read_peft, write_peft
 from polyloom.export.storage import read_json
 from polyloom.inference.predictor import Predictor
 from polyloom.rundir import RECIPE
-from polyloom.tasks.translation import Translation
-from polyloom.workflows.runs import Run, build_backbone, build_tokenizer, configure_language_tokens, load_run
+from polyloom.tasks import TASKS, find_task
+from polyloom.workflows.runs import Run, build_backbone, build_tokenizer, configure_tasks, load_run
 
 Format = Literal["polyloom", "adapterhub", "peft", "onnx", "onnx-baked"]
 Progress = Callable[[Path], None]
@@ -100,7 +100,6 @@ def save_backbone(run: Run, into: Path) -> None:
 
 def _about(run: Run) -> dict[str, Any]:
     """What all adapters of a run have in common."""
-    task = run.model.tasks.get("mt")
     settings = {key: value for key, value in asdict(run.recipe.backbone).items() if value is not None}
     return {
         "method": run.recipe.method.name,
@@ -108,8 +107,6 @@ def _about(run: Run) -> dict[str, Any]:
         "settings": settings,
         "tokenizer": run.predictor.tokenizer.fingerprint,
         "max_length": run.predictor.max_length,
-        "language_tokens": task.language_tokens if isinstance(task, Translation) else None,
-        "language_token_aliases": dict(task.language_token_aliases) if isinstance(task, Translation) else {},
         "licences": _licences(run),
     }
 
@@ -155,7 +152,7 @@ def load_predictor(path: Path) -> Predictor:
     if any(adapter.about.get("tokenizer") != tokenizer.fingerprint for adapter in adapters):
         raise CheckpointError(f"{path}: was made with another tokenizer; with this one it would answer wrongly.")
     model = load_adapters_into(adapters, build_backbone(recipe, tokenizer), str(path))
-    configure_language_tokens(model, recipe, tokenizer)
+    configure_tasks(model, recipe, tokenizer)
     return Predictor(model, tokenizer=tokenizer, max_length=recipe.train.max_length)
 
 
@@ -170,9 +167,14 @@ def _recipe(adapters: Sequence[Adapter], folder: Path) -> Recipe:
         if isinstance(settings.get(key), str) and (folder / settings[key]).is_dir():
             settings[key] = str((folder / settings[key]).resolve())
     languages = dict.fromkeys(language for adapter in adapters for language in adapter.condition.languages)
-    former = {"marks": "language_tokens", "token_of": "language_token_aliases"}  # names in adapters of 0.1.0.dev0
+    # Adapters of 0.1.0.dev0 have the settings of translation under other names, beside those of the run.
+    former = {"marks": "language_tokens", "token_of": "language_token_aliases"}
     tokens = {former.get(key, key): about[key] for key in (*former, *former.values()) if about.get(key)}
-    tasks = {adapter.condition.task: tokens if adapter.condition.task == "mt" else {} for adapter in adapters}
+    tasks = {}
+    for adapter in adapters:
+        name = adapter.condition.task
+        known = {item.name for item in fields(find_task(name).Config)} if name in TASKS else set()
+        tasks[name] = {key: value for key, value in tokens.items() if key in known} | dict(adapter.settings)
     plain = {
         "backbone": settings, "method": {"name": "full"}, "languages": list(languages), "tasks": tasks,
         "train": {"max_length": about.get("max_length")} if about.get("max_length") else {},

@@ -21,12 +21,11 @@ from polyloom.evaluate.matrix import Matrix, Result
 from polyloom.inference.predictor import Predictor, score_corpora
 from polyloom.inference.translate import steps, translate_all
 from polyloom.io.yaml import dump_yaml
-from polyloom.methods.hyperx import HyperX
-from polyloom.methods.psf import PsfConfig
 from polyloom.metrics.score import Score
 from polyloom.model import Model
 from polyloom.rundir import RECIPE, RunDir
-from polyloom.tasks.translation import Translation, default_language_tokens, default_start_id, end_of
+from polyloom.tasks import find_task
+from polyloom.tasks.translation import end_of
 from polyloom.train.distributed import ProcessGroup
 from polyloom.train.loop import StagePlan, TrainDataset
 from polyloom.train.prepare import label_sets, prepare_dataset, training_datasets
@@ -92,8 +91,8 @@ class TrainingSetup:
         Translations are judged by how well the right one is predicted, which takes no search.
         """
         conditions = {Condition.parse(name): corpora for name, corpora in self.recipe.data.validation.items()}
-        labelled = {c: corpora for c, corpora in conditions.items() if c.task != "mlm"}
-        chosen = conditions.keys() - labelled.keys() if plan.stage.tasks == "mlm" or not labelled else labelled.keys()
+        labelled = {c for c in conditions if not find_task(c.task).raw_text}
+        chosen = conditions.keys() - labelled if plan.stage.tasks == "raw-text" or not labelled else labelled
         predictor = Predictor(model, tokenizer=self.tokenizer, max_length=plan.train.max_length)
         return {
             condition: score_corpora(
@@ -118,7 +117,7 @@ def prepare_training(recipe: Recipe, *, on_event: OnEvent = lambda _: None) -> T
         model, before = _continue(recipe, backbone)
     else:
         model, before = _build(recipe, backbone, datasets), []
-    configure_language_tokens(model, recipe, tokenizer)
+    configure_tasks(model, recipe, tokenizer)
     return TrainingSetup(recipe, tokenizer, datasets, model, sorted({*before, *recipe.data.train}))
 
 
@@ -163,8 +162,7 @@ class Run:
             task = self.model.task(condition.task)
             for step in steps(condition, pivot):
                 self.model.method.require_supported(step)
-                if isinstance(task, Translation):
-                    task.tokens(step, self.predictor.tokenizer)
+                task.check(step, self.predictor.tokenizer)
         except ConditionError as error:
             return str(error)
         return None
@@ -206,7 +204,7 @@ def load_run_from_checkpoint(
             f"{checkpoint}: was trained with another tokenizer; with this one it would answer wrongly."
         )
     model = load_checkpoint(checkpoint, build_backbone(recipe, tokenizer), same_backbone=not extended).eval()
-    configure_language_tokens(model, recipe, tokenizer)
+    configure_tasks(model, recipe, tokenizer)
     model = model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     predictor = Predictor(model, tokenizer=tokenizer, max_length=recipe.train.max_length)
     return Run(path, recipe, checkpoint, predictor, manifest["trained_on"])
@@ -240,28 +238,28 @@ def prepare_recipe(
 
 
 def _build(recipe: Recipe, backbone: Backbone, datasets: Mapping[Condition, EncodedDataset]) -> Model:
-    labels = label_sets(datasets)
+    labels = label_sets(datasets, {name: config.label_names for name, config in recipe.tasks.items()})
     wanted = {Condition.parse(name).task for name in (*recipe.data.validation, *recipe.data.test)}
     missing = [task for task in recipe.tasks if task in wanted and task not in labels]
     if missing:
         raise ConfigError("recipe", [f"data.train: nothing for task {task!r}, which is scored." for task in missing])
-    method = recipe.method
-    if isinstance(method, PsfConfig) and method.labelled is None:
-        method = replace(method, labelled=tuple(str(c) for c in datasets if c.task != "mlm"))
-    tasks = {name: labels.get(name) or None for name in recipe.tasks if name in labels}
+    method = recipe.method.with_labelled([c for c in datasets if not find_task(c.task).raw_text])
+    tasks = {
+        name: replace(config, labels=labels[name] or None) for name, config in recipe.tasks.items() if name in labels
+    }
     model = Model(backbone, method, languages=recipe.languages, tasks=tasks, directions=recipe.directions or None)
     set_typology(model, recipe, recipe.languages)
     return model
 
 
 def set_typology(model: Model, recipe: Recipe, languages: Sequence[str], typology: Typology | None = None) -> None:
-    """Let a method that wants features of languages have them, by default from the tables beside the corpora."""
-    if not (isinstance(model.method, HyperX) and model.method.config.typology):
+    """Give typological vectors to a method that takes them, by default from the tables beside the corpora."""
+    if (size := model.method.typology_size) is None:
         return
     typology = typology or read_typology(recipe.data.root)
     if typology is None:
         raise ConfigError("recipe", ["method.typology: there are no tables of features, in meta/ beside the corpora."])
-    model.method.set_features(typology.vectors(languages, model.method.config.embedding_size))
+    model.method.set_features(typology.vectors(languages, size))
 
 
 def _continue(recipe: Recipe, backbone: Backbone) -> tuple[Model, list[str]]:
@@ -270,9 +268,7 @@ def _continue(recipe: Recipe, backbone: Backbone) -> tuple[Model, list[str]]:
     model, manifest = load_checkpoint(best, backbone), read_manifest(best)
     mistakes = []
     theirs, ours = model.method.config, recipe.method
-    if isinstance(theirs, PsfConfig) and isinstance(ours, PsfConfig):
-        ours = replace(ours, labelled=theirs.labelled)
-    if theirs != ours:
+    if not ours.continues(theirs):
         mistakes.append(f"method: {recipe.init_from} was trained with {theirs}, not with {ours}.")
     for kind, names, known in (
         ("language", recipe.languages, model.method.languages),
@@ -323,24 +319,16 @@ def build_backbone(recipe: Recipe, tokenizer: Tokenizer) -> Backbone:
     return backbone_from_recipe(recipe, vocabulary=vocabulary)
 
 
-def configure_language_tokens(model: Model, recipe: Recipe, tokenizer: Tokenizer) -> None:
-    """Let translation know the language tokens that the backbone is used to, and find out now which are missing."""
-    task = model.tasks.get("mt")
-    if not isinstance(task, Translation):
-        return
-    config = model.backbone.model.config
-    usual = "target" if recipe.backbone.name is None else default_language_tokens(config.model_type, tokenizer)
-    task.language_tokens, task.language_token_aliases = (
-        recipe.tasks["mt"].language_tokens or usual,
-        recipe.tasks["mt"].language_token_aliases,
-    )
-    start_id = getattr(config, "decoder_start_token_id", None)
-    task.start_id = default_start_id(
-        config.model_type, tokenizer, language_tokens=task.language_tokens, start_id=start_id
-    )
+def configure_tasks(model: Model, recipe: Recipe, tokenizer: Tokenizer) -> None:
+    """Let tasks choose what depends on the backbone, such as language tokens, and check now that all is there."""
+    for name, task in model.tasks.items():
+        if name in recipe.tasks:
+            pretrained = recipe.backbone.name is not None
+            config = model.backbone.model.config
+            task.configure(recipe.tasks[name], backbone=config, pretrained=pretrained, tokenizer=tokenizer)
     for condition in map(Condition.parse, (*recipe.data.train, *recipe.data.validation)):
-        if condition.task == task.name:
-            task.tokens(condition, tokenizer)
+        if condition.task in model.tasks:
+            model.tasks[condition.task].check(condition, tokenizer)
 
 
 def _corpora(names: Sequence[str], data: DataConfig) -> list[Corpus]:

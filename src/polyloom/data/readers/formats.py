@@ -6,6 +6,7 @@ from pathlib import Path
 from polyloom.data.readers.bitext import read_bitext
 from polyloom.data.readers.columns import read_columns
 from polyloom.data.readers.conllu import Sentence, read_conllu
+from polyloom.data.readers.labelled import read_labelled
 from polyloom.data.readers.pairs import read_pairs
 from polyloom.data.readers.text import read_json_text, read_text
 from polyloom.data.records import Kind, Record, Tagged, Text, Tree
@@ -70,9 +71,9 @@ _READERS: Mapping[str, _Readers] = {
     ".iob2": _COLUMNS,
     ".conll": _COLUMNS,
     ".bio": _COLUMNS,
-    ".tsv": {**_COLUMNS, "pair": read_pairs, "bitext": read_bitext},
+    ".tsv": {**_COLUMNS, "pair": read_pairs, "bitext": read_bitext, "labelled": read_labelled},
     ".csv": {"pair": read_pairs},
-    ".jsonl": {"pair": read_pairs, "text": read_json_text, "bitext": read_bitext},
+    ".jsonl": {"pair": read_pairs, "text": read_json_text, "bitext": read_bitext, "labelled": read_labelled},
     ".txt": {"text": read_text, "tags": read_columns, "pair": read_pairs},
     ".tmx": {"bitext": read_bitext},
 }
