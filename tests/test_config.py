@@ -217,7 +217,7 @@ def test_every_task_has_settings_of_its_own() -> None:
 
 
 def test_recipes_stored_with_the_settings_of_translation_in_every_task_are_read() -> None:
-    empty = {"labels": None, "language_tokens": None, "language_token_aliases": {}}
+    empty: dict[str, Any] = {"labels": None, "language_tokens": None, "language_token_aliases": {}}
     recipe = parse_recipe(settings(tasks={"mlm": empty, "pos": empty | {"labels": 17}}))
     assert recipe == parse_recipe(settings())
 

@@ -136,12 +136,11 @@ def test_initializers_have_the_std_they_claim():
 def test_a_block_with_neutral_values_has_no_effect(kind):
     tensors = BLOCKS[kind].tensors(SHAPE, 6, norm=True)
     random = random_weights(shapes_of(tensors), B)
-    neutral = {
-        n: t if tensors[n].neutral is None else torch.full_like(t, tensors[n].neutral) for n, t in random.items()
-    }
+    values: dict[str, float] = {n: spec.neutral for n, spec in tensors.items() if spec.neutral is not None}
+    neutral = random | {name: torch.full_like(random[name], value) for name, value in values.items()}
     hidden = torch.randn(B, T, D)
     assert torch.equal(apply(kind, PLACES[kind])(hidden, neutral), hidden)
-    for name in [name for name, spec in tensors.items() if spec.neutral is not None]:  # each of them is needed
+    for name in values:  # each of them is needed
         changed = apply(kind, PLACES[kind])(hidden, neutral | {name: random[name]})
         assert not torch.equal(changed, hidden) or kind == "lora"  # the other projection's, here
 

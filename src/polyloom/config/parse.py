@@ -4,10 +4,9 @@ import json
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, fields
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +48,10 @@ def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Reci
             continue
         if name in settings:
             section = settings[name]
-            own: dict[str, Callable[[Any, list[str]], Any]] = {"method": _method, "tasks": _tasks}
-            made[name] = own.get(name, partial(_section, name))(section, mistakes)
+            if name in ("method", "tasks"):
+                made[name] = (_method if name == "method" else _tasks)(section, mistakes)
+            else:
+                made[name] = _section(name, section, mistakes)
         elif item.default is MISSING and item.default_factory is MISSING:
             mistakes.append(f"{name}: missing. {_HINTS[name]}")
     mistakes += [f"{name}: empty. {_HINTS[name]}" for name in ("languages", "tasks") if settings.get(name) in ([], {})]

@@ -8,31 +8,38 @@ Which formats there are, and how they look, is up to the task (`Task.inputs`, `T
 * ``conllu``: CoNLL-U. Whatever is not predicted stays as it was, byte for byte.
 * ``jsonl``: JSON objects, which get further keys.
 
-A blank line where an input could begin is an empty input, and has an (empty) prediction like any other.
+A blank line where an input could begin is an empty input, and has an (empty) prediction like any other. A JSON object
+may name a ``condition`` of its own, so that one stream holds inputs of any tasks and languages.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import BufferedIOBase
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
+from polyloom.conditions import Condition
 from polyloom.data.records import Record
 from polyloom.errors import DataError, PolyloomError, suggest
 from polyloom.inference.predictor import WINDOW
-from polyloom.io.files import LIMITS, decoded
-from polyloom.tasks import TASKS, Task
+from polyloom.io.files import LIMITS, checked_text, decoded, json_object
+from polyloom.tasks import TASKS
 from polyloom.tasks.formats import STDIN, Format, Line, StreamItem
 
 _CHUNK = 1 << 16
+_Item = tuple[Condition | None, StreamItem]
 
 
-def choose_formats(task: str, given: str | None, wanted: str | None) -> tuple[Format, Format]:
+def choose_formats(task: str | None, given: str | None, wanted: str | None) -> tuple[Format, Format]:
     """Choose the formats of input and output for a task.
 
     Args:
-        task: Name of the task.
+        task: Name of the task; ``None`` if every line names its own condition, which takes JSON.
         given: Format of the input; the task's usual one by default.
         wanted: Format of the output; by default the one that goes with the input.
     """
+    if task is None:
+        if (given or "jsonl", wanted or "jsonl") != ("jsonl", "jsonl"):
+            raise PolyloomError("predict: without a condition every line must name its own. Use --input jsonl.")
+        return "jsonl", "jsonl"
     predictable = {name: known for name, known in TASKS.items() if known.inputs}
     if task not in predictable:
         if task in TASKS:
@@ -40,47 +47,86 @@ def choose_formats(task: str, given: str | None, wanted: str | None) -> tuple[Fo
             raise PolyloomError(f"{task}: there is nothing to predict. polyloom evaluate measures it ({metrics}).")
         raise PolyloomError(f"task {task!r}: unknown task. {suggest(task, predictable)}")
     inputs, outputs = predictable[task].inputs, predictable[task].outputs
-    source: Format = _format(given) or next(iter(inputs))
+    source = next(iter(inputs)) if given is None else _format(given)
     if source not in inputs:
         raise PolyloomError(f"--input {source}: not for {task}. {suggest(source, inputs)}")
-    target: Format = _format(wanted) or inputs[source]
+    target = inputs[source] if wanted is None else _format(wanted)
     if target not in outputs:
         raise PolyloomError(f"--output {target}: cannot hold predictions of {task}. {suggest(target, outputs)}")
     return source, target
 
 
-def _format(name: str | None) -> Format | None:
-    for known in get_args(Format):
-        if name == known:
-            form: Format = known
-            return form
-    if name is not None:
+def _format(name: str) -> Format:
+    if name not in get_args(Format):
         raise PolyloomError(f"{name!r} is not a format. {suggest(name, get_args(Format))}")
-    return None
+    return cast("Format", name)
 
 
 def predict_stream(
     stream: BufferedIOBase,
-    task: str,
+    condition: Condition | None,
     *,
     formats: tuple[Format, Format],
-    predict: Callable[[list[Record]], Iterable[Any]],
+    predict: Callable[[list[Record], Condition], Iterable[Any]],
+    check: Callable[[Condition], None] = lambda _: None,
 ) -> Iterator[str]:
     """Predict what arrives.
 
     Args:
         stream: Bytes; nothing is waited for as long as there is something to predict.
-        task: Name of the task.
+        condition: The condition of inputs that do not name their own; ``None`` if all do.
         formats: Formats of input and output, from `choose_formats`.
-        predict: Predicts records, in order.
+        predict: Predicts records of one condition, in order.
+        check: Raises an error for a condition that cannot be predicted.
 
     Yields:
         Text to write at once.
     """
-    (source, target), known = formats, TASKS[task]
-    for group in _grouped(_items(read_available_lines(stream), known, source)):
-        predictions = iter(predict([item.record for item in group if item.record is not None]))
-        yield "".join(known.write(item, None if item.record is None else next(predictions), target) for item in group)
+    source, target = formats
+    items = _items(read_available_lines(stream), _Conditions(condition, target, check), source)
+    for group in _grouped(items):
+        by_condition: dict[Condition, list[Record]] = {}
+        for asked, item in group:
+            if item.record is not None and asked is not None:
+                by_condition.setdefault(asked, []).append(item.record)
+        predictions = {asked: iter(predict(records, asked)) for asked, records in by_condition.items()}
+        yield "".join(_written(asked, item, predictions, target) for asked, item in group)
+
+
+def _written(
+    condition: Condition | None, item: StreamItem, predictions: Mapping[Condition, Iterator[Any]], target: Format
+) -> str:
+    if condition is None:  # a blank line among lines with conditions of their own
+        return "\n"
+    prediction = None if item.record is None else next(predictions[condition])
+    return TASKS[condition.task].write(item, prediction, target)
+
+
+class _Conditions:
+    """The conditions of the inputs of a stream, each checked once."""
+
+    def __init__(self, default: Condition | None, target: Format, check: Callable[[Condition], None]) -> None:
+        self.default, self.target, self.check = default, target, check
+        self.checked = {default}
+
+    def of(self, line: Line, source: Format) -> Condition:
+        """Return the condition that a line names, or the default one."""
+        named = json_object(line.content, STDIN, line.number).get("condition") if source == "jsonl" else None
+        if named is None:
+            if self.default is None:
+                raise DataError(STDIN, line.number, 'no "condition", such as pos/tr, and none was given for all lines.')
+            return self.default
+        try:
+            condition = Condition.parse(checked_text(named, STDIN, line.number, name="condition"))
+            if condition not in self.checked:
+                choose_formats(condition.task, source, self.target)
+                self.check(condition)
+        except DataError:
+            raise
+        except PolyloomError as error:
+            raise DataError(STDIN, line.number, str(error)) from error
+        self.checked.add(condition)
+        return condition
 
 
 def read_available_lines(stream: BufferedIOBase) -> Iterator[Line | None]:
@@ -98,9 +144,9 @@ def read_available_lines(stream: BufferedIOBase) -> Iterator[Line | None]:
         yield Line(number + 1, decoded(rest, STDIN, number + 1))
 
 
-def _grouped(items: Iterator[StreamItem | None]) -> Iterator[list[StreamItem]]:
+def _grouped(items: Iterator[_Item | None]) -> Iterator[list[_Item]]:
     """Group the items that can be predicted now; before a mistake in the input, all that stood before it."""
-    waiting: list[StreamItem] = []
+    waiting: list[_Item] = []
     try:
         for item in items:
             if item is not None:
@@ -116,14 +162,16 @@ def _grouped(items: Iterator[StreamItem | None]) -> Iterator[list[StreamItem]]:
         yield waiting
 
 
-def _items(lines: Iterable[Line | None], task: type[Task], source: Format) -> Iterator[StreamItem | None]:
-    for unit in _units(lines, multiline=source in task.multiline):
+def _items(lines: Iterable[Line | None], conditions: _Conditions, source: Format) -> Iterator[_Item | None]:
+    default = conditions.default
+    for unit in _units(lines, multiline=default is not None and source in TASKS[default.task].multiline):
         if unit is None:
             yield None
         elif not unit[0].content.strip():
-            yield StreamItem(unit[0].number, None, unit[0].text)
+            yield default, StreamItem(unit[0].number, None, unit[0].text)
         else:
-            yield task.read(unit, source)
+            condition = conditions.of(unit[0], source)
+            yield condition, TASKS[condition.task].read(unit, source)
 
 
 def _units(lines: Iterable[Line | None], *, multiline: bool) -> Iterator[list[Line] | None]:
