@@ -11,6 +11,7 @@ import torch
 import polyloom as pl
 from polyloom.conditions import ConditionIds, Inventory
 from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage
+from polyloom.nn.blocks import shapes_of
 from polyloom.nn.tables import Bank, xavier_init
 from polyloom.weights import BackboneShape, Weights
 
@@ -33,12 +34,13 @@ class TaskAdapters(AdapterMethod):
 
     def __init__(self, config: TaskAdaptersConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
         super().__init__(config, shape=shape, inventory=inventory)
+        tensors = self.block_tensors()
         self.adapters = Bank(
             "task",
             len(self.tasks),
             num_sites=len(shape.sites),
-            shapes=self.block_shapes(),
-            init=xavier_init(identity=True),
+            shapes=shapes_of(tensors),
+            init=xavier_init(tensors, identity=True),
         )
 
     def forward(self, ids: ConditionIds) -> Weights:

@@ -47,14 +47,14 @@ def layers(run: Run) -> dict[str, Any]:
     scores = {}
     for name, chosen in LAYERS.items():
         _use_own_weights_in(run.model.method, chosen)
-        scores[name] = run.evaluate(tags).to_dict()["cells"]
+        scores[name] = run.evaluate(tags).to_dict()["results"]
     _use_own_weights_in(run.model.method, LAYERS["lower"])
     scores["peer"] = {
-        name: run.evaluate({(donor := f"pos/{PEERS[name[4:]]}"): corpora}).to_dict()["cells"][donor]
+        name: run.evaluate({(donor := f"pos/{PEERS[name[4:]]}"): corpora}).to_dict()["results"][donor]
         for name, corpora in tags.items()
         if name[4:] in PEERS
     }
-    return {"cells": scores}
+    return {"results": scores}
 
 
 def _use_own_weights_in(method: Method, chosen: Callable[[int, int], bool]) -> None:
@@ -79,7 +79,7 @@ def sources(run: Run) -> dict[str, Any]:
         pairs = [record for record in records if isinstance(record, Bitext)]
         moved = [Bitext(other.source, pair.target) for pair, other in zip(pairs, pairs[1:] + pairs[:1], strict=True)]
         losses[name] = {"own": _loss(run, condition, pairs), "other": _loss(run, condition, moved)}
-    return {"cells": losses}
+    return {"results": losses}
 
 
 def _loss(run: Run, condition: Condition, pairs: Sequence[Bitext]) -> float:

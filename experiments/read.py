@@ -102,7 +102,7 @@ def results(experiment: str) -> dict[str, Row]:
     for path in sorted((RESULTS / experiment).glob("*.json")):
         run = read_result(path)
         runs.setdefault(run["row"], []).append(run)
-    return {row: Row(seeds, [first_scores(run["cells"]) for run in seeds]) for row, seeds in runs.items()}
+    return {row: Row(seeds, [first_scores(run["results"]) for run in seeds]) for row, seeds in runs.items()}
 
 
 def stored(kind: str, name: str) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def first_scores(by_condition: Mapping[str, Any]) -> dict[str, Score]:
     return {condition: Score.from_dict(result["scores"][0]) for condition, result in by_condition.items()}
 
 
-def second(row: Row, metric: str, key: str = "cells") -> Row:
+def second(row: Row, metric: str, key: str = "results") -> Row:
     """Read the scores of another metric of the task."""
     scores = [
         {c: Score.from_dict(s) for c, result in run[key].items() for s in result["scores"] if s["metric"] == metric}
@@ -133,7 +133,7 @@ def swapped(row: Row, donors: Mapping[str, str]) -> tuple[Row, Row]:
         {c: Score.from_dict(by[d]["scores"][0]) for c, by in run["swaps"].items() if (d := _donor(c, donors)) in by}
         for run in runs
     ]
-    own = [{c: first_scores(run["cells"])[c] for c in chosen} for run, chosen in zip(runs, scores, strict=True)]
+    own = [{c: first_scores(run["results"])[c] for c in chosen} for run, chosen in zip(runs, scores, strict=True)]
     return Row(runs, own), Row(runs, scores)
 
 
@@ -143,13 +143,13 @@ def _donor(condition: str, donors: Mapping[str, str]) -> str | None:
 
 def layer_rows(run: str) -> dict[str, Row]:
     """Read a run's scores with its own weights in some layers only, by those layers."""
-    by_layers = stored("layers", run)["cells"]
+    by_layers = stored("layers", run)["results"]
     return {layers: Row([{}], [first_scores(scores)]) for layers, scores in by_layers.items()}
 
 
 def source_losses(run: str) -> dict[str, dict[str, float]]:
     """Read a translation run's losses by direction, with ``own`` sources and with those of ``other`` pairs."""
-    losses: dict[str, dict[str, float]] = stored("sources", run)["cells"]
+    losses: dict[str, dict[str, float]] = stored("sources", run)["results"]
     return losses
 
 

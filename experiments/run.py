@@ -65,7 +65,7 @@ def run_job(job: Job, runs: Path, results: Path) -> str:
     scored = score_translation(run, job, test) if translates else score_labelling(run, job, test, known)
     about: dict[str, Any] = {"experiment": job.experiment, "row": job.row, "seed": job.seed}
     write_result(result_path(job, results), about | {"recipe": portable(job.recipe), "training": training} | scored)
-    scores = (f"{condition} {result['scores'][0]['value']:.1f}" for condition, result in scored["cells"].items())
+    scores = (f"{condition} {result['scores'][0]['value']:.1f}" for condition, result in scored["results"].items())
     return f"{job.experiment}/{job.name} {training['seconds']:.0f} s: {', '.join(scores)}"
 
 

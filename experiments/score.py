@@ -7,9 +7,9 @@ from experiments.jobs import DIRECTIONS, ENGLISH, Job
 from experiments.storage import Settings
 from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
-from polyloom.evaluate.baseline import majority
 from polyloom.probe.languages import language_vectors
 from polyloom.probe.swap import DonatedCache, with_donor
+from polyloom.tasks import TASKS
 from polyloom.workflows.run import Run
 
 Corpora = Mapping[str, Sequence[str]]
@@ -22,14 +22,15 @@ def score_labelling(run: Run, job: Job, test: Corpora, known: dict[str, Any]) ->
     baselines = {}
     for condition, donors in job.swaps.items():
         task = condition.partition("/")[0]
-        baselines[condition] = majority(task, [resolve(name) for name in test[condition]])
+        records = (record for name in test[condition] for record in resolve(name).records(TASKS[task].kind))
+        baselines[condition] = TASKS[task].majority(records)
         for donor in donors:
             if donor in swaps.get(condition, {}):
                 continue
-            scored = run.evaluate({f"{task}/{donor}": test[condition]}).to_dict()["cells"]
+            scored = run.evaluate({f"{task}/{donor}": test[condition]}).to_dict()["results"]
             swaps.setdefault(condition, {})[donor] = scored[f"{task}/{donor}"]
     return {
-        "cells": matrix["cells"],
+        "results": matrix["results"],
         "refused": matrix["refused"],
         "swaps": swaps,
         "baselines": baselines,
@@ -50,12 +51,12 @@ def score_translation(run: Run, job: Job, test: Corpora) -> Settings:
             condition: with_donor(condition, donor, ENGLISH) or condition
             for condition, donor in ((Condition.parse(name), donor) for name, donor in donor_of.items())
         }
-        scored = run.evaluate({condition: test[condition] for condition in donor_of}).to_dict()["cells"]
+        scored = run.evaluate({condition: test[condition] for condition in donor_of}).to_dict()["results"]
         for condition, donor in donor_of.items():
             swaps[condition][donor] = _compact(scored[condition])
     return {
-        "cells": {name: _compact(result) for name, result in direct["cells"].items()},
-        "pivot": {name: _compact(result) for name, result in via_english["cells"].items()},
+        "results": {name: _compact(result) for name, result in direct["results"].items()},
+        "pivot": {name: _compact(result) for name, result in via_english["results"].items()},
         "refused": direct["refused"],
         "swaps": swaps,
         "baselines": {},
@@ -73,5 +74,7 @@ def _embeddings(run: Run) -> dict[str, list[float]]:
 def _compact(result: Settings) -> Settings:
     """Keep the statistics of every sentence for BLEU, which intervals need, and only their sums for other metrics."""
     first, *others = result["scores"]
-    summed = [score | {"parts": {name: [sum(part)] for name, part in score["parts"].items()}} for score in others]
+    summed = [
+        score | {"statistics": {name: [sum(part)] for name, part in score["statistics"].items()}} for score in others
+    ]
     return result | {"scores": [first, *summed]}

@@ -97,3 +97,57 @@ def test_nothing_is_unpickled_and_no_foreign_code_is_run(path):
 
 def test_every_part_has_a_layer():
     assert {part_of(path) for path in FILES} <= LAYERS.keys()
+
+
+# Where the name of a task may stand in code: the tasks themselves, and what names corpora or writes recipes.
+NAMES_TASKS = {
+    "data/catalog.py", "data/synthetic/corpus.py",
+    "cli/demo.py",  # writes recipes
+    "backbones/families.py",  # a module of BERT's head
+    "evaluate/comet.py",  # a key of COMET's own input
+}  # fmt: skip
+
+
+def literals(path: Path) -> set[str]:
+    """All strings of a file; docstrings and help texts are never equal to a name."""
+    return {
+        n.value
+        for n in ast.walk(ast.parse(path.read_text()))
+        if isinstance(n, ast.Constant) and isinstance(n.value, str)
+    }
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_tasks_are_named_in_their_own_files_only(path):
+    from polyloom.tasks import TASKS
+
+    if part_of(path) not in ("tasks", "report") and str(path.relative_to(PACKAGE)) not in NAMES_TASKS:
+        assert not literals(path) & TASKS.keys()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_methods_are_asked_what_they_can_do_not_what_they_are(path):
+    from polyloom.methods import METHODS
+
+    classes = {name for method in METHODS.values() for name in (method.__name__, method.config_type.__name__)}
+    classes |= {"AdapterMethod", "StackedMethod", "ExportedAdapters"}
+    if part_of(path) == "methods":
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("isinstance", "issubclass")
+        ):
+            names = {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}
+            assert not names & classes
+
+
+# Names of tensors, whose meaning a block kind alone knows; formats of other libraries translate them.
+TENSORS = {"down", "up", "up_bias", "down_bias", "norm_weight", "norm_bias"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_tensors_of_blocks_are_named_by_their_kind_only(path):
+    if str(path.relative_to(PACKAGE)) not in ("nn/blocks.py", "export/adapterhub.py"):
+        assert not literals(path) & TENSORS

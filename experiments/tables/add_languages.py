@@ -118,7 +118,7 @@ def translation() -> str:
             result = _result("mt", "por", amount, start)
             scores = [f"{result['before'][name]:.1f} → {result['after'][name]:.1f}" for name in directions]
             lines.append([str(amount), start, *scores, _losses("mt", "por", amount, start)])
-    known = stored("mt-table", "hyper-33-0")["cells"]
+    known = stored("mt-table", "hyper-33-0")["results"]
     lines.append(["all", "*trained with it*", *(f"{known[name]['scores'][0]['value']:.1f}" for name in directions), ""])
     columns = ["BLEU from English", "BLEU into English", "held-out loss"]
     return markdown(["pairs", "initialisation", *columns], lines)

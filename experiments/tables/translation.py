@@ -161,7 +161,7 @@ def masks() -> str:
         for ways in (out_of, into, untrained, via_english):
             than_base = f" ({difference(ways(row), ways(base))})" if row is not base else ""
             line.append(f"{mean(ways(row)):.1f}{than_base}")
-        line += [f"{mean(untrained(second(row, 'chrf', key))):.1f}" for key in ("cells", "pivot")]
+        line += [f"{mean(untrained(second(row, 'chrf', key))):.1f}" for key in ("results", "pivot")]
         lines.append(line)
     columns = ["BLEU En→X", "BLEU X→En", "BLEU direct", "BLEU via English", "chrF direct", "chrF via English"]
     return markdown(["method", "encoder inputs", "decoder inputs", "dropout", *columns], lines)

@@ -16,12 +16,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from polyloom.backbones import Backbone
-from polyloom.conditions import Inventory
 from polyloom.errors import CheckpointError, ConditionError, ConfigError, suggest
 from polyloom.io.atomic import new_folder
 from polyloom.io.files import sha256_of
 from polyloom.methods import METHODS, build_method
-from polyloom.model import Model
+from polyloom.model import Model, inventory_of
+from polyloom.tasks import task_config
 from polyloom.version import __version__
 
 FORMAT = 1
@@ -141,6 +141,7 @@ def describe_model(model: Model) -> dict[str, Any]:
     """Describe a model, except its backbone, so that it can be built again."""
     inventory = model.method.inventory()
     labels = {name: list(task.labels) for name, task in model.tasks.items() if task.needs_labels}
+    settings = {name: settings for name, task in model.tasks.items() if (settings := task.settings())}
     return {
         "format": FORMAT,
         "polyloom": __version__,
@@ -148,6 +149,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         "languages": inventory.languages,
         "tasks": dict(inventory.tasks) | labels,
         "directions": inventory.directions,
+        **({"task_settings": settings} if settings else {}),
     }
 
 
@@ -168,11 +170,12 @@ def _build(manifest: dict[str, Any], backbone: Backbone, path: Path) -> Model:
     if name not in METHODS:
         raise CheckpointError(f"{path}: unknown method {name!r}. {suggest(name, METHODS)}")
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
-    tasks = manifest["tasks"]  # with their labels; with their number, if the model has no head for the task
-    sizes = {task: len(labels) if isinstance(labels, list) else labels for task, labels in tasks.items()}
-    inventory = Inventory.of(manifest["languages"], sizes, manifest["directions"])
+    more = manifest.get("task_settings", {})  # absent where all are the defaults
+    configs = {task: task_config(task, labels, more.get(task)) for task, labels in manifest["tasks"].items()}
+    inventory = inventory_of(manifest["languages"], configs, manifest["directions"])
     method = build_method(METHODS[name].config_type(**settings), shape=backbone.shape, inventory=inventory)
-    return Model(backbone, method, tasks={t: labels for t, labels in tasks.items() if not isinstance(labels, int)})
+    # A number of labels stands for a task without a head.
+    return Model(backbone, method, tasks={t: c for t, c in configs.items() if not isinstance(c.labels, int)})
 
 
 def _check_backbone(model: Model, stored: dict[str, str], path: Path) -> None:

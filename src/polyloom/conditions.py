@@ -88,13 +88,15 @@ class Inventory:
 
     Attributes:
         languages: Language names.
-        tasks: Task names with their number of labels; ``None`` for tasks without a fixed label set, such as mlm and mt.
+        tasks: Task names with their number of labels; ``None`` for tasks without a label set.
         directions: Pairs ``source/target``, for methods that store weights per pair.
+        raw_text: Names of the tasks that are trained on raw text, among `tasks`.
     """
 
     languages: tuple[str, ...]
     tasks: Mapping[str, int | None]
     directions: tuple[str, ...] = ()
+    raw_text: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -102,6 +104,7 @@ class Inventory:
         languages: Iterable[str],
         tasks: Mapping[str, int | None] | Iterable[str],
         directions: Iterable[str] | None = None,
+        raw_text: Iterable[str] = (),
     ) -> Self:
         """Build an inventory.
 
@@ -110,6 +113,7 @@ class Inventory:
             tasks: Task names, with their number of labels where they have some.
             directions: Pairs; ``en/*`` and ``*/en`` stand for all pairs with English. Default: from the first language
                 to every other.
+            raw_text: Names of the tasks that are trained on raw text.
         """
         languages = tuple(languages)
         tasks = dict(tasks) if isinstance(tasks, Mapping) else dict.fromkeys(tasks)
@@ -118,7 +122,7 @@ class Inventory:
         for name in (*languages, *tasks):
             Condition("check", name)
         patterns = [f"{languages[0]}/*"] if directions is None else directions
-        return cls(languages, tasks, expand_directions(patterns, languages))
+        return cls(languages, tasks, expand_directions(patterns, languages), tuple(t for t in raw_text if t in tasks))
 
 
 def expand_directions(patterns: Iterable[str], languages: Sequence[str]) -> tuple[str, ...]:

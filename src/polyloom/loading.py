@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,8 @@ from polyloom.export.adapter import Adapter, load_adapters_into, read_adapter
 from polyloom.inference.predictor import Predictor
 from polyloom.model import Model
 from polyloom.rundir import RunDir
-from polyloom.tasks.translation import Translation, default_language_tokens, default_start_id, end_of
+from polyloom.tasks import TASKS, find_task
+from polyloom.tasks.translation import end_of
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _DEPTHS = ("", "*/", "*/*/", "*/*/*/")  # of adapters below a folder of them: task/source/target
@@ -105,7 +107,7 @@ def _build_predictor(
             f"{place}: was trained with another tokenizer. With this one its predictions would be wrong."
         )
     model = build(build_backbone(recipe, tokenizer)).eval()
-    configure_language_tokens(model, recipe, tokenizer)
+    configure_tasks(model, recipe, tokenizer)
     model = model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     return Predictor(model, tokenizer=tokenizer, max_length=recipe.train.max_length)
 
@@ -142,9 +144,14 @@ def _recipe_of_adapters(adapters: Sequence[Adapter], folder: Path) -> Recipe:
         if isinstance(settings.get(key), str) and (folder / settings[key]).is_dir():
             settings[key] = str((folder / settings[key]).resolve())
     languages = dict.fromkeys(language for adapter in adapters for language in adapter.condition.languages)
-    former = {"marks": "language_tokens", "token_of": "language_token_aliases"}  # names in adapters of 0.1.0.dev0
+    # Adapters of 0.1.0.dev0 store the settings of translation under other names, beside those of the run.
+    former = {"marks": "language_tokens", "token_of": "language_token_aliases"}
     tokens = {former.get(key, key): about[key] for key in (*former, *former.values()) if about.get(key)}
-    tasks = {adapter.condition.task: tokens if adapter.condition.task == "mt" else {} for adapter in adapters}
+    tasks = {}
+    for adapter in adapters:
+        name = adapter.condition.task
+        known = {item.name for item in fields(find_task(name).Config)} if name in TASKS else set()
+        tasks[name] = {key: value for key, value in tokens.items() if key in known} | dict(adapter.settings)
     plain = {
         "backbone": settings, "method": {"name": "full"}, "languages": list(languages), "tasks": tasks,
         "train": {"max_length": about.get("max_length")} if about.get("max_length") else {},
@@ -201,21 +208,13 @@ def build_backbone(recipe: Recipe, tokenizer: Tokenizer) -> Backbone:
     return backbone_from_recipe(recipe, vocabulary=vocabulary)
 
 
-def configure_language_tokens(model: Model, recipe: Recipe, tokenizer: Tokenizer) -> None:
-    """Set the language tokens of translation as the backbone expects them; raise an error for missing ones."""
-    task = model.tasks.get("mt")
-    if not isinstance(task, Translation):
-        return
-    config = model.backbone.model.config
-    usual = "target" if recipe.backbone.name is None else default_language_tokens(config.model_type, tokenizer)
-    task.language_tokens, task.language_token_aliases = (
-        recipe.tasks["mt"].language_tokens or usual,
-        recipe.tasks["mt"].language_token_aliases,
-    )
-    start_id = getattr(config, "decoder_start_token_id", None)
-    task.start_id = default_start_id(
-        config.model_type, tokenizer, language_tokens=task.language_tokens, start_id=start_id
-    )
+def configure_tasks(model: Model, recipe: Recipe, tokenizer: Tokenizer) -> None:
+    """Configure what tasks need of the backbone, such as language tokens; raise an error for what is missing."""
+    for name, task in model.tasks.items():
+        if name in recipe.tasks:
+            pretrained = recipe.backbone.name is not None
+            config = model.backbone.model.config
+            task.configure(recipe.tasks[name], backbone=config, pretrained=pretrained, tokenizer=tokenizer)
     for condition in map(Condition.parse, (*recipe.data.train, *recipe.data.validation)):
-        if condition.task == task.name:
-            task.tokens(condition, tokenizer)
+        if condition.task in model.tasks:
+            model.tasks[condition.task].check(condition, tokenizer)

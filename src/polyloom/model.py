@@ -13,14 +13,13 @@ from polyloom.conditions import Condition, ConditionIds, Inventory
 from polyloom.errors import BackboneError, ConditionError, ConfigError, RowError, suggest
 from polyloom.methods import Method, MethodConfig, build_method
 from polyloom.methods.base import Stage
-from polyloom.nn.linear import linear
-from polyloom.tasks import TASKS, build_task
+from polyloom.nn.blocks import BLOCKS
+from polyloom.tasks import TASKS, Labels, TaskConfig, build_task, find_task, task_config
 from polyloom.tasks.base import HeadInputs, Task
 from polyloom.tasks.batch import Batch
 from polyloom.weights import Weights
 
 Conditions = Sequence[Condition | str] | ConditionIds
-Labels = Sequence[str] | int | None
 
 
 class Model(nn.Module):
@@ -32,8 +31,9 @@ class Model(nn.Module):
         backbone: The Transformers model to adapt.
         method: Settings of the method, or a method that is built already, with its own languages and tasks.
         languages: Languages of the method; more can be added later.
-        tasks: Tasks with their labels: names, or their number (then labels are called ``0``, ``1``, …). ``None`` for
-            tasks without labels. A task with labels for which ``None`` is given has weights, but no head.
+        tasks: Tasks with their labels (names, or their number: then labels are called ``0``, ``1``, …) or with their
+            settings (`Task.Config`). ``None`` for tasks without labels; a task with a label set then has weights, but
+            no head.
         directions: Pairs, for methods that store weights per pair: ``en/tr``, ``en/*``, ``*/en``. Default: from the
             first language to every other.
     """
@@ -49,25 +49,26 @@ class Model(nn.Module):
     ) -> None:
         super().__init__()
         self.backbone = backbone
-        label_names = _label_names(tasks if isinstance(tasks, Mapping) else dict.fromkeys(tasks))
+        configs = _task_configs(tasks if isinstance(tasks, Mapping) else dict.fromkeys(tasks))
         if isinstance(method, MethodConfig):
-            sizes = {name: labels and len(labels) for name, labels in label_names.items()}
-            method = build_method(method, shape=backbone.shape, inventory=Inventory.of(languages, sizes, directions))
+            inventory = inventory_of(languages, configs, directions)
+            method = build_method(method, shape=backbone.shape, inventory=inventory)
         self.method = method
         self.heads = nn.ModuleDict(
             {
-                name: build_task(name, labels or (), width=backbone.shape.width)
-                for name, labels in label_names.items()
-                if labels or not TASKS[name].needs_labels
+                name: build_task(name, config, width=backbone.shape.width)
+                for name, config in configs.items()
+                if config.label_names or (config.labels is None and not find_task(name).needs_labels)
             }
         )
-        self.register_state_dict_post_hook(_drop_tied)
-        self.register_load_state_dict_pre_hook(_restore_tied)
+        self.register_state_dict_post_hook(_drop_tied)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_restore_tied)  # type: ignore[no-untyped-call]
         self._keep_trained_parts_exact()
-        if "mlm" in self.heads and backbone.untrained:
+        raw_text = [name for name, task in self.tasks.items() if task.raw_text]
+        if raw_text and backbone.untrained:
             raise BackboneError(
-                f"backbone: it comes without {', '.join(backbone.untrained[:4])}, so masked language modelling would "
-                "learn against random numbers. Choose a backbone with a language-modelling head, or leave out mlm."
+                f"backbone: it comes without {', '.join(backbone.untrained[:4])}, so {raw_text[0]} would learn against "
+                f"random numbers. Choose a backbone with a language-modelling head, or leave out {raw_text[0]}."
             )
         self.set_stage(0)
 
@@ -190,16 +191,16 @@ class Model(nn.Module):
         with self.backbone.using(weights, num_rows=_count(batch.inputs, batch.conditions, weights)):
             hidden_BTD = self.backbone.hidden(**batch.inputs).float()  # heads learn in fp32
         for task, part in batch.by_task.items():
-            own = weights.take(part.rows)
-            made = any(block.kind == "classifier" for block in own.blocks)
-            yield (
-                task,
-                HeadInputs(
-                    hidden_BTD[part.rows],
-                    vocabulary=partial(self._vocabulary, weights=own),
-                    classify=partial(classify, weights=own) if made else None,
-                ),
-            )
+            yield task, self.head_inputs(hidden_BTD[part.rows], weights.take(part.rows))
+
+    def head_inputs(self, hidden_BTD: Tensor, weights: Weights) -> HeadInputs:
+        """Put together what a head reads of some rows: their last hidden states, and what their weights change."""
+        generated = any(block.kind == "classifier" for block in weights.blocks)
+        return HeadInputs(
+            hidden_BTD,
+            vocabulary=partial(self._vocabulary, weights=weights),
+            classify=partial(classify, weights=weights) if generated else None,
+        )
 
     def _vocabulary(
         self, hidden_ND: Tensor, row_N: Tensor, candidates_V: Tensor | None = None, *, weights: Weights
@@ -264,16 +265,26 @@ class Model(nn.Module):
         self.heads[name] = build_task(name, labels, width=self.backbone.shape.width)
 
 
-def _label_names(tasks: Mapping[str, Labels]) -> dict[str, tuple[str, ...] | None]:
-    """Return the label names of tasks; a number stands for so many labels called ``0``, ``1``, …."""
-    names: dict[str, tuple[str, ...] | None] = {}
+def _task_configs(tasks: Mapping[str, Labels]) -> dict[str, TaskConfig]:
+    """Build the settings of tasks; a number of labels stands for labels called ``0``, ``1``, …."""
+    configs = {}
     for name, labels in tasks.items():
-        if name not in TASKS:
-            raise ConfigError("tasks", [f"tasks.{name}: unknown task. {suggest(name, TASKS)}"])
-        if labels is not None and not TASKS[name].needs_labels:
+        if isinstance(labels, TaskConfig):
+            configs[name] = labels
+            continue
+        if labels is not None and not find_task(name).needs_labels:
             raise ConfigError("tasks", [f"tasks.{name}: has no labels. Write None instead of {labels!r}."])
-        names[name] = tuple(map(str, range(labels))) if isinstance(labels, int) else labels and tuple(labels)
-    return names
+        configs[name] = task_config(name, tuple(map(str, range(labels))) if isinstance(labels, int) else labels)
+    return configs
+
+
+def inventory_of(
+    languages: Iterable[str], tasks: Mapping[str, TaskConfig], directions: Iterable[str] | None = None
+) -> Inventory:
+    """Build the inventory of languages, tasks and directions that a method is built for."""
+    sizes = {name: config.num_labels for name, config in tasks.items()}
+    raw_text = [name for name in tasks if name in TASKS and TASKS[name].raw_text]
+    return Inventory.of(languages, sizes, directions, raw_text)
 
 
 def _tied(model: nn.Module) -> dict[str, str]:
@@ -307,8 +318,8 @@ def supported_conditions(method: Method) -> list[Condition]:
     pairs = [direction.split("/") for direction in method.directions]
     found = []
     for task in method.tasks:
-        generates = task in TASKS and TASKS[task].generates
-        alone = [] if generates else [Condition(task, language) for language in method.languages]
+        bilingual = task in TASKS and TASKS[task].bilingual
+        alone = [] if bilingual else [Condition(task, language) for language in method.languages]
         directions = [Condition(task, source, target) for source, target in pairs]
         kept = [condition for condition in alone if method.supports(condition)]
         found += kept or [condition for condition in directions if method.supports(condition)]
@@ -317,8 +328,8 @@ def supported_conditions(method: Method) -> list[Condition]:
 
 def classify(hidden_BTD: Tensor, weights: Weights) -> Tensor:
     """Apply generated classifiers, each row its own."""
-    tensors = weights.block("classifier").by_site()[0]
-    return linear(hidden_BTD, tensors["weight"], tensors["bias"])
+    block = weights.block("classifier")
+    return BLOCKS[block.kind].apply(hidden_BTD, hidden_BTD, block.by_site()[0], place=block.placement)
 
 
 def _count(inputs: Mapping[str, Any], rows: Conditions, weights: Weights) -> int:

@@ -17,7 +17,6 @@ from torch import Tensor
 from polyloom.errors import BackboneError, suggest
 
 Placement = Literal["layer", "output", "norm"]
-BlockKind = Literal["bottleneck", "lora"]
 Shapes = Mapping[str, tuple[int, ...]]
 
 

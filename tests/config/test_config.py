@@ -80,7 +80,7 @@ EXPECTED = [
     r"languages: 't r' is not a name",
     r"tasks\.pso: unknown task\. Did you mean 'pos'\?",
     r"tasks\.pos\.lables: unknown key\. Did you mean 'labels'\?",
-    r"tasks\.ner\.labels: expected a whole number, found the text 'many'",
+    r"tasks\.ner\.labels: expected a whole number or a list of labels, found the text 'many'",
     r"directions: 'en/de': unknown language 'de'\. Known: en, no",
     r"directions: 'en' is no direction",
     r"optim\.shedule: unknown key\. Did you mean 'schedule'\?",
@@ -136,6 +136,15 @@ def test_everything_missing_is_named() -> None:
         ),
         ({"method": {"name": "madx", "placement": "norm", "block": "lora"}}, "method.placement: LoRA"),
         ({"method": {"name": "psf"}, "tasks": {"mlm": {}}}, "tasks: psf generates classifiers"),
+        ({"tasks": {"pos": {"labels": ["A", 3]}}}, "tasks.pos.labels.1: expected text, found the number 3"),
+        ({"tasks": {"pos": {"labels": ["A", "A"]}}}, "tasks.pos.labels: 'A' is listed twice"),
+        ({"tasks": {"pos": {"labels": []}}}, "tasks.pos.labels: empty"),
+        ({"tasks": {"pos": {"labels": 0}}}, "tasks.pos.labels: should be greater than or equal to 1, found"),
+        ({"tasks": {"pos": {"labels": 1.5}}}, "tasks.pos.labels: expected a whole number or a list of labels, found"),
+        ({"tasks": {"pos": {"arc_size": 3}}}, "tasks.pos.arc_size: unknown key. Known: labels"),
+        ({"tasks": {"dep": {"arcsize": 3}}}, "tasks.dep.arcsize: unknown key. Did you mean 'arc_size'?"),
+        ({"tasks": {"mlm": {"mask_probability": 1}}}, "tasks.mlm.mask_probability: should be less than 1"),
+        ({"tasks": {"mt": {"language_tokens": "tarket"}}}, "tasks.mt.language_tokens: 'tarket' is not a choice"),
         ({"optim": None}, "optim: expected a mapping, found nothing"),
         ({"optim": {"lr": True}}, "optim.lr: expected a number, found the true/false true"),
         ({"optim": {"lr": 0}}, "optim.lr: should be greater than 0"),
@@ -193,6 +202,24 @@ def test_overrides_change_a_recipe() -> None:
     assert recipe.optim.lr == 5e-5
     assert len(recipe.languages) == 51
     assert len(recipe.inventory().directions) == 100
+
+
+def test_every_task_has_settings_of_its_own() -> None:
+    tasks = {"pos": {"labels": ["X", "Y"]}, "dep": {"arc_size": 40, "labels": 3}, "mlm": {"mask_probability": 0.4}}
+    recipe = parse_recipe(settings(tasks=tasks))
+    assert recipe.tasks["pos"].label_names == ("X", "Y")
+    assert dict(recipe.inventory().tasks) == {"pos": 2, "dep": 3, "mlm": None}
+    assert recipe.inventory().raw_text == ("mlm",)
+    shown = resolved(recipe)["tasks"]
+    assert shown["dep"] == {"labels": 3, "arc_size": 40, "label_size": 100, "dropout": 0.33}
+    assert shown["pos"] == {"labels": ["X", "Y"]}
+    assert parse_recipe(resolved(recipe)) == recipe
+
+
+def test_recipes_stored_with_the_settings_of_translation_in_every_task_are_read() -> None:
+    empty: dict[str, Any] = {"labels": None, "language_tokens": None, "language_token_aliases": {}}
+    recipe = parse_recipe(settings(tasks={"mlm": empty, "pos": empty | {"labels": 17}}))
+    assert recipe == parse_recipe(settings())
 
 
 def keys_fit(value: Any, schema: Any, definitions: Any) -> bool:

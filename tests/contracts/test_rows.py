@@ -10,7 +10,7 @@ from torch import Tensor
 
 from polyloom.backbones import FAMILIES
 from polyloom.model import Model
-from polyloom.nn.invertible import couple, uncouple
+from polyloom.nn.blocks import couple, uncouple
 from polyloom.weights import Weights
 from tests.contracts.tiny import (
     ROWS,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
 from polyloom.data.readers.formats import header_of, read_records
 from polyloom.data.records import Bitext, Kind, LabelledText, Pair, Record, Tagged, Text, Tree
@@ -181,7 +182,10 @@ def test_options_do_not_change_the_hash_of_a_file_but_its_name(tmp_path):
 def test_what_predict_writes_can_be_read(tmp_path, task, given, answer, formats, record):
     kinds: dict[str, Kind] = {"dep": "tree", "nli": "pair", "mt": "bitext"}
     stream: Any = io.BytesIO(f"{given}\n".encode())
-    written = "".join(predict_stream(stream, task, formats=formats, answer=lambda records: [answer for _ in records]))
+    condition = Condition(task, "en", "de") if task == "mt" else Condition(task, "en")
+    written = "".join(
+        predict_stream(stream, condition, formats=formats, predict=lambda records, _: [answer for _ in records])
+    )
     path = tmp_path / f"a.{formats[1].replace('columns', 'tsv')}"
     path.write_text(written)
     assert list(read_records(path, kinds.get(task, "tags"))) == [record]

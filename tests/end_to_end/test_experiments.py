@@ -204,11 +204,11 @@ def test_an_experiment_runs_once_and_keeps_everything_needed_to_trace_a_number(t
     result = json.loads(text)
     assert result["training"]["steps"] == 4
     assert result["training"]["parameters"]["hypernetwork"] > 0
-    score = result["cells"]["pos/mt"]["scores"][0]
+    score = result["results"]["pos/mt"]["scores"][0]
     assert "ud:mt_mudt/test" in score["signature"]
-    assert len(score["parts"]["total"]) == 300
+    assert len(score["statistics"]["total"]) == 300
     assert result["swaps"]["pos/mt"].keys() == {"kk"}
-    assert result["swaps"]["pos/mt"]["kk"]["scores"][0]["parts"] != score["parts"]
+    assert result["swaps"]["pos/mt"]["kk"]["scores"][0]["statistics"] != score["statistics"]
     assert 0 < result["baselines"]["pos/mt"] < 50
     before = found[0].stat().st_mtime_ns
     again = run_experiments(*arguments, "--only", "-0")
@@ -265,8 +265,8 @@ def test_every_result_is_of_the_recipe_that_its_experiment_has(name):
 
 @pytest.mark.parametrize("run", ["hyperx-multi-0", "madx-0"])
 def test_own_weights_in_all_layers_score_as_the_run_did_and_english_is_the_same_in_any(run):
-    cells = json.loads((RESULTS / "layers" / f"{run}.json").read_text())["cells"]
-    scored = json.loads((RESULTS / "transfer" / f"{run}.json").read_text())["cells"]
+    cells = json.loads((RESULTS / "layers" / f"{run}.json").read_text())["results"]
+    scored = json.loads((RESULTS / "transfer" / f"{run}.json").read_text())["results"]
     for condition, cell in cells["all"].items():
         assert cell["scores"] == scored[condition]["scores"], condition
     assert cells["none"]["pos/en"] == cells["lower"]["pos/en"] == cells["all"]["pos/en"]

@@ -17,9 +17,9 @@ from polyloom.conditions import Condition
 from polyloom.config import load_recipe
 from polyloom.data.catalog import resolve
 from polyloom.data.tokenization.tokenizer import load_tokenizer
-from polyloom.evaluate.baseline import majority
 from polyloom.inference.predictor import Predictor, score_corpora
 from polyloom.model import Model
+from polyloom.tasks import TASKS
 from polyloom.workflows.run import Run
 from polyloom.workflows.train import prepare_training, train_recipe
 from tests.shared import DATA, needs_data
@@ -84,7 +84,7 @@ def test_it_learns_and_transfers(case, pretrained, tmp_path):
     for name in zero_shot:
         dataset = matrix.results[Condition.parse(name)]
         assert dataset.zero_shot
-        baseline = majority("pos", [resolve(corpus, root=DATA) for corpus in test[name]])
+        baseline = TASKS["pos"].majority(r for corpus in test[name] for r in resolve(corpus, root=DATA).records("tags"))
         assert dataset.scores[0].value > baseline + 5, f"{name}: {dataset.scores[0].value} against {baseline}"
 
 

@@ -9,11 +9,11 @@ import pytest
 from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
 from polyloom.errors import PolyloomError
-from polyloom.evaluate.baseline import majority
 from polyloom.evaluate.comparison import Comparison, compare, holm
 from polyloom.evaluate.matrix import Matrix, Result
 from polyloom.evaluate.saved import read_stored, store
 from polyloom.metrics.score import ACCURACY, PERPLEXITY, Metric, Score, signature
+from polyloom.tasks import TASKS
 from tests.shared import DATA, needs_data
 from tests.tiny_run import nli_label, pos_tag, sentences, write_corpora
 
@@ -127,18 +127,18 @@ def test_the_majority_is_counted_in_the_test_data(tmp_path):
     def share(labels: list[str]) -> float:
         return 100 * max(map(labels.count, labels)) / len(labels)
 
-    def corpora(name: str):
-        return [resolve(str(tmp_path / name))]
+    def majority(task: str, name: str) -> float:
+        return TASKS[task].majority(resolve(str(tmp_path / name)).records(TASKS[task].kind))
 
     tags = [pos_tag("bb", word) for words in sentences("test") for word in words]
     pairs = [nli_label("bb", words[len(words) // 2 :]) for words in sentences("test")]
-    assert majority("pos", corpora("bb-test.conllu")) == pytest.approx(share(tags))
-    assert majority("nli", corpora("bb-test.pairs.tsv")) == pytest.approx(share(pairs))
-    assert majority("ner", corpora("bb-test.tsv")) == 0
-    assert math.isnan(majority("dep", corpora("bb-test.conllu")))
-    assert math.isnan(majority("mlm", corpora("bb-test.txt")))
+    assert majority("pos", "bb-test.conllu") == pytest.approx(share(tags))
+    assert majority("nli", "bb-test.pairs.tsv") == pytest.approx(share(pairs))
+    assert majority("ner", "bb-test.tsv") == 0
+    assert math.isnan(majority("dep", "bb-test.conllu"))
+    assert math.isnan(majority("mlm", "bb-test.txt"))
 
 
 @needs_data
 def test_the_majority_of_a_real_treebank_is_its_nouns():
-    assert majority("pos", [resolve("ud:tr_boun/test", root=DATA)]) == pytest.approx(31, abs=3)
+    assert TASKS["pos"].majority(resolve("ud:tr_boun/test", root=DATA).records("tags")) == pytest.approx(31, abs=3)

@@ -4,11 +4,13 @@ import io
 import json
 import lzma
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polyloom.conditions import Condition
 from polyloom.data.records import Pair, Record, Tagged
 from polyloom.errors import DataError, PolyloomError
 from polyloom.inference.predictor import WINDOW
@@ -38,11 +40,18 @@ def nli(records: list[Record]) -> Iterator[str]:
 
 PAIR = '"premise": "a", "hypothesis": "b"'
 ANSWERS = {"pos": pos, "ner": pos, "dep": dep, "nli": nli}
+POS = Condition("pos", "aa")
+
+
+def answers(records: list[Record], condition: Condition) -> Iterator[Any]:
+    return ANSWERS[condition.task](records)
 
 
 def filtered(content: str | bytes, task: str = "pos", source: str | None = None, target: str | None = None) -> str:
     stream = io.BytesIO(content.encode() if isinstance(content, str) else content)
-    return "".join(predict_stream(stream, task, formats=choose_formats(task, source, target), answer=ANSWERS[task]))
+    return "".join(
+        predict_stream(stream, Condition(task, "aa"), formats=choose_formats(task, source, target), predict=answers)
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,7 +131,7 @@ class Slow(io.BytesIO):
 def test_what_is_complete_is_answered_before_more_is_waited_for(source, chunks):
     heard: list[str] = []
     formats = choose_formats("pos", source, "columns")
-    for text in predict_stream(Slow(chunks, heard), "pos", formats=formats, answer=pos):
+    for text in predict_stream(Slow(chunks, heard), POS, formats=formats, predict=answers):
         heard.append(text)  # noqa: PERF402 - the stream looks at it
     assert len(heard) == sum(chunk.endswith(b"\n") for chunk in chunks)
 
@@ -136,11 +145,11 @@ def test_a_sentence_cut_by_the_border_of_a_chunk_is_one():
 def test_no_more_than_a_window_is_held():
     sizes = []
 
-    def answer(records: list[Record]) -> Iterator[list[str]]:
+    def answer(records: list[Record], _: Condition) -> Iterator[list[str]]:
         sizes.append(len(records))
         yield from pos(records)
 
-    list(predict_stream(io.BytesIO(b"a\n" * 5000), "pos", formats=("text", "columns"), answer=answer))
+    list(predict_stream(io.BytesIO(b"a\n" * 5000), POS, formats=("text", "columns"), predict=answer))
     assert max(sizes) == WINDOW
     assert sum(sizes) == 5000
 
@@ -170,7 +179,7 @@ def test_before_a_mistake_all_else_is_answered(source, wrong, line, says):
     stream = io.BytesIO(good[source] * 2 + wrong + good[source])
     heard = []
     with pytest.raises(DataError, match=rf"^stdin:{line}: .*{says}"):  # noqa: PT012
-        for text in predict_stream(stream, "pos", formats=(source, "columns"), answer=pos):
+        for text in predict_stream(stream, POS, formats=(source, "columns"), predict=answers):
             heard.append(text)  # noqa: PERF402
     assert "".join(heard) == "a\tTa\n\n" * 2
 
@@ -200,8 +209,60 @@ def test_formats_that_cannot_be_are_refused():
         ("mlm", None, None, "nothing to predict"),
         ("ps", None, None, "Did you mean 'pos'"),
         ("nli", "text", None, "Known: columns, jsonl"),
-        ("ner", "conllu", "conllu", "no place for answers of ner"),
-        ("nli", None, "conllu", "no place"),
+        ("ner", "conllu", "conllu", "cannot hold predictions of ner"),
+        ("nli", None, "conllu", "cannot hold"),
     ):
         with pytest.raises(PolyloomError, match=says):
             choose_formats(task, source, target)
+
+
+MIXED = [
+    {"condition": "pos/tr", "text": "a"},
+    {"condition": "nli/de", "premise": "a", "hypothesis": "b"},
+    {"condition": "pos/en", "words": ["b"], "id": 1},
+    {"condition": "pos/tr", "words": ["c"]},
+]
+
+
+def mixed(lines: Iterable[Any], condition: Condition | None = None, **more: Any) -> list[Any]:
+    stream = io.BytesIO("".join(f"{json.dumps(line)}\n" for line in lines).encode())
+
+    def predict(records: list[Record], condition: Condition) -> Iterator[Any]:
+        for answer in answers(records, condition):
+            yield [f"{tag}/{condition.source}" for tag in answer] if isinstance(answer, list) else answer
+
+    made = predict_stream(stream, condition, formats=choose_formats(None, None, None), predict=predict, **more)
+    return [json.loads(line) for line in "".join(made).splitlines()]
+
+
+def test_every_line_is_predicted_under_its_own_condition():
+    made = mixed(MIXED)
+    assert [line.get("tags", line.get("label")) for line in made] == [["Ta/tr"], "a>b", ["Tb/en"], ["Tc/tr"]]
+    assert made[2] == {"condition": "pos/en", "words": ["b"], "id": 1, "tags": ["Tb/en"]}
+    made = mixed([{"words": ["x"]}, *MIXED], POS)
+    assert [line.get("tags", line.get("label")) for line in made] == [["Tx/aa"], ["Ta/tr"], "a>b", ["Tb/en"], ["Tc/tr"]]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ({"words": ["x"]}, 'no "condition"'),
+        ({"condition": "pos", "words": ["x"]}, "expected task/language"),
+        ({"condition": 3, "words": ["x"]}, "condition"),
+        ({"condition": "ps/tr", "words": ["x"]}, "Did you mean 'pos'"),
+        ({"condition": "mlm/tr", "words": ["x"]}, "nothing to predict"),
+        ({"condition": "pos/xx", "words": ["x"]}, "unknown language"),
+    ],
+)
+def test_a_condition_that_cannot_be_is_an_error_with_the_number_of_its_line(line, says):
+    def check(condition: Condition) -> None:
+        if condition.source == "xx":
+            raise PolyloomError("unknown language")
+
+    with pytest.raises(DataError, match=rf"^stdin:2: .*{says}"):
+        mixed([MIXED[0], line], check=check)
+
+
+def test_without_a_condition_the_input_is_json():
+    with pytest.raises(PolyloomError, match="every line must name its own"):
+        choose_formats(None, "text", None)

@@ -9,8 +9,7 @@ import torch
 
 from polyloom.conditions import Condition, Inventory
 from polyloom.methods.hyper_adapters import HyperAdapters, HyperAdaptersConfig
-from polyloom.nn.hypernetwork import SMALL_STD
-from polyloom.nn.tables import xavier_std
+from polyloom.nn.blocks import SMALL_STD, xavier_std
 from polyloom.weights import BackboneShape, Site, Weights
 
 WIDTHS = (64, 102, 204, 612, 2048)

@@ -1,17 +1,26 @@
-"""Functions that take one set of weights or one per row give each row the same."""
+"""Functions that take one set of weights or one per row give each row the same; block kinds start as they say."""
+
+from collections.abc import Mapping
 
 import pytest
 import torch
 from torch import Tensor
 
-from polyloom.errors import BackboneError
-from polyloom.nn.bottleneck import bottleneck, bottleneck_shapes
-from polyloom.nn.invertible import couple, invertible_shapes, uncouple
+from polyloom.errors import BackboneError, PolyloomError
+from polyloom.model import Model
+from polyloom.nn.blocks import BLOCKS, BlockKind, TensorSpec, TensorSpecs, couple, register_block, shapes_of, xavier_std
+from polyloom.nn.hypernetwork import OutputProjections
 from polyloom.nn.linear import layer_norm, linear
-from polyloom.nn.lora import lora, lora_shapes
-from polyloom.nn.tables import Bank, GrowingEmbedding, normal_init, xavier_init, xavier_std
+from polyloom.nn.tables import Bank, GrowingEmbedding, normal_init, xavier_init
+from polyloom.weights import BackboneShape, Shapes, Site
+from tests.contracts.tiny import LANGUAGES, tiny_backbone, tiny_config, tiny_inputs
 
 B, T, D = 5, 7, 16
+SHAPE = BackboneShape(
+    "test", D, (Site("encoder", 0), Site("encoder", 1)), ("layer", "output"), {"query": (D, D), "value": (D, D)}
+)
+PLACES = {"bottleneck": "layer", "lora": "query", "invertible": "embedding", "classifier": "head"}
+UNCOUPLED = ("invertible", "unembedding")
 
 
 def random_weights(shapes, rows: int) -> dict[str, Tensor]:
@@ -19,14 +28,23 @@ def random_weights(shapes, rows: int) -> dict[str, Tensor]:
     return {name: torch.randn(rows, *shape, generator=generator) * 0.3 for name, shape in shapes.items()}
 
 
+def apply(kind: str, place: str):
+    return lambda hidden, weights: BLOCKS[kind].apply(hidden, hidden, weights, place=place)
+
+
+def shapes_for(kind: str, *, norm: bool = False) -> Shapes:
+    return shapes_of(BLOCKS[kind].tensors(SHAPE, 6, norm=norm))
+
+
 @pytest.mark.parametrize(
     ("function", "shapes"),
     [
-        (bottleneck, bottleneck_shapes(D, 6, norm=False)),
-        (bottleneck, bottleneck_shapes(D, 6, norm=True)),
-        (lambda x, w: lora(x, w, projection="query"), lora_shapes({"query": (D, 12)}, 3)),
-        (couple, invertible_shapes(D)),
-        (uncouple, invertible_shapes(D)),
+        *(
+            (apply(kind, place), shapes_for(kind, norm=norm))
+            for kind, place in PLACES.items()
+            for norm in (False, True)
+        ),
+        (apply(*UNCOUPLED), shapes_for("invertible")),
         (lambda x, w: linear(x, w["weight"]), {"weight": (9, D)}),
         (lambda x, w: layer_norm(x, w["gain"], w["bias"]), {"gain": (D,), "bias": (D,)}),
     ],
@@ -40,16 +58,16 @@ def test_one_set_per_row_equals_each_row_with_its_own_set(function, shapes):
 
 
 def test_invertible_adapter_is_inverted_exactly():
-    hidden, weights = torch.randn(B, T, D, dtype=torch.float64), random_weights(invertible_shapes(D), B)
+    hidden, weights = torch.randn(B, T, D, dtype=torch.float64), random_weights(shapes_for("invertible"), B)
     weights = {name: tensor.double() for name, tensor in weights.items()}
     changed = couple(hidden, weights)
     assert (changed - hidden).abs().max() > 0.1
-    torch.testing.assert_close(uncouple(changed, weights), hidden, rtol=0, atol=1e-14)
+    torch.testing.assert_close(apply(*UNCOUPLED)(changed, weights), hidden, rtol=0, atol=1e-14)
 
 
 def test_invertible_adapter_needs_a_width_that_halves_twice():
     with pytest.raises(BackboneError, match="not a multiple of 4"):
-        invertible_shapes(18)
+        BLOCKS["invertible"].tensors(BackboneShape("test", 18, SHAPE.sites, ()), 0)
 
 
 def test_layer_norm_agrees_with_torch():
@@ -104,10 +122,72 @@ def test_a_grown_table_trains_saves_and_moves_like_any_other():
 
 def test_initializers_have_the_std_they_claim():
     matrix = torch.empty(3, 2, 200, 300)
-    xavier_init()("up", matrix)
+    tensors = {**BLOCKS["bottleneck"].tensors(SHAPE, 6, norm=True), **BLOCKS["lora"].tensors(SHAPE, 6)}
+    xavier_init(tensors)("up", matrix)
     assert float(matrix.std()) == pytest.approx(xavier_std((200, 300)), rel=0.02)
-    normal_init(0.02)("down", matrix)
+    normal_init(0.02, tensors)("down", matrix)
     assert float(matrix.std()) == pytest.approx(0.02, rel=0.02)
     for name, value in (("down_bias", 0.0), ("norm_bias", 0.0), ("norm_weight", 1.0), ("query_up", 0.0)):
-        xavier_init()(name, matrix)
+        xavier_init(tensors)(name, matrix)
         assert (matrix == value).all(), name
+
+
+@pytest.mark.parametrize("kind", ["bottleneck", "lora", "invertible"])
+def test_a_block_with_neutral_values_has_no_effect(kind):
+    tensors = BLOCKS[kind].tensors(SHAPE, 6, norm=True)
+    random = random_weights(shapes_of(tensors), B)
+    values: dict[str, float] = {n: spec.neutral for n, spec in tensors.items() if spec.neutral is not None}
+    neutral = random | {name: torch.full_like(random[name], value) for name, value in values.items()}
+    hidden = torch.randn(B, T, D)
+    assert torch.equal(apply(kind, PLACES[kind])(hidden, neutral), hidden)
+    for name in values:  # each of them is needed
+        changed = apply(kind, PLACES[kind])(hidden, neutral | {name: random[name]})
+        assert not torch.equal(changed, hidden) or kind == "lora"  # the other projection's, here
+
+
+class Gain(BlockKind):
+    """A kind that multiplies: it has no effect at one, and destroys everything at zero."""
+
+    name = "gain"
+
+    def tensors(self, shape: BackboneShape, size: int, *, norm: bool = False) -> TensorSpecs:
+        return {"gain": TensorSpec((shape.width,), start=1.0, neutral=1.0)}
+
+    def size_of(self, found: Shapes) -> int:
+        return 0
+
+    def apply(self, output_BTE: Tensor, input_BTD: Tensor, tensors: Mapping[str, Tensor], *, place: str) -> Tensor:
+        return output_BTE * (tensors["gain"] if tensors["gain"].dim() == 1 else tensors["gain"][:, None])
+
+
+@pytest.fixture
+def gain():
+    register_block(Gain())
+    yield
+    del BLOCKS["gain"]
+
+
+@pytest.mark.parametrize("method", ["hyperx", "hyper-adapters", "madx", "lang-adapters"])
+@pytest.mark.usefixtures("gain")
+def test_a_kind_that_multiplies_starts_around_one_however_it_is_made(method):
+    torch.manual_seed(0)
+    backbone = tiny_backbone("bert").eval()
+    built = Model(backbone, tiny_config(method, block="gain"), languages=LANGUAGES, tasks=["pos"]).eval()
+    gains = built.method.weights(["pos/en", "pos/tr"]).blocks[0].tensors["gain"]
+    assert float(gains.mean().detach()) == pytest.approx(1.0, abs=0.02)
+    inputs = tiny_inputs("bert", 2)
+    with torch.no_grad():
+        plain, changed = backbone(**inputs).logits, built(inputs, ["pos/en", "pos/tr"]).logits
+    assert float((changed - plain).abs().max()) < 0.1 * float(plain.abs().max())
+
+
+@pytest.mark.usefixtures("gain")
+def test_generated_blocks_can_start_without_effect_also_where_that_is_not_zero():
+    heads = OutputProjections(8, tensors=BLOCKS["gain"].tensors(SHAPE, 0), rescale=True)
+    heads.zero_init_up()
+    assert torch.equal(heads(torch.randn(3, 2, 8))["gain"], torch.ones(3, 2, D))
+
+
+def test_two_kinds_of_one_name_are_refused():
+    with pytest.raises(PolyloomError, match="one of that name already"):
+        register_block(BLOCKS["lora"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from polyloom.nn.invertible import couple, uncouple
+from polyloom.nn.blocks import couple, uncouple
 from tests.parity.side import (
     BACKBONES,
     LANGUAGES,

@@ -9,6 +9,7 @@ import torch
 from polyloom.config import load_recipe
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.errors import PolyloomError
+from polyloom.tasks.translation import TranslationConfig
 from polyloom.training.events import Event, RowStep
 from polyloom.workflows.add_language import AddLanguageConfig, NewLanguageData, add_language
 from polyloom.workflows.run import Run
@@ -75,7 +76,9 @@ def test_a_new_language_is_translated_and_no_other_direction_changes(method, fol
     old, new = dict(before.model.named_parameters()), dict(grown.model.named_parameters())
     for name, tensor in old.items():
         assert torch.equal(tensor, new[name][: len(tensor)]), name
-    assert grown.recipe.tasks["mt"].language_token_aliases == {NEW: growth.like[0]}
+    task = grown.recipe.tasks["mt"]
+    assert isinstance(task, TranslationConfig)
+    assert task.language_token_aliases == {NEW: growth.like[0]}
     asked = ["boza", *KNOWN[1:]]
     for run in (before, grown):
         assert said(tmp_path, run.path, f"mt/boza/{asked[1]}") == said(tmp_path, trained, f"mt/boza/{asked[1]}")

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from polyloom.errors import BusyError, RowError
-from polyloom.nn.bottleneck import bottleneck
-from polyloom.nn.invertible import couple, uncouple
-from polyloom.nn.lora import lora
-from polyloom.weights import Block, Site, Weights
+from polyloom.nn.blocks import BLOCKS, BlockKind
+from polyloom.weights import Site, Weights
 
 BUSY = (
     "backbone: already in use by another call. One backbone serves one forward pass at a time: put rows of several "
@@ -20,10 +18,17 @@ BUSY = (
 )
 
 
-class Active(NamedTuple):
-    """What is applied now: tensors by place and site, how many rows every site must see, and for which thread."""
+class Applied(NamedTuple):
+    """A block at one place: its kind and its tensors there."""
 
-    at: Mapping[tuple[str, Site], list[dict[str, Tensor]]]
+    kind: BlockKind
+    tensors: Mapping[str, Tensor]
+
+
+class Active(NamedTuple):
+    """What is applied now: blocks by place and site, how many rows every site must see, and for which thread."""
+
+    at: Mapping[tuple[str, Site], list[Applied]]
     num_rows: int
     expand: int
     thread: int
@@ -55,11 +60,11 @@ class Listener:
 
     def listen(self, weights: Weights, *, num_rows: int, expand: int) -> None:
         """Lay the weights out by place and site."""
-        at: dict[tuple[str, Site], list[dict[str, Tensor]]] = {}
+        at: dict[tuple[str, Site], list[Applied]] = {}
         for block in weights.blocks:
-            tensors = block.by_site()
-            for place, index in _places(block):
-                at.setdefault((place, block.sites[index]), []).append(_apart(tensors[index]))
+            kind, tensors = BLOCKS[block.kind], block.by_site()
+            for place, index in kind.places(block):
+                at.setdefault((place, block.sites[index]), []).append(Applied(kind, _apart(tensors[index])))
         self.active = Active(at, num_rows, expand, current_thread())
 
     def checkpoint_contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
@@ -85,28 +90,21 @@ def current_thread() -> int:
     return 0 if torch.compiler.is_compiling() else threading.get_ident()
 
 
-def _places(block: Block) -> list[tuple[str, int]]:
-    """Where a block acts, and with which of its sites' tensors."""
-    if block.kind == "invertible":  # enters with the first stack's language, leaves with the last's
-        return [("embedding", 0), ("unembedding", len(block.sites) - 1)]
-    return [(block.placement, index) for index in range(len(block.sites))]
-
-
 def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """In bf16, a site's tensors side by side in memory: products of strided matrices take five times as long there."""
     return {name: t.contiguous() if t.dtype == torch.bfloat16 else t for name, t in tensors.items()}
 
 
 class Hook:
-    """A place at a site. Subclasses say what happens there."""
+    """A place at a site. Subclasses say what is changed there, and what blocks read."""
 
     def __init__(self, listener: Listener, site: Site, place: str) -> None:
         self.listener = listener
         self.site = site
         self.place = place
 
-    def found(self) -> list[dict[str, Tensor]]:
-        """The sets of weights for this place, in the order in which they act."""
+    def blocks(self) -> list[Applied]:
+        """List the blocks of this place, in the order in which they act."""
         active = self.listener.active
         if active is None:
             return []
@@ -128,65 +126,65 @@ class Hook:
 
 
 class AfterLayer(Hook):
-    """Placements ``layer`` and ``output``: ``h + A(h)``."""
+    """Placements ``layer`` and ``output``: blocks read and change the hidden states."""
 
     def __call__(self, _module: nn.Module, _args: Any, output: Any) -> Any:
-        found = self.found()
-        if not found:
+        blocks = self.blocks()
+        if not blocks:
             return output
         hidden = output[0] if isinstance(output, tuple) else output
         rows = self.rows(hidden)
-        for weights in found:
-            rows = rows + bottleneck(rows, weights)
+        for kind, tensors in blocks:
+            rows = kind.apply(rows, rows, tensors, place=self.place)
         hidden = rows.reshape(hidden.shape)
         return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
 
 
 class BeforeNorm(Hook):
-    """Placement ``norm`` (Pfeiffer): with s = h + x the norm's input, ``s + A(LN(s))`` for each adapter in turn."""
+    """Placement ``norm`` (Pfeiffer): blocks change the norm's input s and read ``LN(s)``, one after the other."""
 
     def __init__(self, listener: Listener, site: Site) -> None:
         super().__init__(listener, site, "norm")
 
     def __call__(self, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        found = self.found()
-        if not found:
+        blocks = self.blocks()
+        if not blocks:
             return None
         hidden = args[0]
         rows = self.rows(hidden)
-        for weights in found:
-            rows = rows + bottleneck(module.forward(rows), weights)
+        for kind, tensors in blocks:
+            rows = kind.apply(rows, module.forward(rows), tensors, place=self.place)
         return (rows.reshape(hidden.shape), *args[1:])
 
 
 class OnProjection(Hook):
-    """LoRA: adds to the output of a projection what it makes of the projection's input."""
+    """Placement ``attention``: blocks change the output of a projection and read its input."""
 
     def __init__(self, listener: Listener, site: Site, projection: str) -> None:
         super().__init__(listener, site, "attention")
         self.projection = projection
 
     def __call__(self, _module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        for weights in self.found():
-            added = lora(self.rows(args[0]), weights, projection=self.projection)
-            output = output + added.reshape(output.shape)
+        for kind, tensors in self.blocks():
+            rows = kind.apply(self.rows(output), self.rows(args[0]), tensors, place=self.projection)
+            output = rows.reshape(output.shape)
         return output
 
 
 class BeforeStack(Hook):
-    """Invertible adapters on what enters a stack: the output of the embeddings."""
+    """Placement ``embedding``: blocks change what enters a stack, the output of the embeddings."""
 
     def __init__(self, listener: Listener, site: Site) -> None:
         super().__init__(listener, site, "embedding")
 
     def __call__(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        found = self.found()
-        if not found:
+        blocks = self.blocks()
+        if not blocks:
             return None
         hidden = args[0] if args else kwargs["hidden_states"]
         rows = self.rows(hidden)
-        for weights in found:
-            rows = couple(rows, weights)
+        for kind, tensors in blocks:
+            rows = kind.apply(rows, rows, tensors, place=self.place)
         hidden = rows.reshape(hidden.shape)
         return ((hidden, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": hidden})
 
@@ -198,10 +196,10 @@ class BeforeHead(Hook):
         super().__init__(listener, Site(stack, 0), "unembedding")
 
     def __call__(self, _module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        found = self.found()
-        if not found:
+        blocks = self.blocks()
+        if not blocks:
             return None
         rows = self.rows(args[0])
-        for weights in reversed(found):
-            rows = uncouple(rows, weights)
+        for kind, tensors in reversed(blocks):
+            rows = kind.apply(rows, rows, tensors, place=self.place)
         return (rows.reshape(args[0].shape), *args[1:])

@@ -96,13 +96,14 @@ def _of_recipe(path: Path, root: Path | None) -> tuple[tuple[str, ...], list[_Si
     from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
     from polyloom.data.catalog import resolve  # noqa: PLC0415
     from polyloom.errors import ConfigError  # noqa: PLC0415
+    from polyloom.tasks import TASKS  # noqa: PLC0415
 
     recipe = load_recipe(path)
     root = root or (Path(recipe.data.root) if recipe.data.root else None)
     sides = []
     for text, names in recipe.data.train.items():
         condition = Condition.parse(text)
-        if condition.task in ("mt", "mlm"):
+        if TASKS[condition.task].kind in ("text", "bitext"):
             pair = (condition.source, condition.target) if condition.target else None
             corpora = [resolve(name, root=root) for name in names]
             sides += [_Side(corpus, pair, language) for corpus in corpora for language in condition.languages]

@@ -103,13 +103,14 @@ def _resources(run: "Run", levels: tuple[int, int]) -> "Resources":
     from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.data.catalog import resolve  # noqa: PLC0415
     from polyloom.evaluate.directions import Resources  # noqa: PLC0415
-    from polyloom.tasks.translation import Translation  # noqa: PLC0415
+    from polyloom.tasks import TASKS  # noqa: PLC0415
 
     root = Path(run.recipe.data.root) if run.recipe.data.root else None
     pairs = {}
     for name, corpora in run.recipe.data.train.items():
-        if (condition := Condition.parse(name)).task == "mt":
-            records = (Translation.records(resolve(corpus, root=root), condition) for corpus in corpora)
+        condition = Condition.parse(name)
+        if (task := TASKS[condition.task]).generates:
+            records = (task.records(resolve(corpus, root=root), condition) for corpus in corpora)
             pairs[condition] = sum(1 for some in records for _ in some)
     return Resources(pairs, *levels)
 
@@ -117,9 +118,10 @@ def _resources(run: "Run", levels: tuple[int, int]) -> "Resources":
 def _draw(matrix: "Matrix", folder: Path, resources: "Resources | None") -> None:
     from polyloom.figures.bars import draw_groups  # noqa: PLC0415
     from polyloom.figures.matrices import draw_directions  # noqa: PLC0415
+    from polyloom.tasks import TASKS  # noqa: PLC0415
 
     folder.mkdir(parents=True, exist_ok=True)
-    for metric in dict.fromkeys(metric for task, metric in matrix.metrics() if task == "mt"):
+    for metric in dict.fromkeys(metric for task, metric in matrix.metrics() if TASKS[task].generates):
         groups, directions = (folder / f"{kind}-{metric}.png" for kind in ("groups", "directions"))
         draw_groups(matrix, groups, metric=metric, resources=resources)
         draw_directions(matrix, directions, metric=metric)
@@ -129,13 +131,16 @@ def _draw(matrix: "Matrix", folder: Path, resources: "Resources | None") -> None
 def _baselines(run: "Run", chosen: Mapping[str, Sequence[str]]) -> "dict[Condition, float]":
     from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.data.catalog import resolve  # noqa: PLC0415
-    from polyloom.evaluate.baseline import majority  # noqa: PLC0415
+    from polyloom.tasks import TASKS  # noqa: PLC0415
 
     root = Path(run.recipe.data.root) if run.recipe.data.root else None
     found = {}
     for name, corpora in chosen.items():
         condition = Condition.parse(name)
-        score = majority(condition.task, [resolve(corpus, root=root) for corpus in corpora])
+        task = TASKS[condition.task]
+        score = task.majority(
+            record for corpus in corpora for record in task.records(resolve(corpus, root=root), condition)
+        )
         if not math.isnan(score):
             found[condition] = score
     return found

@@ -1,19 +1,26 @@
 """``polyloom predict``: a filter from stdin to stdout."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
+
+if TYPE_CHECKING:
+    from polyloom.data.records import Record
 
 
 def predict(  # noqa: PLR0913 - options of a command
     run: Annotated[Path, typer.Argument(help="Folder of a run, or of exported adapters.")],
-    condition: Annotated[str, typer.Argument(help="Task and language of the input, such as pos/tr.")],
+    condition: Annotated[
+        str | None,
+        typer.Argument(
+            help="Task and language of the input, such as pos/tr. Without it, every JSON line names its own."
+        ),
+    ] = None,
     *,
     source: Annotated[
         Literal["text", "columns", "conllu", "jsonl"] | None, typer.Option("--input", help="Format of stdin.")
@@ -27,14 +34,17 @@ def predict(  # noqa: PLR0913 - options of a command
         bool, typer.Option("--sentences", help="For mt: lines are paragraphs, to translate sentence by sentence.")
     ] = False,
 ) -> None:
-    r"""Answer what comes in on stdin, sentence by sentence and in order, as it comes.
+    r"""Predict what arrives on stdin, in order, as it arrives.
 
-    pos, ner and dep take one sentence per line with spaces between words (text), one word per line with a blank line
-    after each sentence (columns), CoNLL-U (conllu), or JSON lines with "words" or "text" (jsonl). nli takes a premise,
-    a tab and a hypothesis per line (columns), or JSON lines with these names. mt takes and gives one text per line
-    (text), or JSON lines with "text", which get a "translation" (jsonl). What comes out follows from what goes in.
+    pos, ner and dep read one sentence per line with spaces between words (text), one word per line with a blank line
+    after each sentence (columns), CoNLL-U (conllu), or JSON lines with "words" or "text" (jsonl). nli reads a premise,
+    a tab and a hypothesis per line (columns), or JSON lines with these names. cls and mt read one text per line (text)
+    and write one label or translation per line, or read JSON lines with "text", which get a "label" or a
+    "translation" (jsonl). The format of the output follows from that of the input.
 
     Example: echo "Kedi uyuyor ." | polyloom predict runs/first pos/tr
+
+    A JSON line may name its own "condition"; without the argument every line must.
 
     Example: polyloom predict runs/mt mt/en/de < in.txt > out.txt
     """
@@ -44,24 +54,31 @@ def predict(  # noqa: PLR0913 - options of a command
     from polyloom.inference.translate import translate  # noqa: PLC0415
     from polyloom.loading import load_predictor  # noqa: PLC0415
 
-    asked = Condition.parse(condition)
-    formats = choose_formats(asked.task, source, target)
+    asked = Condition.parse(condition) if condition else None
+    formats = choose_formats(asked.task if asked else None, source, target)
     predictor = load_predictor(run)
-    predictor.model.task(asked.task)
-    predictor.model.method.require_supported(asked)
+    predictor.decoding = Decoding(beams=beams)
+
+    def check(condition: Condition) -> None:
+        task = predictor.model.task(condition.task)
+        predictor.model.method.require_supported(condition)
+        if (pivot or sentences) and not task.generates:
+            raise typer.BadParameter(f"--pivot and --sentences are for translation, not for {condition.task}.")
+
+    def predict_records(records: "list[Record]", condition: Condition) -> "Iterable[Any]":
+        if predictor.model.task(condition.task).generates:
+            return translate(predictor, records, condition, pivot=pivot, sentences=sentences)
+        return predictor.predict(records, condition)
+
+    if asked:
+        check(asked)
     if sys.stdin.isatty():
         typer.echo(f"Reading {formats[0]} from the terminal; Ctrl-D ends it.", err=True)
-    answer = partial(predictor.predict, condition=asked)
-    if asked.task == "mt":
-        predictor.decoding = Decoding(beams=beams)
-        answer = partial(translate, predictor, condition=asked, pivot=pivot, sentences=sentences)
-    elif pivot or sentences:
-        raise typer.BadParameter(f"--pivot and --sentences are for translation, not for {asked.task}.")
     stdin, stdout = cast("BufferedIOBase", sys.stdin.buffer), sys.stdout.buffer
     with counting(sys.stderr.isatty() and not sys.stdout.isatty()) as count:
-        for text in predict_stream(stdin, asked.task, formats=formats, answer=answer):
+        for text in predict_stream(stdin, asked, formats=formats, predict=predict_records, check=check):
             stdout.write(text.encode())
-            stdout.flush()  # whoever waits for an answer gets it
+            stdout.flush()  # predictions are written as soon as they are there
             count(text.count("\n"))
 
 

@@ -2,13 +2,12 @@
 
 from polyloom.config.overrides import apply_overrides
 from polyloom.config.parse import fit_mistakes, load_recipe, parse_recipe, recipe_schema, resolved
-from polyloom.config.recipe import DataConfig, Recipe, StageConfig, TaskConfig, backbone_from_recipe
+from polyloom.config.recipe import DataConfig, Recipe, StageConfig, backbone_from_recipe
 
 __all__ = [
     "DataConfig",
     "Recipe",
     "StageConfig",
-    "TaskConfig",
     "apply_overrides",
     "backbone_from_recipe",
     "fit_mistakes",

@@ -3,6 +3,7 @@
 import json
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, fields
 from difflib import get_close_matches
@@ -14,13 +15,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from polyloom.conditions import Condition
 from polyloom.config.overrides import apply_overrides, drop_stale_config
-from polyloom.config.recipe import BackboneConfig, Recipe, StageConfig, TaskConfig
+from polyloom.config.recipe import BackboneConfig, Recipe, StageConfig
 from polyloom.config.renamed import upgrade
 from polyloom.errors import BackboneError, ConditionError, ConfigError, PolyloomError, suggest
 from polyloom.io.yaml import describe, read_settings
 from polyloom.methods import METHODS, build_method
+from polyloom.methods.base import layer_blocks
 from polyloom.recipes import find_file, shipped_recipes
-from polyloom.tasks import TASKS
+from polyloom.tasks import TASKS, TaskConfig, find_task
 from polyloom.weights import BackboneShape
 
 
@@ -59,7 +61,10 @@ def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Reci
             continue
         if name in settings:
             section = settings[name]
-            made[name] = _method(section, mistakes) if name == "method" else _section(name, section, mistakes)
+            if name in ("method", "tasks"):
+                made[name] = (_method if name == "method" else _tasks)(section, mistakes)
+            else:
+                made[name] = _section(name, section, mistakes)
         elif item.default is MISSING and item.default_factory is MISSING:
             mistakes.append(f"{name}: missing. {_HINTS[name]}")
     mistakes += [f"{name}: empty. {_HINTS[name]}" for name in ("languages", "tasks") if settings.get(name) in ([], {})]
@@ -95,6 +100,8 @@ def recipe_schema() -> dict[str, Any]:
         choice = TypeAdapter(method.config_type).json_schema()
         choice["properties"] = {"name": {"const": name}} | choice.get("properties", {})
         choice["required"] = ["name", *choice.get("required", [])]
+        if "block" in choice["properties"]:
+            choice["properties"]["block"]["enum"] = layer_blocks()
         choices.append(choice)
     schema["properties"]["method"] = {"oneOf": choices}
     schema["properties"]["languages"] |= {"minItems": 1, "uniqueItems": True}
@@ -103,7 +110,11 @@ def recipe_schema() -> dict[str, Any]:
         schema["$defs"]["DataConfig"]["properties"][split]["additionalProperties"] = {
             "anyOf": [{"type": "string"}, corpora]
         }
-    schema["properties"]["tasks"] |= {"minProperties": 1, "propertyNames": {"enum": list(TASKS)}}
+    schema["$defs"].pop("TaskConfig", None)
+    tasks = {name: TypeAdapter(task.Config).json_schema() for name, task in TASKS.items()}
+    schema["properties"]["tasks"] = {
+        "type": "object", "title": "Tasks", "properties": tasks, "additionalProperties": False, "minProperties": 1,
+    }  # fmt: skip
     return schema
 
 
@@ -122,7 +133,9 @@ _EXPECTED = {
     "tuple_type": "a list",
     "dict_type": "a mapping",
     "dataclass_type": "a mapping",
+    "labels_type": "a whole number or a list of labels",
 }
+_BRANCHES = ("int", "constrained-int", "tuple[str, ...]")  # names of types in the places that pydantic reports
 
 
 def _section(name: str, value: Any, mistakes: list[str]) -> Any:
@@ -176,6 +189,18 @@ def _method(value: Any, mistakes: list[str]) -> Any:
     return _checked(METHODS[name].config_type, settings, mistakes, path="method")
 
 
+def _tasks(value: Any, mistakes: list[str]) -> Any:
+    """Check the settings of each task against the task's own."""
+    if not isinstance(value, dict):
+        mistakes.append(f"tasks: expected a mapping, found {describe(value)}. {_HINTS['tasks']}")
+        return None
+    configs = {}
+    for name, settings in value.items():
+        task = TASKS.get(name)
+        configs[name] = _checked(task.Config, settings, mistakes, path=f"tasks.{name}") if task else TaskConfig()
+    return configs
+
+
 def _checked(kind: Any, value: Any, mistakes: list[str], *, path: str) -> Any:
     """Check a value, again and again without its wrong keys, so that no mistake hides another."""
     while True:
@@ -187,7 +212,7 @@ def _checked(kind: Any, value: Any, mistakes: list[str], *, path: str) -> Any:
             if whole:  # `steps: 1e5` is a whole number in everything but notation
                 value = value | whole
                 continue
-            mistakes += [_sentence(detail, kind, path=path) for detail in details]
+            mistakes += dict.fromkeys(_sentence(detail, kind, path=path) for detail in _chosen(details))
             wrong = {str(detail["loc"][0]) for detail in details if detail["loc"]}
         except ConfigError as error:  # from a dataclass's own checks, which name the setting first
             mistakes += error.mistakes
@@ -208,13 +233,26 @@ def _is_whole(detail: Any) -> bool:
     return detail["type"] == "int_type" and len(detail["loc"]) == 1 and isinstance(found, float) and found.is_integer()
 
 
+def _chosen(details: Iterable[Any]) -> list[Any]:
+    """Of a setting that may be of several types, keep what is wrong with the type that was probably meant."""
+    chosen = []
+    for detail in details:
+        branch = next((i for i, part in enumerate(detail["loc"]) if str(part) in _BRANCHES), None)
+        if branch is None:
+            chosen.append(detail)
+        elif detail["type"] not in ("int_type", "tuple_type"):  # one of them fits, but its content is wrong
+            chosen.append(detail | {"loc": detail["loc"][:branch] + detail["loc"][branch + 1 :]})
+        elif not isinstance(detail["input"], int | list):
+            chosen.append(detail | {"loc": detail["loc"][:branch], "type": "labels_type"})
+    return chosen
+
+
 def _sentence(detail: Any, kind: Any, *, path: str) -> str:
     """Say what pydantic found, in the words of a recipe."""
     place = ".".join([path, *map(str, detail["loc"])])
     found = detail["input"]
     if detail["type"] == "unexpected_keyword_argument":
-        owner = kind if isinstance(kind, type) and len(detail["loc"]) == 1 else TaskConfig
-        return f"{place}: unknown key. {suggest(str(detail['loc'][-1]), _keys(owner))}"
+        return f"{place}: unknown key. {suggest(str(detail['loc'][-1]), _keys(kind))}"
     if detail["type"] == "literal_error":
         return f"{place}: {found!r} is not a choice. {suggest(str(found), _quoted(detail['ctx']['expected']))}"
     if detail["type"] in _EXPECTED:
@@ -237,6 +275,10 @@ def _quoted(expected: str) -> list[str]:
     return re.findall(r"'([^']*)'", expected)
 
 
+def _repeated(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
 def _is_name(text: str) -> bool:
     try:
         Condition("check", text)
@@ -256,6 +298,11 @@ def _names_mistakes(made: Mapping[str, Any]) -> list[str]:
         if not _is_name(name):
             mistakes.append(f"languages: {name!r} is not a name: letters and digits, joined by '.', '_' or '-'.")
     mistakes += [f"tasks.{name}: unknown task. {suggest(name, TASKS)}" for name in tasks if name not in TASKS]
+    for name, config in tasks.items():
+        labels = config.label_names if config else ()
+        mistakes += [f"tasks.{name}.labels: {label!r} is listed twice." for label in _repeated(labels)]
+        if config and config.labels == ():
+            mistakes.append(f"tasks.{name}.labels: empty. Leave it out to take the labels of the data.")
     for pattern in made.get("directions") or ():
         ends = pattern.split("/")
         if len(ends) != 2 or not all(ends):
@@ -281,8 +328,11 @@ def _data_mistakes(made: Mapping[str, Any]) -> list[str]:
             except ConditionError as error:
                 mistakes.append(f"{place}: {error}")
                 continue
-            if condition.task == "mt" and condition.target is None:
-                mistakes.append(f"{place}: a translation has two languages. Write mt/source/target.")
+            try:
+                if condition.task in TASKS:
+                    find_task(condition.task).check_languages(condition)
+            except ConditionError as error:
+                mistakes.append(f"{place}: {error}")
             if condition.task not in tasks:
                 mistakes.append(f"{place}: unknown task {condition.task!r}. {suggest(condition.task, tasks)}")
             unknown = [language for language in condition.languages if language not in languages]

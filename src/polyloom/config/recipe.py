@@ -13,8 +13,8 @@ from polyloom.data.catalog import Corpus, resolve
 from polyloom.data.mixture import MixtureConfig
 from polyloom.data.readers.bitext import Filter
 from polyloom.methods import MethodConfig
-from polyloom.ranges import Count
-from polyloom.tasks.translation import LanguageTokens
+from polyloom.model import inventory_of
+from polyloom.tasks import TaskConfig
 from polyloom.training.config import OptimConfig, TrainConfig
 
 if TYPE_CHECKING:
@@ -71,24 +71,6 @@ class BackboneConfig:
 
 @with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
-class TaskConfig:
-    """Settings of a task.
-
-    Attributes:
-        labels: Size of its label set, where it has one and planning shall know it; a run takes it from the data.
-        language_tokens: For translation: which language tokens the model gets. Default: those that the backbone was
-            trained with; ``target`` for a backbone from scratch.
-        language_token_aliases: For translation: languages that use the token of another one, ``{glg: por}``. Written
-            by `polyloom add`.
-    """
-
-    labels: Count | None = None
-    language_tokens: LanguageTokens | None = None
-    language_token_aliases: dict[str, str] = field(default_factory=dict)
-
-
-@with_config(STRICT)
-@dataclass(frozen=True, kw_only=True)
 class DataConfig:
     """Which corpora are read, by condition: ``pos/tr: ud:tr_boun/test``, or a list of them.
 
@@ -121,7 +103,14 @@ class StageConfig:
     mixture: MixtureConfig = field(default_factory=MixtureConfig)
 
 
-for _settings in (MethodConfig, OptimConfig, TrainConfig, MixtureConfig, Filter):  # they know nothing of pydantic
+for _settings in (
+    MethodConfig,
+    TaskConfig,
+    OptimConfig,
+    TrainConfig,
+    MixtureConfig,
+    Filter,
+):  # written without pydantic
     with_config(STRICT)(_settings)
 
 
@@ -134,7 +123,7 @@ class Recipe:
         backbone: The model to extend.
         method: Settings of the method.
         languages: Languages; the first is by convention the source of transfer.
-        tasks: Tasks by name.
+        tasks: Settings of the tasks, by name; each task has its own (`Task.Config`).
         directions: Pairs for methods that store something per pair: ``en/tr``, ``en/*``, ``*/en``.
         data: Which corpora are read.
         mixture: Which examples come when.
@@ -157,10 +146,8 @@ class Recipe:
     init_from: str | None = None
 
     def inventory(self) -> Inventory:
-        """What the method is built for."""
-        return Inventory.of(
-            self.languages, {name: task.labels for name, task in self.tasks.items()}, self.directions or None
-        )
+        """Build the inventory that the method is built for."""
+        return inventory_of(self.languages, self.tasks, self.directions or None)
 
     def stage(self, name: str) -> StageConfig:
         """The settings of a stage."""

@@ -14,6 +14,7 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     },
 }
 TASK_KEYS = {"marks": "language_tokens", "token_of": "language_token_aliases"}
+TRANSLATION_KEYS = (*TASK_KEYS, *TASK_KEYS.values())
 TOP_KEYS = {"start": "init_from"}
 CORPUS_PREFIXES = {"artificial:": "synthetic:"}
 
@@ -39,7 +40,9 @@ def upgrade(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
             if not isinstance(entry, dict):
                 continue
             if keys is None:
-                entries[name], found = _renamed_keys(entry, TASK_KEYS, f"{part}.{name}.")
+                # Every task of a stored recipe had the settings of translation, empty in all others.
+                used = {key: value for key, value in entry.items() if key not in TRANSLATION_KEYS or value}
+                entries[name], found = _renamed_keys(used, TASK_KEYS, f"{part}.{name}.")
                 messages += found
             else:
                 entries[name] = stage = dict(entry)

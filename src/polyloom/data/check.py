@@ -410,7 +410,7 @@ def _scored_counts(corpus: _Seen) -> Counter[str]:
 
 def _scored(label: str, task: str) -> str:
     """Return the part of a label that is scored: of relations, the part before the colon."""
-    return label.partition(":")[0] if task == "dep" else label
+    return label.partition(":")[0] if KINDS[task] == "tree" else label
 
 
 def _corpus_worries(seen: Sequence[_Seen], max_length: int | None) -> Iterator[Issue]:

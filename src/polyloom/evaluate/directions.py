@@ -15,6 +15,7 @@ from polyloom.errors import PolyloomError
 from polyloom.evaluate.matrix import MARK, Matrix
 from polyloom.metrics.bleu import primary
 from polyloom.metrics.score import Array
+from polyloom.tasks import TASKS
 
 Table = tuple[list[str], list[list[str]]]  # columns and rows
 
@@ -51,7 +52,7 @@ class Resources:
 def groups(matrix: Matrix, resources: Resources | None = None) -> dict[str, list[Condition]]:
     """Group the directions of a matrix; with resources also by level, for trained directions."""
     by_key: dict[tuple[int, bool, int], list[Condition]] = {}
-    for direction in filter(_translates, matrix.results):
+    for direction in filter(is_translation, matrix.results):
         zero_shot = matrix.results[direction].zero_shot
         by_key.setdefault((_kind(direction), zero_shot, -1), []).append(direction)
         if resources and not zero_shot:
@@ -79,10 +80,10 @@ def grid(matrix: Matrix, metric: str) -> tuple[list[str], Array]:
     """Return languages and scores ``[source, target]``, NaN for directions without a score."""
     if metric not in (known := _metrics(matrix)):
         raise PolyloomError(f"directions: no translation is scored by {metric}. Known: {', '.join(known) or 'none'}.")
-    directions = list(filter(_translates, (*matrix.results, *matrix.refused)))
+    directions = list(filter(is_translation, (*matrix.results, *matrix.refused)))
     languages = list(dict.fromkeys(language for direction in directions for language in direction.languages))
     scores = np.full((len(languages), len(languages)), np.nan)
-    for direction in filter(_translates, matrix.results):
+    for direction in filter(is_translation, matrix.results):
         source, target = direction.source, direction.target or ""
         for score in values(matrix, [direction], metric):
             scores[languages.index(source), languages.index(target)] = score
@@ -92,8 +93,8 @@ def grid(matrix: Matrix, metric: str) -> tuple[list[str], Array]:
 def grid_table(matrix: Matrix, metric: str) -> Table:
     """Make a table of sources by targets; zero-shot scores are marked, refused directions have a dash."""
     languages, scores = grid(matrix, metric)
-    marks = {(d.source, d.target): MARK for d in filter(_translates, matrix.results) if matrix.results[d].zero_shot}
-    refused = {(d.source, d.target) for d in filter(_translates, matrix.refused)}
+    marks = {(d.source, d.target): MARK for d in filter(is_translation, matrix.results) if matrix.results[d].zero_shot}
+    refused = {(d.source, d.target) for d in filter(is_translation, matrix.refused)}
 
     def result(source: str, target: str, score: float) -> str:
         if np.isnan(score):
@@ -107,12 +108,13 @@ def grid_table(matrix: Matrix, metric: str) -> Table:
     return [r"source \ target", *languages], rows
 
 
-def _translates(condition: Condition) -> bool:
-    return condition.task == "mt" and condition.target is not None
+def is_translation(condition: Condition) -> bool:
+    """Tell whether a condition is a direction of translation."""
+    return condition.target is not None and condition.task in TASKS and TASKS[condition.task].generates
 
 
 def _metrics(matrix: Matrix) -> list[str]:
-    names = (score.metric.name for d in filter(_translates, matrix.results) for score in matrix.results[d].scores)
+    names = (score.metric.name for d in filter(is_translation, matrix.results) for score in matrix.results[d].scores)
     return list(dict.fromkeys(names))
 
 

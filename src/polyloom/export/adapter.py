@@ -27,6 +27,8 @@ from polyloom.errors import CheckpointError, ConditionError
 from polyloom.export.layout import check_block
 from polyloom.methods.exported import ExportedAdapters
 from polyloom.model import Model
+from polyloom.nn.blocks import BLOCKS
+from polyloom.tasks import task_config
 from polyloom.version import __version__
 from polyloom.weights import Block, Site, Weights
 
@@ -43,6 +45,7 @@ class Adapter:
         backbone: Parameters of the backbone that were trained, by their names there.
         identity: Type of the backbone, and a hash of all in it that was not trained.
         about: What a person or a program wants to know beside: where it comes from, scores, licences.
+        settings: Settings of the task that differ from its defaults, as plain data.
     """
 
     condition: Condition
@@ -52,6 +55,7 @@ class Adapter:
     backbone: Mapping[str, Tensor] = field(default_factory=dict)
     identity: Mapping[str, str] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors, by the names that they have on disk."""
@@ -78,7 +82,7 @@ def generate_adapters(model: Model, conditions: Iterable[Condition], *, whole: b
         with torch.no_grad():
             weights = model.method.weights([condition])
         labels, head = (task.labels, dict(task.named_parameters())) if task else ((), {})
-        yield Adapter(condition, weights, labels, head, trained, identity)
+        yield Adapter(condition, weights, labels, head, trained, identity, settings=task.settings() if task else {})
 
 
 def load_adapters_into(adapters: Sequence[Adapter], backbone: Backbone, place: str = "adapter") -> Model:
@@ -92,14 +96,18 @@ def load_adapters_into(adapters: Sequence[Adapter], backbone: Backbone, place: s
                 f"{place}: adapters that change the backbone in different ways. Load them one by one."
             )
         other = by_task.setdefault(adapter.condition.task, adapter)
-        if adapter.labels != other.labels or not _same(adapter.head, other.head):
+        same = adapter.labels == other.labels and adapter.settings == other.settings
+        if not same or not _same(adapter.head, other.head):
             raise CheckpointError(f"{place}: different heads for {adapter.condition.task}. Load them one by one.")
     method = ExportedAdapters(
         {adapter.condition: adapter.weights for adapter in adapters},
         shape=backbone.shape,
         labels={task: len(adapter.labels) or None for task, adapter in by_task.items()},
     )
-    tasks = {task: adapter.labels or None for task, adapter in by_task.items()}
+    try:
+        tasks = {task: task_config(task, adapter.labels, adapter.settings) for task, adapter in by_task.items()}
+    except TypeError as error:
+        raise CheckpointError(f"{place}: settings of a task that this version does not know: {error}") from error
     model = Model(backbone, method, languages=method.languages, tasks=tasks)
     theirs = dict(backbone.model.named_parameters())
     load_tensors_into({name: theirs[name] for name in first.backbone if name in theirs}, first.backbone, Path(place))
@@ -137,6 +145,7 @@ def write_adapter(adapter: Adapter, path: Path, *, card: str = "") -> Path:
             for block in adapter.weights.blocks
         ],
         "labels": list(adapter.labels),
+        **({"settings": dict(adapter.settings)} if adapter.settings else {}),
     }
     manifest = {"format": FORMAT, "polyloom": __version__, "adapter": described, "backbone": dict(adapter.identity)}
     return write_checkpoint(
@@ -158,15 +167,17 @@ def read_adapter(path: Path) -> Adapter:
             backbone=_under("backbone.", tensors),
             identity={str(key): str(value) for key, value in manifest["backbone"].items()},
             about=dict(manifest.get("about") or {}),
+            settings=dict(described.get("settings") or {}),
         )
     except (KeyError, TypeError, ValueError, AttributeError, ConditionError) as error:
         raise CheckpointError(f"{path}: not an adapter as this version writes it: {error!r}") from error
     if left := sorted(tensors.keys() - adapter.tensors().keys()):
         raise CheckpointError(f"{path}: tensors that belong to nothing: {', '.join(left[:8])}.")
+    kinds = {f"block.{i}.{name}": block.kind for i, block in enumerate(blocks) for name in block.tensors}
     for name, tensor in tensors.items():
-        # A generated classifier has a bias of -inf for labels that are another task's.
-        allowed = tensor == -torch.inf if name.startswith("block.") and name.endswith(".bias") else False
-        if tensor.dtype != torch.float32 or not bool((tensor.isfinite() | allowed).all()):
+        kind = BLOCKS.get(kinds.get(name, ""))
+        finite = kind.finite(name.split(".", 2)[2], tensor) if kind else bool(tensor.isfinite().all())
+        if tensor.dtype != torch.float32 or not finite:
             raise CheckpointError(f"{path}: {name} is not of finite 32-bit numbers.")
     return adapter
 

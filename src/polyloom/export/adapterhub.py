@@ -1,4 +1,4 @@
-"""Adapters in the format of AdapterHub's `adapters` library, to and fro.
+"""Write and read adapters in the format of AdapterHub's `adapters` library.
 
 One directory per adapter: ``adapter_config.json`` with ``adapter.safetensors``, for a head ``head_config.json`` with
 ``model_head.safetensors``. A stack of language and task adapter is two directories. Pickles are neither written nor
@@ -16,6 +16,9 @@ from polyloom.conditions import Condition
 from polyloom.errors import ExportError, suggest
 from polyloom.export.adapter import Adapter
 from polyloom.export.storage import read_json, read_safetensors, write_folder
+from polyloom.nn.blocks import BLOCKS
+from polyloom.tasks import find_task
+from polyloom.tasks.base import Head
 from polyloom.weights import BackboneShape, Block, Site, Weights
 
 VERSION = "adapters.1.3.0"  # whose format is written; without it, the library takes files for older ones
@@ -70,7 +73,7 @@ INVERTIBLE = {
     for part, index in {"in": 0, "out": 2}.items()
     for bias in ("", "_bias")
 }
-HEADS = {"pos": "tagging", "ner": "tagging", "nli": "classification"}
+HEADS: dict[Head | None, str] = {"token-classification": "tagging", "sequence-classification": "classification"}
 FIXED: dict[str, Any] = {
     "mh_adapter": False, "output_adapter": True, "cross_adapter": False, "non_linearity": "relu", "is_parallel": False,
     "ln_after": False, "adapter_residual_before_ln": False, "scaling": 1.0, "use_gating": False, "dropout": 0.0,
@@ -79,7 +82,7 @@ FIXED: dict[str, Any] = {
 
 
 def form_of(family: str) -> Form:
-    """How a family's adapters are named, or why they are not."""
+    """Return how the library names the adapters of a family, or raise an error if it has none."""
     if family not in FORMS:
         raise ExportError(f"adapterhub: the `adapters` library has no {family}. {suggest(family, FORMS)}")
     return FORMS[family]
@@ -90,7 +93,7 @@ def write_adapterhub(adapter: Adapter, shape: BackboneShape, into: Path) -> list
     form = form_of(shape.family)
     blocks = {kind: [b for b in adapter.weights.blocks if b.kind == kind] for kind in ("bottleneck", "invertible")}
     bottlenecks, invertible = blocks["bottleneck"], blocks["invertible"]
-    _refuse(adapter, bottlenecks, form)
+    _refuse(adapter, bottlenecks, form, shape)
     condition = adapter.condition
     names = (
         ["-".join(str(condition).split("/"))]
@@ -115,8 +118,8 @@ def write_adapterhub(adapter: Adapter, shape: BackboneShape, into: Path) -> list
     return folders
 
 
-def _refuse(adapter: Adapter, bottlenecks: list[Block], form: Form) -> None:
-    """Say what the format cannot hold, and what to do."""
+def _refuse(adapter: Adapter, bottlenecks: list[Block], form: Form, shape: BackboneShape) -> None:
+    """Raise an error for what the format cannot hold."""
     method = adapter.about.get("method", "the method")
     if adapter.backbone:
         raise ExportError(
@@ -133,19 +136,28 @@ def _refuse(adapter: Adapter, bottlenecks: list[Block], form: Form) -> None:
         raise ExportError(
             "adapterhub: stacks after the whole layer cannot be expressed there. Train with placement: norm."
         )
-    if adapter.condition.task == "dep":
-        raise ExportError("adapterhub: its parsing head is another (no tree, no MLPs). Export dep without --to.")
+    task = adapter.condition.task
+    if not adapter.head:
+        return
+    head = find_task(task).export_head
+    if head not in HEADS:
+        raise ExportError(f"adapterhub: it has no head that computes what ours for {task} does. Export without --to.")
+    if head == "sequence-classification" and shape.stacks != ("encoder",):
+        raise ExportError(
+            f"adapterhub: its classification head for {shape.family} reads the last token, ours for {task} the first. "
+            "Export without --to."
+        )
 
 
 def _sizes(block: Block, shape: BackboneShape) -> dict[str, Any]:
-    size = block.tensors["down"].shape[-2]
+    size = BLOCKS["bottleneck"].size_of({name: tuple(tensor.shape[2:]) for name, tensor in block.tensors.items()})
     # The library computes the size as int(width // factor).
     factor = shape.width // size if shape.width % size == 0 else shape.width / (size + 0.5)
     left = [number for number, site in enumerate(shape.sites) if site not in block.sites]
     return {
         "reduction_factor": factor,
         "leave_out": left,
-        "ln_before": "norm_weight" in block.tensors,
+        "ln_before": BLOCKS["bottleneck"].has_norm(block.tensors),
         "inv_adapter": None,
     }
 
@@ -155,7 +167,7 @@ def _place(site: Site, form: Form) -> str:
 
 
 def _named(block: Block, name: str, form: Form) -> Iterator[tuple[str, Tensor]]:
-    norm = "norm_weight" in block.tensors
+    norm = BLOCKS["bottleneck"].has_norm(block.tensors)
     for index, site in enumerate(block.sites):
         prefix = f"{_place(site, form)}.adapters.{name}."
         for ours, tensor in block.tensors.items():
@@ -178,7 +190,7 @@ def _named_invertible(block: Block, name: str, form: Form) -> dict[str, Tensor]:
 
 
 def _head_files(adapter: Adapter, name: str, about: Mapping[str, Any]) -> dict[str, Any]:
-    kind = HEADS[adapter.condition.task]
+    kind = HEADS[find_task(adapter.condition.task).export_head]
     config = {
         "head_type": kind, "num_labels": len(adapter.labels), "layers": 1, "activation_function": "tanh",
         "label2id": {label: number for number, label in enumerate(adapter.labels)}, "dropout_prob": None,
@@ -204,8 +216,9 @@ def read_adapterhub(folders: list[Path], condition: Condition, shape: BackboneSh
         blocks.append(_read_block(tensors, name, placement, form=form, shape=shape, folder=folder))
         if config.get("inv_adapter"):
             invertible.append(_read_invertible(tensors, name, form=form, shape=shape, folder=folder))
-        if (folder / "head_config.json").exists() and condition.task in HEADS:
-            labels, head = _read_head(folder, condition.task)
+        kind = HEADS.get(find_task(condition.task).export_head)
+        if (folder / "head_config.json").exists() and kind:
+            labels, head = _read_head(folder, kind)
     about = {"imported": [str(folder) for folder in folders], "method": "adapterhub"}
     return Adapter(condition, Weights((*blocks, *invertible[:1])), labels=labels, head=head, about=about)
 
@@ -267,12 +280,12 @@ def _read_invertible(
     return Block("invertible", "embedding", sites, found)
 
 
-def _read_head(folder: Path, task: str) -> tuple[tuple[str, ...], dict[str, Tensor]]:
+def _read_head(folder: Path, kind: str) -> tuple[tuple[str, ...], dict[str, Tensor]]:
     config = read_json(folder / "head_config.json").get("config")
     tensors = read_safetensors(folder / "model_head.safetensors")
     labels = config.get("label2id") if isinstance(config, dict) else None
-    if not isinstance(config, dict) or config.get("head_type") != HEADS[task] or config.get("layers") != 1:
-        raise ExportError(f"{folder}: only a {HEADS[task]} head of one layer can be read for {task}.")
+    if not isinstance(config, dict) or config.get("head_type") != kind or config.get("layers") != 1:
+        raise ExportError(f"{folder}: only a {kind} head of one layer can be read for this task.")
     if not isinstance(labels, dict) or sorted(labels.values()) != list(range(len(labels))):
         raise ExportError(f"{folder}: head_config.json does not say which label is which (label2id).")
     if config.get("use_pooler"):

@@ -1,45 +1,28 @@
-"""What the tensors of a block must look like on a backbone; what does not is refused before it is used."""
+"""Checks that a block's tensors fit a backbone, before they are used."""
 
-from polyloom.errors import CheckpointError
-from polyloom.nn.bottleneck import bottleneck_shapes
-from polyloom.nn.invertible import invertible_shapes
-from polyloom.nn.lora import lora_shapes
-from polyloom.weights import BackboneShape, Block, Shapes, Site
+from polyloom.errors import CheckpointError, suggest
+from polyloom.nn.blocks import BLOCKS, shapes_of
+from polyloom.weights import BackboneShape, Block, Shapes
 
 
 def check_block(block: Block, shape: BackboneShape, place: str) -> None:
     """Refuse a block that a backbone of this shape cannot apply."""
-    found = {name: tuple(tensor.shape[2:]) for name, tensor in block.tensors.items()}
-    wanted, placements = _wanted(block, found, shape)
-    if block.placement not in placements:
+    if block.kind not in BLOCKS:
+        raise CheckpointError(f"{place}: unknown kind of block {block.kind!r}. {suggest(block.kind, BLOCKS)}")
+    kind, found = BLOCKS[block.kind], {name: tuple(tensor.shape[2:]) for name, tensor in block.tensors.items()}
+    if block.placement not in kind.placements(shape):
         raise CheckpointError(
             f"{place}: a {block.kind} cannot sit at {block.placement!r} of {shape.family}. "
-            f"Known: {', '.join(placements)}."
+            f"Known: {', '.join(kind.placements(shape))}."
         )
-    sites = {Site(stack, 0) for stack in shape.stacks} if block.kind == "invertible" else set(shape.sites)
-    if block.kind != "classifier" and not (set(block.sites) <= sites and len(set(block.sites)) == len(block.sites)):
+    if not set(block.sites) <= set(kind.sites(shape)) or len(set(block.sites)) != len(block.sites):
         raise CheckpointError(f"{place}: a {block.kind} for layers that this {shape.family} does not have.")
-    if found != dict(wanted):
+    expected = shapes_of(kind.tensors(shape, kind.size_of(found), norm=kind.has_norm(found)))
+    if found != dict(expected):
         raise CheckpointError(
             f"{place}: the tensors of a {block.kind} are {_text(found)}; on this {shape.family} they should be "
-            f"{_text(wanted)}."
+            f"{_text(expected)}."
         )
-
-
-def _wanted(block: Block, found: Shapes, shape: BackboneShape) -> tuple[Shapes, tuple[str, ...]]:
-    """Shapes of the tensors at a site, given those found; where such a block may act."""
-    if block.kind == "bottleneck":
-        size = found.get("down", (0,))[0]
-        return bottleneck_shapes(shape.width, size, norm="norm_weight" in found), shape.placements
-    if block.kind == "lora":
-        size = next(iter(found.values()), (0,))[0]
-        return lora_shapes(shape.projections, size), ("attention",)
-    if block.kind == "invertible":
-        return invertible_shapes(shape.width), ("embedding",)
-    if block.kind == "classifier":
-        count = found.get("bias", (0,))[-1]
-        return {"weight": (count, shape.width), "bias": (count,)}, ("head",)
-    return {}, ("nowhere",)
 
 
 def _text(shapes: Shapes) -> str:

@@ -17,37 +17,34 @@ from polyloom.model import Model
 from polyloom.weights import Weights
 
 GRAPH, ABOUT = "model.onnx", "model.json"
-HEADS = ("pos", "ner", "nli")
 
 
 class Graph(nn.Module):
-    """What is traced: token ids and an adapter in, logits out."""
+    """The traced module: token ids and an adapter in, logits out."""
 
     def __init__(self, model: Model, condition: Condition, weights: Weights) -> None:
         super().__init__()
         self.model, self.condition, self.weights = model, condition, weights
 
     def forward(self, inputs: Mapping[str, Tensor], adapter: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Logits of the head: of every token, of a pair, or of the vocabulary."""
+        """Compute the logits of the head: of every token, of the sequence, or of the vocabulary."""
         weights = self.weights if adapter is None else named_weights(self.weights, adapter)
-        backbone, task = self.model.backbone, self.condition.task
+        backbone, task = self.model.backbone, self.model.task(self.condition.task)
         with backbone.using(weights, num_rows=inputs["input_ids"].shape[0]):
-            if task not in HEADS:
+            if task.uses_lm_head:
                 logits: Tensor = backbone(**inputs).logits
                 return logits
             hidden_BTD = backbone.hidden(**inputs)
-        classifier = self.model.get_submodule(f"heads.{task}.classifier")
-        made: Tensor = classifier(hidden_BTD[:, 0] if task == "nli" else hidden_BTD)
-        return made
+        return task.logits(self.model.head_inputs(hidden_BTD, weights))
 
 
 def weight_names(weights: Weights) -> dict[str, Tensor]:
-    """An adapter's tensors by the names of a graph's inputs."""
+    """Name an adapter's tensors as the graph names its inputs."""
     return {f"block.{i}.{name}": t[0] for i, b in enumerate(weights.blocks) for name, t in b.tensors.items()}
 
 
 def named_weights(like: Weights, tensors: Mapping[str, Tensor]) -> Weights:
-    """The other way round."""
+    """Build the weights from tensors that are named as the graph's inputs are."""
     blocks = (
         replace(block, tensors={name: tensors[f"block.{i}.{name}"][None] for name in block.tensors})
         for i, block in enumerate(like.blocks)
@@ -68,19 +65,17 @@ def write_onnx(model: Model, conditions: Sequence[Condition], into: Path, *, bak
     tasks = {condition.task for condition in conditions}
     if len(tasks) > 1 or (baked and len(conditions) > 1):
         raise ExportError("onnx: a graph is of one task, and with an adapter inside of one condition.")
-    if first.task == "dep" or (
-        first.task in HEADS and f"heads.{first.task}.classifier.weight" not in model.state_dict()
-    ):
-        raise ExportError(f"onnx: what {first.task} answers is not a function of one graph. Export it without --to.")
+    task = model.task(first.task)
+    if task.export_head is None:
+        raise ExportError(f"onnx: what {first.task} predicts is not a function of one graph. Export it without --to.")
     model = model.eval()
     with torch.no_grad():
         weights = model.method.weights([first])
     graph, inputs, adapter = Graph(model, first, weights), example_inputs(model), weight_names(weights)
     content = _traced(graph, inputs, None if baked else adapter)
-    task = model.tasks.get(first.task)
     about = {
         "task": first.task,
-        "labels": list(task.labels) if task else [],
+        "labels": list(task.labels),
         "inputs": list(inputs),
         "adapter": [] if baked else list(adapter),
         "conditions": [str(condition) for condition in conditions],
@@ -95,7 +90,7 @@ def write_onnx(model: Model, conditions: Sequence[Condition], into: Path, *, bak
 
 
 def example_inputs(model: Model) -> dict[str, Tensor]:
-    """Two rows of a few tokens, one of them padded: a mask without any padding may be left out of the graph."""
+    """Make two rows of a few tokens, one of them padded: a mask without padding may be left out of the graph."""
     ids_BT, mask_BT = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 5, dtype=torch.long)
     mask_BT[1, 0 if model.backbone.shape.stacks == ("decoder",) else -1] = 0
     inputs = {"input_ids": ids_BT, "attention_mask": mask_BT}

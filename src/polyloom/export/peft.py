@@ -1,4 +1,4 @@
-"""LoRA in the format of PEFT, to and fro: ``adapter_config.json`` with ``adapter_model.safetensors``.
+"""Write and read LoRA in the format of PEFT: ``adapter_config.json`` with ``adapter_model.safetensors``.
 
 Ours is PEFT's with ``lora_alpha = r``, so its scaling is one; a foreign scaling is multiplied into the up projection.
 """
@@ -16,12 +16,17 @@ from polyloom.conditions import Condition
 from polyloom.errors import ExportError
 from polyloom.export.adapter import Adapter
 from polyloom.export.storage import read_json, read_safetensors, write_folder
+from polyloom.nn.blocks import BLOCKS, lora_names
+from polyloom.tasks import find_task
+from polyloom.tasks.base import Head
 from polyloom.weights import Block, Site, Weights
 
 PREFIX = "base_model.model."
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
-TASK_TYPES = {"pos": "TOKEN_CLS", "ner": "TOKEN_CLS", "mt": "SEQ_2_SEQ_LM"}
+TASK_TYPES: dict[Head | None, str] = {"token-classification": "TOKEN_CLS", "sequence-classification": "SEQ_CLS"}
 OTHER_HEADS = {"modernbert", "gemma3_text"}  # their token classifiers have a further layer, or there is none
+# The sequence classifiers of Transformers have a further layer. Only behind a ReLU it can be made to do nothing.
+SEQUENCE_HEADS = {"distilbert": ("pre_classifier", "classifier")}
 # What changes the arithmetic; everything else in a config only matters in training.
 PLAIN: dict[str, Any] = {
     "use_dora": False, "use_rslora": False, "rank_pattern": {}, "alpha_pattern": {}, "bias": "none",
@@ -31,26 +36,26 @@ PLAIN: dict[str, Any] = {
 
 
 def write_peft(adapter: Adapter, backbone: Backbone, into: Path) -> Path:
-    """Write the LoRA of a condition, with the classifier of word-level tasks."""
+    """Write the LoRA of a condition, with its classifier where Transformers has one that computes the same."""
     _refuse(adapter, backbone.shape.family)
-    (block,), task = adapter.weights.blocks, adapter.condition.task
+    (block,), task = adapter.weights.blocks, find_task(adapter.condition.task)
     modules = projections(backbone)
     tensors: dict[str, Tensor] = {}
     for index, site in enumerate(block.sites):
         for name in backbone.shape.projections:
-            for ours, theirs in (("down", "lora_A"), ("up", "lora_B")):
-                tensors[f"{PREFIX}{modules[site, name]}.{theirs}.weight"] = block.tensors[f"{name}_{ours}"][0, index]
-    rank = next(iter(block.tensors.values())).shape[2]
+            for ours, theirs in zip(lora_names(name), ("lora_A", "lora_B"), strict=True):
+                tensors[f"{PREFIX}{modules[site, name]}.{theirs}.weight"] = block.tensors[ours][0, index]
+    rank = BLOCKS["lora"].size_of({name: tuple(tensor.shape[2:]) for name, tensor in block.tensors.items()})
     config = {
         "peft_type": "LORA", "r": rank, "lora_alpha": rank, "lora_dropout": 0.0, "bias": "none",
         "target_modules": targets(backbone),
-        "task_type": TASK_TYPES.get(task) if adapter.head or task == "mt" else None,
+        "task_type": TASK_TYPES[task.export_head] if adapter.head else "SEQ_2_SEQ_LM" if task.generates else None,
         "base_model_name_or_path": adapter.about.get("backbone", ""), "inference_mode": True,
     }  # fmt: skip
     if adapter.head:
-        name = _classifier_name(backbone)
-        config["modules_to_save"] = [name]
-        tensors |= {f"{PREFIX}{name}.{part}": adapter.head[f"classifier.{part}"] for part in ("weight", "bias")}
+        head = _head_tensors(adapter, backbone, task.export_head)
+        config["modules_to_save"] = list(dict.fromkeys(name.rpartition(".")[0] for name in head))
+        tensors |= {PREFIX + name: tensor for name, tensor in head.items()}
     return write_folder(into, {CONFIG: config, TENSORS: tensors})
 
 
@@ -68,20 +73,43 @@ def _refuse(adapter: Adapter, family: str) -> None:
             f"peft: {method} also trained parts of the backbone, such as {next(iter(adapter.backbone))}, which LoRA "
             "files cannot hold. Add --backbone: it writes the backbone as it is now, for the LoRA to sit on."
         )
-    if adapter.head and (task in ("dep", "nli") or family in OTHER_HEADS):
+    head = find_task(task).export_head
+    known = head == "token-classification" and family not in OTHER_HEADS
+    if adapter.head and not (known or (head == "sequence-classification" and family in SEQUENCE_HEADS)):
         raise ExportError(
             f"peft: Transformers has no head for {family} that computes what ours for {task} does. Export without "
             "--to, or to ONNX."
         )
 
 
+def _head_tensors(adapter: Adapter, backbone: Backbone, head: Head | None) -> dict[str, Tensor]:
+    """Name the tensors of a classifier as Transformers does.
+
+    In front of a sequence classifier stand a square layer and a ReLU. With ``[W; -W; 0]`` in that layer and ``[1, -1,
+    0]`` in the classifier, the logits are those of ``W`` alone: ``relu(x) - relu(-x) = x``.
+    """
+    weight_ED, bias_E = (adapter.head[f"classifier.{part}"] for part in ("weight", "bias"))
+    if head == "token-classification":
+        name = _classifier_name(backbone)
+        return {f"{name}.weight": weight_ED, f"{name}.bias": bias_E}
+    inner, outer = SEQUENCE_HEADS[backbone.shape.family]
+    count, width = weight_ED.shape
+    if 2 * count > width:
+        raise ExportError(f"peft: {count} labels; at most {width // 2} fit into Transformers' classifier.")
+    square_DD, signs_ED = weight_ED.new_zeros(width, width), weight_ED.new_zeros(count, width)
+    square_DD[:count], square_DD[count : 2 * count] = weight_ED, -weight_ED
+    signs_ED[:, :count], signs_ED[:, count : 2 * count] = torch.eye(count), -torch.eye(count)
+    named = {f"{inner}.weight": square_DD, f"{inner}.bias": weight_ED.new_zeros(width)}
+    return named | {f"{outer}.weight": signs_ED, f"{outer}.bias": bias_E}
+
+
 def _classifier_name(backbone: Backbone) -> str:
-    """What Transformers calls the linear classifier of tokens."""
+    """Return what Transformers calls the linear classifier of tokens."""
     return "score" if backbone.shape.stacks == ("decoder",) else "classifier"
 
 
 def projections(backbone: Backbone) -> dict[tuple[Site, str], str]:
-    """Names, in the model, of the projections that LoRA adapts."""
+    """Name the modules of the projections that LoRA adapts."""
     names = {module: name for name, module in backbone.model.named_modules()}
     return {
         (site, name): f"{names[layer]}.{path}"
@@ -91,7 +119,7 @@ def projections(backbone: Backbone) -> dict[tuple[Site, str], str]:
 
 
 def targets(backbone: Backbone) -> list[str] | str:
-    """The adapted modules as PEFT wants them: last names if these name nothing else, else a pattern."""
+    """Name the adapted modules as PEFT expects: by their last names if these name nothing else, else by a pattern."""
     adapted = set(projections(backbone).values())
     last = sorted({name.rpartition(".")[2] for name in adapted})
     alike = {name for name, _ in backbone.model.named_modules() if name.rpartition(".")[2] in last}
@@ -110,17 +138,20 @@ def read_peft(folder: Path, condition: Condition, backbone: Backbone, *, labels:
     stacked: dict[str, list[Tensor]] = {}
     for site in shape.sites:
         for name in shape.projections:
-            for ours, theirs in (("down", "lora_A"), ("up", "lora_B")):
+            for ours, theirs, factor in zip(lora_names(name), ("lora_A", "lora_B"), (1.0, scaling), strict=True):
                 key = f"{PREFIX}{modules[site, name]}.{theirs}.weight"
                 if key not in tensors:
                     raise ExportError(
                         f"{folder}: {key} is missing. LoRA is read where it adapts {name} in every layer."
                     )
                 left.discard(key)
-                stacked.setdefault(f"{name}_{ours}", []).append(tensors[key] * (scaling if ours == "up" else 1.0))
+                stacked.setdefault(ours, []).append(tensors[key] * factor)
     head: dict[str, Tensor] = {}
-    if condition.task in TASK_TYPES and condition.task != "mt":
+    kind = find_task(condition.task).export_head
+    if kind == "token-classification":
         head = _head(tensors, left, _classifier_name(backbone), labels=labels, folder=folder)
+    elif kind == "sequence-classification" and any("lora" not in name for name in tensors):
+        raise ExportError(f"{folder}: sequence classifiers of Transformers have a layer that ours do not have.")
     if left:
         raise ExportError(f"{folder}: has tensors that we cannot use: {', '.join(sorted(left)[:4])}.")
     try:

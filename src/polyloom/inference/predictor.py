@@ -73,11 +73,8 @@ class Predictor:
             examples = self._encode(window, first_key=seen)
             seen += len(window)
             generated = [not losses and self.model.task(c.task).generates for c, _ in window]
-            texts = iter(
-                self._window(
-                    [_without_target(e) for e, g in zip(examples, generated, strict=True) if g], self._generate
-                )
-            )
+            prompts = [self._prompt(e) for e, generates in zip(examples, generated, strict=True) if generates]
+            texts = iter(self._window(prompts, self._generate))
             decode = partial(self.model.predict, confidences=confidences)
             decoded = iter(self._window([e for e, g in zip(examples, generated, strict=True) if not g], decode))
             for generates in generated:
@@ -96,7 +93,7 @@ class Predictor:
             asked: Conditions and records.
             progress: Called with the number of texts of each finished batch.
         """
-        examples = [_without_target(example) for example in self._encode(asked)]
+        examples = [self._prompt(example) for example in self._encode(asked)]
 
         def generate(batch: Batch) -> list[Any]:
             texts = self._generate(batch)
@@ -104,6 +101,10 @@ class Predictor:
             return texts
 
         return self._window(examples, generate)
+
+    def _prompt(self, example: Example) -> Example:
+        """Remove the target of an example whose target is to be generated."""
+        return example._replace(row=self.model.task(example.condition.task).prompt(example.row))
 
     def _require(self, condition: Condition) -> None:
         self.model.method.require_supported(condition)
@@ -150,11 +151,6 @@ class Predictor:
             group.append(position)
         if group:
             yield group
-
-
-def _without_target(example: Example) -> Example:
-    """Remove the target of a pair that is to be translated."""
-    return example._replace(row={**example.row, "target": [], "length": len(example.row["source"]) + 2})
 
 
 def score_corpora(

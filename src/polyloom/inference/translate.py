@@ -1,6 +1,7 @@
 """Translate paragraphs sentence by sentence, and through a third language."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from polyloom.conditions import Condition
 from polyloom.data.records import Bitext, Record
@@ -42,7 +43,7 @@ def steps(condition: Condition, pivot: str | None) -> list[Condition]:
     """Return the directions that a translation goes through."""
     if pivot is None or pivot in condition.languages:
         return [condition]
-    return [Condition("mt", condition.source, pivot), Condition("mt", pivot, condition.target)]
+    return [replace(condition, target=pivot), replace(condition, source=pivot)]
 
 
 def translate_all(

@@ -56,7 +56,7 @@ class BadX(StackedMethod):
         return tuple(
             Condition(given.task, source, target)
             for source, target in pairs
-            if given.source == source or (given.task == "mlm" and given.source == target)
+            if given.source == source or (given.task in self.raw_text and given.source == target)
         )
 
     def pair_row(self, condition: Condition) -> int:

@@ -1,19 +1,18 @@
 """What a method is: a function from conditions to weights, with what it trains, when, and whom it serves."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
 from polyloom.conditions import Condition, ConditionIds, Index, Inventory
-from polyloom.errors import ConditionError, ConfigError
-from polyloom.nn.bottleneck import bottleneck_shapes
-from polyloom.nn.lora import lora_shapes
-from polyloom.nn.tables import GrowingTable
-from polyloom.weights import BackboneShape, Block, BlockKind, Placement, Shapes, Site, Weights
+from polyloom.errors import ConditionError, ConfigError, suggest
+from polyloom.nn.blocks import BLOCKS, TensorSpecs
+from polyloom.nn.tables import Bank, GrowingTable
+from polyloom.weights import BackboneShape, Block, Placement, Site, Weights
 
 
 @dataclass(frozen=True)
@@ -24,12 +23,12 @@ class Stage:
         name: What the paper calls it.
         trains: Names of the parameter groups that learn: groups of the method, ``backbone``,
             ``backbone.norms``, ``heads``.
-        tasks: ``mlm`` (raw text), ``labelled`` (all but mlm) or ``all``.
+        tasks: The tasks whose data are trained on: ``raw-text``, ``labelled`` (all others) or ``all``.
     """
 
     name: str
     trains: tuple[str, ...]
-    tasks: Literal["mlm", "labelled", "all"] = "all"
+    tasks: Literal["raw-text", "labelled", "all"] = "all"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +37,14 @@ class MethodConfig:
 
     name: ClassVar[str]
 
+    def with_labelled(self, conditions: Sequence[Condition]) -> Self:  # noqa: ARG002 - for psf
+        """Tell the settings which conditions have labelled training data, where the method must know."""
+        return self
+
+    def continues(self, other: "MethodConfig") -> bool:
+        """Tell whether a model that was trained with `other` can be trained further with these settings."""
+        return self == other
+
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterConfig(MethodConfig):
@@ -45,16 +52,19 @@ class AdapterConfig(MethodConfig):
 
     Attributes:
         adapter_size: Bottleneck size, or rank where the block is LoRA.
-        block: What sits at a site.
-        placement: Where in a layer a bottleneck acts; the paper's place by default.
+        block: Kind of the blocks in the layers: ``bottleneck`` or ``lora``, or another registered kind.
+        placement: Where in a layer a block acts. Default: where the paper has it.
     """
 
     adapter_size: int = 48
-    block: BlockKind = "bottleneck"
+    block: str = "bottleneck"
     placement: Placement | None = None
 
     def __post_init__(self) -> None:
         check(self, self.adapter_size >= 1, f"method.adapter_size: {self.adapter_size} is not positive.")
+        kinds = layer_blocks()
+        known = f"method.block: {self.block!r} is not a choice. {suggest(self.block, kinds)}"
+        check(self, self.block in kinds, known)
 
 
 class Method(nn.Module, ABC):
@@ -66,8 +76,10 @@ class Method(nn.Module, ABC):
         config_type: Class of its settings.
         paper: Where it was published.
         summary: One line for `polyloom list methods`.
+        typology_size: Length of the typological vectors that it takes with `set_features`; ``None`` if it takes none.
     """
 
+    typology_size: int | None = None
     config_type: ClassVar[type[MethodConfig]]
     paper: ClassVar[str]
     summary: ClassVar[str]
@@ -80,6 +92,7 @@ class Method(nn.Module, ABC):
         self.tasks = Index("task", inventory.tasks)
         self.directions = Index("direction", inventory.directions)
         self.labels = dict(inventory.tasks)
+        self.raw_text = frozenset(inventory.raw_text)
 
     # -- from conditions to weights ----------------------------------------------------------------------------------
 
@@ -191,7 +204,22 @@ class Method(nn.Module, ABC):
 
     def inventory(self) -> Inventory:
         """What it is built for now, growth included."""
-        return Inventory(tuple(self.languages), dict(self.labels), tuple(self.directions))
+        raw_text = tuple(task for task in self.tasks if task in self.raw_text)
+        return Inventory(tuple(self.languages), dict(self.labels), tuple(self.directions), raw_text)
+
+    def stores_adapters(self, kind: str) -> bool:
+        """Tell whether it stores adapters for each ``language``, ``task`` or ``pair``, rather than an embedding."""
+        return any(isinstance(table, Bank) for table in self.growing(kind))
+
+    # -- what only some methods have ---------------------------------------------------------------------------------
+
+    def output_layer(self) -> nn.Module | None:
+        """Return the last layer of its hypernetwork, from which weights come; ``None`` where nothing is generated."""
+        return None
+
+    def set_features(self, vectors: Mapping[str, Sequence[float]]) -> None:
+        """Take typological vectors of languages, each of length `typology_size`."""
+        raise NotImplementedError(f"{self.config.name} takes no features of {', '.join(vectors)}")
 
     # -- for subclasses ----------------------------------------------------------------------------------------------
 
@@ -215,22 +243,21 @@ class AdapterMethod(Method):
 
     def __init__(self, config: AdapterConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
         super().__init__(config, shape=shape, inventory=inventory)
-        if config.block == "lora":
-            check(config, config.placement is None, "method.placement: LoRA sits on projections; leave it out.")
-            self.placement = "attention"
-        else:
-            self.placement = shape.choose_placement(config.placement, self.preferred)
+        self.placement = BLOCKS[config.block].choose_placement(shape, config.placement, self.preferred)
 
-    def block_shapes(self, size: int | None = None, *, norm: bool | None = None) -> Shapes:
-        """Shapes of the tensors at one site."""
-        size = size or self.config.adapter_size
-        if self.config.block == "lora":
-            return lora_shapes(self.shape.projections, size)
-        return bottleneck_shapes(self.shape.width, size, norm=self.norm if norm is None else norm)
+    def block_tensors(self, size: int | None = None, *, norm: bool | None = None) -> TensorSpecs:
+        """Describe the tensors of the configured kind of block at one site."""
+        norm = self.norm if norm is None else norm
+        return BLOCKS[self.config.block].tensors(self.shape, size or self.config.adapter_size, norm=norm)
 
     def block(self, tensors: dict[str, Tensor], sites: tuple[Site, ...] | None = None) -> Block:
         """A block of the configured kind and placement."""
         return Block(self.config.block, self.placement, sites or self.shape.sites, tensors)
+
+
+def layer_blocks() -> list[str]:
+    """List the kinds of block that can be the ``block`` of a method."""
+    return [name for name, kind in BLOCKS.items() if kind.in_layers]
 
 
 def _rows(names: Index, like: str | Sequence[str] | None) -> int | Tensor | None:

@@ -85,7 +85,7 @@ class HyperAdapters(AdapterMethod):
             dropout=config.dropout,
             activation=nn.Identity() if config.linear else nn.ReLU(),
         )
-        heads = OutputProjections(config.hidden_size, shapes=self.block_shapes(), rescale=config.rescale)
+        heads = OutputProjections(config.hidden_size, tensors=self.block_tensors(), rescale=config.rescale)
         self.hypernetwork = nn.ModuleDict({"trunk": trunk, "heads": heads})
         for linear in heads.linears.values():
             init_xavier(linear)
@@ -119,6 +119,10 @@ class HyperAdapters(AdapterMethod):
         vectors.append(self.embeddings["layer"](layers_S.expand(shape_KS)))
         hidden_KSE: Tensor = self.hypernetwork["trunk"](torch.cat(vectors, dim=-1))
         return hidden_KSE
+
+    def output_layer(self) -> nn.Module:
+        """The projections that generate the adapters' tensors."""
+        return self.hypernetwork["heads"]
 
     def stages(self) -> tuple[Stage, ...]:
         """Trained jointly with the main network, from scratch."""

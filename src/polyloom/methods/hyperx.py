@@ -73,6 +73,7 @@ class HyperX(AdapterMethod):
             }
         )
         if config.typology:
+            self.typology_size = size
             self.features = FixedEmbedding("language", len(self.languages), size=size)
         sources = 4 if config.typology else 3
         projector = nn.Sequential(
@@ -80,7 +81,7 @@ class HyperX(AdapterMethod):
             nn.ReLU(),
             nn.Linear(config.hidden_size, config.projection_size),
         )
-        heads = OutputProjections(config.projection_size, shapes=self.block_shapes(norm=config.norm), rescale=False)
+        heads = OutputProjections(config.projection_size, tensors=self.block_tensors(norm=config.norm), rescale=False)
         self.hypernetwork = nn.ModuleDict({"projector": projector, "heads": heads})
         for module in self.hypernetwork.modules():
             if isinstance(module, nn.Linear):
@@ -113,6 +114,10 @@ class HyperX(AdapterMethod):
         """Take the typological vectors of languages."""
         for language, vector in vectors.items():
             self.features.get_parameter("weight")[self.languages.row(language)] = torch.tensor(vector)
+
+    def output_layer(self) -> nn.Module:
+        """The projections that generate the adapters' tensors."""
+        return self.hypernetwork["heads"]
 
     def stages(self) -> tuple[Stage, ...]:
         """One stage over all (task, language) cells, masked language modelling among them."""

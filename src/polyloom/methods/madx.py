@@ -15,7 +15,7 @@ from torch import Tensor
 
 from polyloom.conditions import ConditionIds, Inventory
 from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage, check
-from polyloom.nn.invertible import invertible_shapes
+from polyloom.nn.blocks import BLOCKS, TensorSpecs, shapes_of
 from polyloom.nn.tables import Bank, normal_init
 from polyloom.weights import BackboneShape, Block, Site, Weights
 
@@ -63,34 +63,21 @@ class StackedMethod(AdapterMethod):
         self.language_sites = tuple(
             site for site in shape.sites if not (config.drop_last_layer and site.layer == last[site.stack])
         )
-        init = normal_init(INIT_STD)
-        self.language_adapters = Bank(
-            self.keyed_by, self.num_keys(), num_sites=len(self.language_sites), shapes=self.block_shapes(), init=init
-        )
+        num_keys, num_sites = self.num_keys(), len(self.language_sites)
+        self.language_adapters = _bank(self.keyed_by, num_keys, num_sites, self.block_tensors())
         if config.invertible:
-            self.invertible_adapters = Bank(
-                self.keyed_by,
-                self.num_keys(),
-                num_sites=1,
-                shapes=invertible_shapes(shape.width),
-                init=init,
-            )
-        self.task_adapters = Bank(
-            "task",
-            len(self.tasks),
-            num_sites=len(shape.sites),
-            shapes=self.block_shapes(config.task_adapter_size),
-            init=init,
-        )
-        if "mlm" in self.tasks:
-            self._pass_through("mlm")
+            self.invertible_adapters = _bank(self.keyed_by, num_keys, 1, BLOCKS["invertible"].tensors(shape, 0))
+        task_tensors = self.block_tensors(config.task_adapter_size)
+        self.task_adapters = _bank("task", len(self.tasks), len(shape.sites), task_tensors)
+        for task in inventory.raw_text:
+            self._pass_through(task)
 
     @torch.no_grad()
     def _pass_through(self, task: str) -> None:
         """Languages are learnt without a task adapter: that of raw text, which is never trained, does nothing."""
-        for name, table in self.task_adapters.named_parameters():
-            if "up" in name:
-                table[self.tasks.row(task)] = 0.0
+        for name, spec in self.block_tensors(self.config.task_adapter_size).items():
+            if spec.neutral is not None:
+                self.task_adapters.get_parameter(name)[self.tasks.row(task)] = spec.neutral
 
     def num_keys(self) -> int:
         """How many language-dependent adapters there are."""
@@ -123,9 +110,14 @@ class StackedMethod(AdapterMethod):
         """Languages by masked language modelling, then tasks on frozen language adapters."""
         languages = ("language_adapters", "invertible_adapters") if self.config.invertible else ("language_adapters",)
         return (
-            Stage("languages", languages, tasks="mlm"),
+            Stage("languages", languages, tasks="raw-text"),
             Stage("tasks", ("task_adapters", "heads"), tasks="labelled"),
         )
+
+
+def _bank(keyed_by: str, num_rows: int, num_sites: int, tensors: TensorSpecs) -> Bank:
+    init = normal_init(INIT_STD, tensors)
+    return Bank(keyed_by, num_rows, num_sites=num_sites, shapes=shapes_of(tensors), init=init)
 
 
 class MadX(StackedMethod):

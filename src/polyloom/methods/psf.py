@@ -6,8 +6,8 @@ largest label set; surplus labels have bias -inf, so that a batch may mix tasks.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from polyloom.conditions import Condition, ConditionIds, Inventory
 from polyloom.errors import ConditionError, ConfigError
 from polyloom.methods.base import Method, MethodConfig, Stage, check
+from polyloom.nn.blocks import Classifier
 from polyloom.nn.tables import GrowingEmbedding
-from polyloom.weights import BackboneShape, Block, Site, Weights
+from polyloom.weights import BackboneShape, Weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,14 @@ class PsfConfig(MethodConfig):
     latent_size: int = 100
     hidden_size: int = 400
     labelled: tuple[str, ...] | None = None
+
+    def with_labelled(self, conditions: Sequence[Condition]) -> Self:
+        """Take the conditions with labelled data, unless the recipe names them."""
+        return self if self.labelled is not None else replace(self, labelled=tuple(map(str, conditions)))
+
+    def continues(self, other: MethodConfig) -> bool:
+        """Compare everything but the conditions with labelled data."""
+        return isinstance(other, PsfConfig) and replace(self, labelled=other.labelled) == other
 
     def __post_init__(self) -> None:
         for size in ("latent_size", "hidden_size"):
@@ -97,8 +106,7 @@ class Psf(Method):
         made = self.generator(vectors_KE).unflatten(-1, (1, self.num_labels, self.shape.width + 1))
         counts = torch.tensor([labels or 0 for labels in self.labels.values()], device=made.device)
         absent = torch.arange(self.num_labels, device=made.device) >= counts[ids.task_K][:, None]
-        bias = made[..., -1].masked_fill(absent[:, None], float("-inf"))
-        return Weights((Block("classifier", "head", (Site("head", 0),), {"weight": made[..., :-1], "bias": bias}),))
+        return Weights((Classifier().make(made, absent),))
 
     def _sample(self, kind: str, rows_K: Tensor) -> Tensor:
         mean: Tensor = self.latents[f"{kind}_mean"](rows_K)
@@ -119,6 +127,10 @@ class Psf(Method):
         if labels and labels > self.num_labels:
             raise ConditionError(f"task {name!r}: {labels} labels, but this generator makes at most {self.num_labels}.")
         super().add_task(name, labels=labels, like=like)
+
+    def output_layer(self) -> nn.Module:
+        """The linear layer that generates weight and bias."""
+        return self.generator[-1]
 
     def stages(self) -> tuple[Stage, ...]:
         """One stage; everything learns."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from polyloom.conditions import Condition, ConditionIds, Inventory
 from polyloom.methods.badx import find_pair
 from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage
+from polyloom.nn.blocks import shapes_of
 from polyloom.nn.tables import Bank, xavier_init
 from polyloom.weights import BackboneShape, Weights
 
@@ -49,9 +50,10 @@ class LangAdapters(AdapterMethod):
     def __init__(self, config: LangAdaptersConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
         super().__init__(config, shape=shape, inventory=inventory)
         names = self.languages if self.keyed_by == "language" else self.directions
-        init = xavier_init(identity=config.init == "identity")
+        tensors = self.block_tensors()
+        init = xavier_init(tensors, identity=config.init == "identity")
         self.adapters = Bank(
-            self.keyed_by, len(names), num_sites=len(shape.sites), shapes=self.block_shapes(), init=init
+            self.keyed_by, len(names), num_sites=len(shape.sites), shapes=shapes_of(tensors), init=init
         )
 
     def keys(self, ids: ConditionIds) -> Tensor:

@@ -34,6 +34,12 @@ def attachment_statistics(gold: Sequence[Attached], predicted: Sequence[Attached
     return np.array(counts, np.int64).reshape(-1, 3)
 
 
+def wrong_words(gold: Attached, predicted: Attached) -> list[int]:
+    """List the words, counted from 0, whose head or universal relation is wrong."""
+    pairs = zip(_arcs(gold), _arcs(predicted), strict=True)
+    return [i for i, (gold_arc, predicted_arc) in enumerate(pairs) if gold_arc != predicted_arc]
+
+
 def _arcs(tree: Attached) -> list[tuple[int, str]]:
     universal = (relation.partition(":")[0] for relation in tree.relations)
     return [(int(head), relation) for head, relation in zip(tree.heads, universal, strict=True)]

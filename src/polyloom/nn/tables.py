@@ -5,10 +5,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from polyloom.nn.blocks import TensorSpecs, xavier_std
 from polyloom.weights import Shapes
 
 Initializer = Callable[[str, Tensor], None]
-ZERO = ("bias", "_up")  # `query_up` and the like are LoRA's; a bottleneck's is plain `up`
 
 
 class GrowingTable(nn.Module):
@@ -113,37 +113,39 @@ def _zeros(_name: str, table: Tensor) -> None:
     nn.init.zeros_(table)
 
 
-def normal_init(std: float) -> Initializer:
-    """Matrices from N(0, std), biases zero, gains one, LoRA's up projections zero."""
-    return _initializer(lambda table: table.normal_(std=std))
+def normal_init(std: float, tensors: TensorSpecs | None = None) -> Initializer:
+    """Draw numbers from N(0, std); tensors that their kind starts at a value get that value.
+
+    Args:
+        std: Standard deviation.
+        tensors: Descriptions of a block's tensors, by name.
+    """
+    return _initializer(lambda table: table.normal_(std=std), tensors or {}, identity=False)
 
 
-def xavier_init(*, identity: bool = False) -> Initializer:
-    """Matrices Xavier-uniform in their last two dimensions, biases zero, gains one, LoRA's up projections zero.
+def xavier_init(tensors: TensorSpecs, *, identity: bool = False) -> Initializer:
+    """Draw matrices Xavier-uniform in their last two dimensions; other tensors start at their kind's value.
 
-    With `identity` a bottleneck's up projection is zero too, so that it has no effect yet.
+    Args:
+        tensors: Descriptions of a block's tensors, by name.
+        identity: Whether the block has no effect at first.
     """
 
     def fill(table: Tensor) -> None:
         bound = xavier_std(table.shape) * 3**0.5
         table.uniform_(-bound, bound)
 
-    return _initializer(fill, zero=("bias", "up") if identity else ZERO)
+    return _initializer(fill, tensors, identity=identity)
 
 
-def xavier_std(shape: tuple[int, ...]) -> float:
-    """Standard deviation of a freshly initialised ``[..., out, in]`` matrix."""
-    return float((2.0 / (shape[-1] + shape[-2])) ** 0.5)
-
-
-def _initializer(fill: Callable[[Tensor], object], *, zero: tuple[str, ...] = ZERO) -> Initializer:
+def _initializer(fill: Callable[[Tensor], object], tensors: TensorSpecs, *, identity: bool) -> Initializer:
     @torch.no_grad()
     def init(name: str, table: Tensor) -> None:
-        if name == "norm_weight":
-            table.fill_(1.0)
-        elif name.endswith(zero):
-            table.zero_()
-        else:
+        spec = tensors.get(name)
+        value = None if spec is None else spec.neutral if identity and spec.neutral is not None else spec.start
+        if value is None:
             fill(table)
+        else:
+            table.fill_(value)
 
     return init

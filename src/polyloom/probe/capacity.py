@@ -11,9 +11,7 @@ from torch import Tensor, nn
 from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
 from polyloom.methods.base import Method
-from polyloom.methods.psf import Psf
 from polyloom.model import Model
-from polyloom.nn.hypernetwork import OutputProjections
 from polyloom.probe.chunks import CHUNK_BYTES, chunks, eval_mode
 from polyloom.probe.languages import language_vectors
 from polyloom.probe.spectra import Array, effective_rank, participation_ratio, spectrum
@@ -82,11 +80,8 @@ def capacity_rows(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 def _output_layer(method: Method) -> nn.Module:
     """Return the layer of the hypernetwork that outputs weights."""
-    heads = [module for module in method.modules() if isinstance(module, OutputProjections)]
-    if heads:
-        return heads[0]
-    if isinstance(method, Psf):
-        return method.generator[-1]
+    if (layer := method.output_layer()) is not None:
+        return layer
     raise PolyloomError(
         f"method {method.config.name}: has no hypernetwork ({method.summary}), so there is no capacity to measure. "
         "To compare its stored weights: polyloom probe weights"

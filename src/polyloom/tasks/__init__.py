@@ -1,20 +1,66 @@
-"""The tasks: what is learnt and answered, and how it is scored."""
+"""Tasks: what is learnt and predicted, and how it is scored. Each task is one class."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from polyloom.errors import ConfigError, suggest
-from polyloom.tasks.base import Task
+from polyloom.data.catalog import KINDS
+from polyloom.errors import ConfigError, PolyloomError, suggest
+from polyloom.tasks.base import Task, TaskConfig
+from polyloom.tasks.classification import TextClassification
 from polyloom.tasks.mlm import MaskedLm
 from polyloom.tasks.nli import Nli
 from polyloom.tasks.parsing import Parsing
 from polyloom.tasks.tagging import Ner, Pos
 from polyloom.tasks.translation import Translation
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (MaskedLm, Pos, Ner, Parsing, Nli, Translation)}
+TASKS: dict[str, type[Task]] = {}
+Labels = Sequence[str] | int | TaskConfig | None
+
+__all__ = ["TASKS", "Labels", "Task", "TaskConfig", "build_task", "find_task", "register_task", "task_config"]
 
 
-def build_task(name: str, labels: Sequence[str], *, width: int) -> Task:
-    """Build a task with its head."""
+def register_task(task: type[Task]) -> type[Task]:
+    """Make a task known by its name; also usable as a decorator."""
+    if task.name in TASKS:
+        raise PolyloomError(f"task {task.name!r}: there is one of that name already.")
+    KINDS.setdefault(task.name, task.kind)  # for checks of corpora
+    return TASKS.setdefault(task.name, task)
+
+
+for _task in (MaskedLm, Pos, Ner, Parsing, Nli, TextClassification, Translation):
+    register_task(_task)
+
+
+def find_task(name: str) -> type[Task]:
+    """Return the task of a name, or raise an error that names the known ones."""
     if name not in TASKS:
         raise ConfigError("tasks", [f"tasks.{name}: unknown task. {suggest(name, TASKS)}"])
-    return TASKS[name](labels, width=width)
+    return TASKS[name]
+
+
+def task_config(name: str, labels: Labels, settings: Mapping[str, Any] | None = None) -> TaskConfig:
+    """Build the settings of a task from its labels, their number, or settings that are complete already.
+
+    Args:
+        name: Name of the task. One that is not registered has labels alone.
+        labels: The label set in order, or its size; settings are returned as they are.
+        settings: Further settings as plain data.
+    """
+    if isinstance(labels, TaskConfig):
+        return labels
+    config = TASKS[name].Config() if name in TASKS else TaskConfig()
+    return replace(
+        config, labels=labels if isinstance(labels, int | None) else tuple(labels) or None, **(settings or {})
+    )
+
+
+def build_task(name: str, labels: Labels, *, width: int) -> Task:
+    """Build a task with its head.
+
+    Args:
+        name: Name of the task.
+        labels: Its label set in order, or its settings.
+        width: Width of the hidden states.
+    """
+    return find_task(name)(task_config(name, labels), width=width)

@@ -1,8 +1,13 @@
-"""What a task is: how records become rows, the head, the loss, the answer, the score."""
+"""Task: everything that is known of a task in one class.
 
+A task owns its settings, its record type, the encoding of records, its head, loss and predictions, its metrics and
+majority baseline, the formats of its inputs and predictions, and what exports and reports must know of it.
+"""
+
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor, nn
@@ -11,10 +16,42 @@ from polyloom.conditions import Condition
 from polyloom.data.catalog import Corpus
 from polyloom.data.records import Kind, Record
 from polyloom.data.tokenization.tokenizer import Tokenizer
+from polyloom.errors import ConditionError
 from polyloom.metrics.score import Array, Metric
+from polyloom.ranges import Count
+from polyloom.tasks.formats import Format, Line, StreamItem
 
 EncodedExample = Mapping[str, Any]  # one example at rest: integers and arrays of integers, by column
 Columns = Mapping[str, Literal["int", "ints"]]
+Head = Literal["token-classification", "sequence-classification", "language-modelling"]
+Display = Literal["tags", "tree", "label", "text"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskConfig:
+    """Settings of a task.
+
+    Attributes:
+        labels: The label set as a list of names, which fixes it: other labels in the data are an error. Or the number
+            of labels, for planning. Default: the labels of the training data.
+    """
+
+    labels: Count | tuple[str, ...] | None = None
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The labels, if they are named."""
+        return self.labels if isinstance(self.labels, tuple) else ()
+
+    @property
+    def num_labels(self) -> int | None:
+        """The number of labels, if it is known."""
+        return len(self.labels) or None if isinstance(self.labels, tuple) else self.labels
+
+    def settings(self) -> dict[str, Any]:
+        """Everything but the labels that differs from the defaults, as plain data."""
+        default = asdict(type(self)())
+        return {key: value for key, value in asdict(self).items() if key != "labels" and value != default[key]}
 
 
 class Tokens(NamedTuple):
@@ -25,7 +62,7 @@ class Tokens(NamedTuple):
 
 
 class Example(NamedTuple):
-    """An example at rest, whose condition says the task; its key seeds whatever is random about it."""
+    """An encoded example with its condition; its key seeds everything random about it."""
 
     condition: Condition
     row: EncodedExample
@@ -34,14 +71,14 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskBatch:
-    """Some examples of one task as rows of a batch; a long sentence takes several.
+    """Examples of one task as rows of a batch; a long sentence takes several rows.
 
     Attributes:
         sequences: Tokens of each row.
-        examples: The example each row belongs to, by its position.
-        targets: What the head needs beside hidden states.
-        count: How many terms the loss sums up.
-        decoder: What the decoder of each row is given, for tasks that have one.
+        examples: The position of the example that each row belongs to.
+        targets: Tensors that the head needs beside hidden states.
+        count: Number of terms that the loss sums up.
+        decoder: Decoder input of each row, for tasks that have one.
     """
 
     sequences: Sequence[Tokens]
@@ -51,19 +88,19 @@ class TaskBatch:
     decoder: Sequence[Tokens] = ()
 
     def to(self, device: Any) -> "TaskBatch":
-        """Move the targets."""
+        """Move the targets to a device."""
         return replace(self, targets={name: tensor.to(device) for name, tensor in self.targets.items()})
 
 
 @dataclass(frozen=True)
 class HeadInputs:
-    """What a head sees of its rows.
+    """What a head reads of its rows.
 
     Attributes:
         hidden_BTD: Last hidden states.
-        vocabulary: The backbone's projection of single states ``[N, D]`` to its vocabulary, with the inverse adapter
-            of the row that each is from ``[N]``; to some pieces of it only, if they are given.
-        classify: The classifier that the method made for each row, where it makes classifiers.
+        vocabulary: Projects single states ``[N, D]`` to the backbone's vocabulary, with the inverse adapter of the row
+            that each is from ``[N]``; to some tokens of the vocabulary only, if they are given.
+        classify: Applies the classifier that the method generated for each row, where it generates classifiers.
     """
 
     hidden_BTD: Tensor
@@ -75,81 +112,182 @@ class Task(nn.Module, ABC):
     """One task with its head.
 
     Args:
-        labels: Its label set, in order; empty where it has none.
-        width: Of the hidden states.
+        config: Its settings, with the label set in order where it has one.
+        width: Width of the hidden states.
 
     Attributes:
-        kind: Of the records it is made from.
-        columns: Of its examples at rest, beside ``length``.
-        metrics: Its scores, the one that selects checkpoints first.
+        Config: Class of its settings, a frozen dataclass.
+        kind: Kind of the records that it reads from corpora.
+        columns: Columns of its encoded examples, beside ``length``.
+        metrics: Its metrics; the first one selects checkpoints.
         summary: One line for `polyloom list tasks`.
         needs_labels: Whether it has a label set.
-        generates: Whether its answers are text that a decoder generates.
+        raw_text: Whether it learns from raw text, so that stages for raw text train on it.
+        generates: Whether its predictions are text that a decoder generates.
+        bilingual: Whether its conditions name two languages.
+        uses_lm_head: Whether it ends in the backbone's own language-modelling head.
+        addable: Whether it can be added to a trained run.
+        inputs: Formats of inputs, each with the format in which predictions are written by default, the usual one
+            first. Empty: there is nothing to predict.
+        outputs: Formats that can hold its predictions.
+        multiline: Input formats in which one input takes several lines, up to a blank one.
+        export_head: What its head computes, for formats of other libraries: logits of labels for every token or for
+            the whole sequence, or of the vocabulary. ``None``: something that no other format can hold.
+        display: How an example is shown: words with tags, a dependency tree, a label, or a text.
     """
 
+    Config: ClassVar[type[TaskConfig]] = TaskConfig
     name: ClassVar[str]
     kind: ClassVar[Kind]
     columns: ClassVar[Columns]
     metrics: ClassVar[tuple[Metric, ...]]
     summary: ClassVar[str]
     needs_labels: ClassVar[bool] = True
+    raw_text: ClassVar[bool] = False
     generates: ClassVar[bool] = False
+    bilingual: ClassVar[bool] = False
+    uses_lm_head: ClassVar[bool] = False
+    addable: ClassVar[bool] = True
+    inputs: ClassVar[Mapping[Format, Format]] = {}
+    outputs: ClassVar[tuple[Format, ...]] = ()
+    multiline: ClassVar[tuple[Format, ...]] = ()
+    export_head: ClassVar[Head | None] = None
+    display: ClassVar[Display] = "text"
     label_smoothing: float = 0.0
 
-    def __init__(self, labels: Sequence[str], *, width: int) -> None:  # noqa: ARG002 - for heads
+    def __init__(self, config: TaskConfig, *, width: int) -> None:  # noqa: ARG002 - for heads
         super().__init__()
-        self.labels = tuple(labels)
+        self.config = config
+        self.labels = config.label_names
+
+    # -- settings ----------------------------------------------------------------------------------------------------
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings beside the labels that are needed to build it again, as plain data."""
+        return self.config.settings()
+
+    def configure(self, config: TaskConfig, *, backbone: Any, pretrained: bool, tokenizer: Tokenizer) -> None:  # noqa: ARG002
+        """Choose what depends on the backbone.
+
+        Args:
+            config: The settings of the recipe.
+            backbone: Transformers' configuration of the backbone.
+            pretrained: Whether the backbone was pretrained; otherwise it is trained from scratch.
+            tokenizer: The tokenizer.
+        """
+        return
+
+    def add_language(self, name: str, *, like: str) -> None:  # noqa: ARG002 - for translation
+        """Prepare for a language that was added to a trained run, with `like` as the most similar known one."""
+        return
+
+    def updated(self, config: TaskConfig) -> TaskConfig:
+        """Return the settings of a recipe, with what `add_language` has changed."""
+        return config
+
+    # -- from records to batches -------------------------------------------------------------------------------------
 
     @classmethod
     def records(cls, corpus: Corpus, condition: Condition) -> Iterator[Record]:  # noqa: ARG003 - for translation
-        """What a corpus has for this task."""
+        """Read the records of a corpus for this task."""
         return corpus.records(cls.kind)
+
+    @classmethod
+    def check_languages(cls, condition: Condition) -> None:
+        """Raise unless the condition names as many languages as the task needs."""
+        if cls.bilingual and condition.target is None:
+            raise ConditionError(
+                f"condition {condition}: {cls.name} needs two languages. Write {cls.name}/source/target."
+            )
+
+    def check(self, condition: Condition, tokenizer: Tokenizer) -> None:  # noqa: ARG002 - for translation
+        """Raise unless the task can be done in the condition's languages with this tokenizer."""
+        self.check_languages(condition)
 
     @classmethod
     @abstractmethod
     def encode(
         cls, records: Sequence[Record], tokenizer: Tokenizer, index: dict[str, int] | None = None
     ) -> Iterator[EncodedExample]:
-        """Turn records into examples at rest.
+        """Turn records into encoded examples.
 
         Args:
-            records: Of this task's kind.
+            records: Records of this task's kind.
             tokenizer: The tokenizer.
-            index: Numbers of the labels, to which new ones are added; without it labels are left out.
+            index: Numbers of the labels, to which new ones are added. Without it labels are left out.
         """
+
+    def prompt(self, row: EncodedExample) -> EncodedExample:
+        """Remove the target from an encoded example, for tasks that generate it."""
+        raise NotImplementedError
 
     @abstractmethod
     def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
-        """Lay out examples as rows."""
-
-    @abstractmethod
-    def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
-        """Sum of the loss over `rows.count` terms."""
-
-    @abstractmethod
-    def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
-        """The answer for each example."""
-
-    def confidences(self, states: HeadInputs, rows: TaskBatch, answers: Sequence[Any]) -> list[Any]:  # noqa: ARG002
-        """Return the probability of each decoded answer, one per word where an answer has one label per word."""
-        return [None] * len(answers)
-
-    def statistics(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:
-        """What each answer contributes to the scores ``[N, P]``, where all metrics have the same parts."""
-        raise NotImplementedError
-
-    def measure(self, records: Sequence[Any], answers: Sequence[Any], language: str) -> Mapping[Metric, Array]:  # noqa: ARG002
-        """The parts of every metric, the one that selects first; `language` is that of the answers."""
-        return dict.fromkeys(self.metrics, self.statistics(records, answers))
+        """Lay out examples as rows of a batch."""
 
     @classmethod
     def relabel(cls, row: EncodedExample, numbers: Array) -> EncodedExample:
-        """Translate the labels of an example at rest into this model's."""
+        """Translate the label numbers of an encoded example into this model's."""
         return {**row, "labels": numbers[row["labels"]]} if "labels" in row else row
+
+    # -- the head ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
+        """Sum the loss over `rows.count` terms."""
+
+    @abstractmethod
+    def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
+        """Predict every example."""
+
+    def confidences(self, states: HeadInputs, rows: TaskBatch, predictions: Sequence[Any]) -> list[Any]:  # noqa: ARG002
+        """Return the probability of each prediction, one per word where a prediction has one label per word."""
+        return [None] * len(predictions)
+
+    def logits(self, states: HeadInputs) -> Tensor:
+        """Compute the logits of the labels, of every token or of the sequence, as `export_head` says."""
+        raise NotImplementedError
+
+    # -- evaluation --------------------------------------------------------------------------------------------------
+
+    def statistics(self, records: Sequence[Any], predictions: Sequence[Any]) -> Array:
+        """Compute the statistics ``[N, P]`` of every prediction, where all metrics have the same ones."""
+        raise NotImplementedError
+
+    def measure(self, records: Sequence[Any], predictions: Sequence[Any], language: str) -> Mapping[Metric, Array]:  # noqa: ARG002
+        """Compute the statistics of every metric, the selecting one first; `language` is that of the predictions."""
+        return dict.fromkeys(self.metrics, self.statistics(records, predictions))
+
+    @classmethod
+    def majority(cls, records: Iterable[Record]) -> float:  # noqa: ARG003 - for tasks with labels
+        """Score the best constant prediction for these records; nan where there is no such thing."""
+        return math.nan
+
+    @classmethod
+    def mistakes(cls, record: Any, prediction: Any) -> list[int]:  # noqa: ARG003 - for tasks that predict
+        """List which parts of a prediction are wrong, such as words, counted from 0; ``[0]`` if it has one part."""
+        return []
+
+    # -- streams -----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def read(cls, lines: Sequence[Line], form: Format) -> StreamItem:
+        """Read one input of a stream.
+
+        Args:
+            lines: One line that is not blank, or the lines of a `multiline` format with the blank one at their end.
+            form: One of `inputs`.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def write(cls, item: StreamItem, prediction: Any, form: Format) -> str:
+        """Write a prediction in one of the formats of `outputs`; ``None`` is that of an empty input."""
+        raise NotImplementedError
 
 
 def linear_classifier(width: int, num_labels: int) -> nn.Linear:
-    """A classifier that begins near zero, as BERT's do."""
+    """Build a classifier that starts near zero, as BERT's do."""
     classifier = nn.Linear(width, num_labels)
     nn.init.normal_(classifier.weight, std=0.02)
     nn.init.zeros_(classifier.bias)

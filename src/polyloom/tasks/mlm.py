@@ -1,6 +1,7 @@
 """Masked language modelling on raw text."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,20 +14,42 @@ from polyloom.data.shuffle import generator
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import PolyloomError
 from polyloom.metrics.score import PERPLEXITY, Array, Metric
-from polyloom.tasks.base import Columns, EncodedExample, Example, HeadInputs, Task, TaskBatch, Tokens
+from polyloom.ranges import Share
+from polyloom.tasks.base import Columns, EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, TaskConfig, Tokens
 
-SHARE = 0.15  # of a row's pieces; of those, 80 % become the mask, 10 % another piece, 10 % stay (Devlin et al. 2019)
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedLmConfig(TaskConfig):
+    """Settings of masked language modelling.
+
+    Attributes:
+        mask_probability: Share of the tokens that are predicted. Of those, 80 % are replaced by the mask, 10 % by
+            another token, 10 % stay (Devlin et al. 2019). Default: 0.15; a larger backbone can do with more.
+    """
+
+    mask_probability: Share = 0.15
 
 
 class MaskedLm(Task):
-    """Pieces behind masks, predicted by the backbone's own head. What is masked depends on an example's key alone."""
+    """Masked tokens, predicted by the backbone's own head. Which are masked depends on an example's key alone."""
 
+    Config: ClassVar[type[TaskConfig]] = MaskedLmConfig
+    config: MaskedLmConfig
     name = "mlm"
+    raw_text = True
+    uses_lm_head = True
+    addable = False
+    export_head: ClassVar[Head | None] = "language-modelling"
     kind: ClassVar[Kind] = "text"
     columns: ClassVar[Columns] = {"tokens": "ints"}
     metrics: ClassVar[tuple[Metric, ...]] = (PERPLEXITY,)
     summary = "masked language modelling on raw text: perplexity"
     needs_labels = False
+
+    def configure(self, config: TaskConfig, *, backbone: Any, pretrained: bool, tokenizer: Tokenizer) -> None:  # noqa: ARG002
+        """Take the recipe's settings, which may differ from those of a run that is continued."""
+        assert isinstance(config, MaskedLmConfig)
+        self.config = config
 
     @classmethod
     def encode(
@@ -35,14 +58,14 @@ class MaskedLm(Task):
         tokenizer: Tokenizer,
         index: dict[str, int] | None = None,  # noqa: ARG003 - no labels
     ) -> Iterator[EncodedExample]:
-        """Text as pieces; text of which nothing remains is one unknown piece."""
+        """Encode text; text of which nothing remains is one unknown token."""
         if tokenizer.mask_id is None:
             raise PolyloomError("mlm: the tokenizer has no mask token. Make a vocabulary with one: data vocab --mask.")
         for ids in tokenizer.text([record.text for record in records if isinstance(record, Text)]):
             yield {"tokens": ids or [tokenizer.unk_id], "length": max(len(ids), 1) + tokenizer.num_special(pair=False)}
 
     def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
-        """One row per text, cut at a random place where it is too long, with masks."""
+        """Lay out one row per text, cut at a random place where it is too long, with masks."""
         room = max_length - tokenizer.num_special(pair=False)
         sequences, masked = [], []
         for _, row, key in examples:
@@ -51,7 +74,7 @@ class MaskedLm(Task):
             if len(ids) > room:
                 start = int(random.integers(len(ids) - room + 1))
                 ids = ids[start : start + room]
-            places, targets = _mask(ids, tokenizer, random)
+            places, targets = _mask(ids, tokenizer, random, share=self.config.mask_probability)
             sequences.append(Tokens(tokenizer.single(ids.tolist())))
             masked.append((places + tokenizer.num_before, targets))
         width = max(len(places) for places, _ in masked)
@@ -63,18 +86,18 @@ class MaskedLm(Task):
         count = sum(len(places) for places, _ in masked)
         targets = {"place_BM": place_BM, "labels_BM": labels_BM}
         choices = {id(row["choice"]): row["choice"] for _, row, _ in examples if "choice" in row}
-        if choices:  # masked pieces are told apart from these only
+        if choices:  # masked tokens are chosen among these only
             candidates_V = torch.from_numpy(np.unique(np.concatenate(list(choices.values()))).astype(np.int64))
             numbers = torch.searchsorted(candidates_V, labels_BM.clamp(min=0))
             targets |= {"candidates_V": candidates_V, "labels_BM": torch.where(labels_BM < 0, labels_BM, numbers)}
         return TaskBatch(sequences, range(len(examples)), targets, count)
 
     def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
-        """Cross entropy over masked pieces."""
+        """Sum the cross entropy over masked tokens."""
         return self._losses(states, rows).sum()
 
     def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
-        """For each text the sum of its losses and how many there are."""
+        """Return for each text the sum of its losses and their number."""
         sums = self._losses(states, rows).sum(-1).double().tolist()
         counts = (rows.targets["labels_BM"] >= 0).sum(-1).tolist()
         return list(zip(sums, counts, strict=True))
@@ -89,14 +112,14 @@ class MaskedLm(Task):
         losses_N = F.cross_entropy(logits_NV, labels_BM[masked_BM], reduction="none")
         return torch.zeros(labels_BM.shape, device=losses_N.device).masked_scatter(masked_BM, losses_N)
 
-    def statistics(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:  # noqa: ARG002 - texts are their own targets
-        """Sum of losses, number of losses."""
-        return np.array(answers, dtype=np.float64).reshape(-1, 2)
+    def statistics(self, records: Sequence[Any], predictions: Sequence[Any]) -> Array:  # noqa: ARG002 - texts are their own targets
+        """Return the sum of losses and their number."""
+        return np.array(predictions, dtype=np.float64).reshape(-1, 2)
 
 
-def _mask(ids: Any, tokenizer: Tokenizer, random: np.random.Generator) -> tuple[Any, Any]:
-    """Mask some places of `ids` in place (at least one); return them and what stood there."""
-    chosen = random.random(len(ids)) < SHARE
+def _mask(ids: Any, tokenizer: Tokenizer, random: np.random.Generator, *, share: float) -> tuple[Any, Any]:
+    """Mask a share of `ids` in place (at least one); return the places and the tokens that stood there."""
+    chosen = random.random(len(ids)) < share
     chosen[int(random.integers(len(ids)))] |= not chosen.any()
     places = np.flatnonzero(chosen)
     targets = ids[places].copy()

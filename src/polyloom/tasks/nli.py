@@ -1,38 +1,31 @@
-"""Natural language inference: what holds between two texts."""
+"""Natural language inference: one label per pair of texts."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
-
-import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from polyloom.data.records import Kind, Pair, Record
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.metrics.score import ACCURACY, Array, Metric
-from polyloom.metrics.tags import tag_statistics
-from polyloom.tasks.base import Columns, EncodedExample, Example, HeadInputs, Task, TaskBatch, Tokens, linear_classifier
+from polyloom.errors import DataError
+from polyloom.tasks.base import Columns, EncodedExample, Example, TaskBatch, Tokens
+from polyloom.tasks.classification import Classification
+from polyloom.tasks.formats import STDIN, Format, Line, StreamItem, read_json
 
 
-class Nli(Task):
-    """One label per pair, read from the first token."""
+class Nli(Classification):
+    """One label per pair."""
 
     name = "nli"
     kind: ClassVar[Kind] = "pair"
     columns: ClassVar[Columns] = {"first": "ints", "second": "ints", "labels": "ints"}
-    metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY,)
     summary = "natural language inference: accuracy"
-
-    def __init__(self, labels: Sequence[str], *, width: int) -> None:
-        super().__init__(labels, width=width)
-        self.classifier = linear_classifier(width, len(labels))
+    inputs: ClassVar[Mapping[Format, Format]] = {"columns": "columns", "jsonl": "jsonl"}
+    outputs: ClassVar[tuple[Format, ...]] = ("columns", "jsonl")
 
     @classmethod
     def encode(
         cls, records: Sequence[Record], tokenizer: Tokenizer, index: dict[str, int] | None = None
     ) -> Iterator[EncodedExample]:
-        """Both texts as pieces, the label as a list of one number."""
+        """Encode both texts, with the label as a list of one number."""
         pairs = [record for record in records if isinstance(record, Pair)]
         firsts, seconds = tokenizer.text([p.first for p in pairs]), tokenizer.text([p.second for p in pairs])
         special = tokenizer.num_special(pair=True)
@@ -41,45 +34,24 @@ class Nli(Task):
             yield {"first": first, "second": second, "length": len(first) + len(second) + special} | labels
 
     def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
-        """One row per pair; the longer text is cut first where both do not fit."""
+        """Lay out one row per pair; the longer text is cut first where both do not fit."""
         rows = [example.row for example in examples]
         room = max_length - tokenizer.num_special(pair=True)
-        sequences = []
-        for row in rows:
-            first, second = shorten(row["first"], row["second"], room)
-            sequences.append(Tokens(*tokenizer.pair(first, second)))
-        targets = {}
-        if "labels" in rows[0]:
-            targets["labels_B"] = torch.as_tensor(np.array([row["labels"][0] for row in rows], dtype=np.int64))
-        return TaskBatch(sequences, range(len(rows)), targets, len(rows))
+        pairs = [shorten(row["first"], row["second"], room) for row in rows]
+        return self.batch([Tokens(*tokenizer.pair(first, second)) for first, second in pairs], rows)
 
-    def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
-        """Cross entropy over pairs."""
-        labels_B = rows.targets["labels_B"]
-        logits_BE = self._logits(states).float()
-        return F.cross_entropy(
-            logits_BE, labels_B, ignore_index=-1, reduction="sum", label_smoothing=self.label_smoothing
-        )
-
-    def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:  # noqa: ARG002
-        """One label per pair."""
-        return [self.labels[i] for i in self._logits(states).argmax(-1).tolist()]
-
-    def confidences(self, states: HeadInputs, rows: TaskBatch, answers: Sequence[Any]) -> list[Any]:  # noqa: ARG002
-        """Return the probability of each label."""
-        best: list[float] = self._logits(states).float().softmax(-1).amax(-1).tolist()
-        return best
-
-    def _logits(self, states: HeadInputs) -> Tensor:
-        first_B1D = states.hidden_BTD[:, :1]
-        if states.classify is not None:
-            return states.classify(first_B1D)[:, 0, : len(self.labels)]
-        logits: Tensor = self.classifier(first_B1D[:, 0])
-        return logits
-
-    def statistics(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:
-        """Right or wrong, and one."""
-        return tag_statistics([[record.label] for record in records], [[answer] for answer in answers])
+    @classmethod
+    def read(cls, lines: Sequence[Line], form: Format) -> StreamItem:
+        """Read a pair: ``premise<TAB>hypothesis``, or both from a JSON object."""
+        number = lines[0].number
+        if form == "jsonl":
+            found = read_json(lines, "premise", "hypothesis")
+            return StreamItem(number, Pair(found["premise"], found["hypothesis"], ""), found)
+        texts = lines[0].content.split("\t")
+        if len(texts) != 2:
+            what = f"{len(texts)} column{'s' if len(texts) > 1 else ''}, not 2: a premise, a tab and a hypothesis."
+            raise DataError(STDIN, number, what)
+        return StreamItem(number, Pair(texts[0].strip(), texts[1].strip(), ""), "")
 
 
 def shorten(first: Sequence[int], second: Sequence[int], room: int) -> tuple[list[int], list[int]]:

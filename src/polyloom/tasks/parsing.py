@@ -1,6 +1,7 @@
-"""Dependency parsing: a deep biaffine parser whose answers are trees with one root."""
+"""Dependency parsing: a deep biaffine parser that predicts trees with one root."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -9,25 +10,49 @@ from torch import Tensor
 from polyloom.data.records import Kind, Record, Tagged, Tree
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConditionError
-from polyloom.metrics.attachment import attachment_statistics
+from polyloom.metrics.attachment import attachment_statistics, wrong_words
 from polyloom.metrics.score import LAS, UAS, Array, Metric
 from polyloom.nn.biaffine import Biaffine
 from polyloom.nn.spanning_tree import maximum_spanning_tree
-from polyloom.tasks.base import Columns, EncodedExample, Example, HeadInputs, Task, TaskBatch
-from polyloom.tasks.words import collate_words, encode_words, gather_words, pad_targets
+from polyloom.ranges import Count, Share
+from polyloom.tasks.base import Columns, Display, EncodedExample, Example, HeadInputs, TaskBatch, TaskConfig
+from polyloom.tasks.formats import Format
+from polyloom.tasks.words import WordTask, collate_words, encode_words, gather_words, pad_targets
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParserConfig(TaskConfig):
+    """Settings of the biaffine parser.
+
+    Attributes:
+        arc_size: Width in which arcs are scored. Default: 500, as in Dozat & Manning (2017).
+        label_size: Width in which relations are scored. Default: 100.
+        dropout: Dropout after each of the four projections. Default: 0.33; lower it for very short training.
+    """
+
+    arc_size: Count = 500
+    label_size: Count = 100
+    dropout: Share = 0.33
 
 
 class Arcs(NamedTuple):
-    """The answer for a sentence: each word's head, counted from 1 with 0 for the root, and the relation to it."""
+    """The prediction for a sentence: each word's head, counted from 1 with 0 for the root, and the relation to it."""
 
     heads: Sequence[int]
     relations: Sequence[str]
 
 
-class Parsing(Task):
+class Parsing(WordTask):
     """A head and a relation for every word."""
 
+    Config: ClassVar[type[TaskConfig]] = ParserConfig
+    config: ParserConfig
     name = "dep"
+    keys = ("heads", "relations")
+    display: ClassVar[Display] = "tree"
+    inputs: ClassVar[Mapping[Format, Format]] = {
+        "text": "conllu", "columns": "conllu", "conllu": "conllu", "jsonl": "jsonl",
+    }  # fmt: skip
     kind: ClassVar[Kind] = "tree"
     columns: ClassVar[Columns] = {
         "tokens": "ints", "counts": "ints", "reads": "ints", "heads": "ints", "labels": "ints",
@@ -35,15 +60,21 @@ class Parsing(Task):
     metrics: ClassVar[tuple[Metric, ...]] = (LAS, UAS)
     summary = "dependency parsing: LAS, UAS"
 
-    def __init__(self, labels: Sequence[str], *, width: int) -> None:
-        super().__init__(labels, width=width)
-        self.parser = Biaffine(width, num_relations=len(labels))
+    def __init__(self, config: ParserConfig, *, width: int) -> None:
+        super().__init__(config, width=width)
+        self.parser = Biaffine(
+            width,
+            num_relations=len(self.labels),
+            arc_size=config.arc_size,
+            label_size=config.label_size,
+            dropout=config.dropout,
+        )
 
     @classmethod
     def encode(
         cls, records: Sequence[Record], tokenizer: Tokenizer, index: dict[str, int] | None = None
     ) -> Iterator[EncodedExample]:
-        """Words as pieces, heads by position, relations as numbers."""
+        """Encode words, with their heads by position and their relations as numbers."""
         kept = [record for record in records if isinstance(record, Tree | Tagged)]
         for record, row in zip(kept, encode_words([r.words for r in kept], tokenizer), strict=True):
             if index is None:
@@ -54,7 +85,7 @@ class Parsing(Task):
                 yield row | {"heads": record.heads, "labels": labels}
 
     def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
-        """Windows of sentences."""
+        """Lay out sentences as windows."""
         rows = [example.row for example in examples]
         laid = collate_words(rows, tokenizer=tokenizer, max_length=max_length)
         if "heads" not in rows[0]:
@@ -63,7 +94,7 @@ class Parsing(Task):
         return TaskBatch(laid.sequences, laid.examples, {**laid.targets, **known}, laid.count)
 
     def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
-        """Cross entropy of heads and of relations, over words."""
+        """Sum the cross entropy of heads and of relations over words."""
         words_SWD, targets = self._words(states, rows), rows.targets
         total, _ = self.parser.loss(
             words_SWD, targets["mask_SW"], heads_SW=targets["heads_SW"], relations_SW=targets["labels_SW"]
@@ -71,7 +102,7 @@ class Parsing(Task):
         return total
 
     def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
-        """Heads and relations of each sentence, as an `Arcs`."""
+        """Predict heads and relations of each sentence, as `Arcs`."""
         words_SWD, mask_SW = self._words(states, rows), rows.targets["mask_SW"]
         arcs_SWH = self.parser(words_SWD, mask_SW)
         heads_SW = mask_SW.long() * 0
@@ -103,6 +134,16 @@ class Parsing(Task):
             raise ConditionError("dep: psf generates linear classifiers, and a parser is none. Use another method.")
         return gather_words(states.hidden_BTD, rows).float()
 
-    def statistics(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:
-        """Words with the right head, with the right head and relation, all words."""
-        return attachment_statistics(records, answers)
+    def statistics(self, records: Sequence[Any], predictions: Sequence[Any]) -> Array:
+        """Count words with the right head, with the right head and relation, and all words."""
+        return attachment_statistics(records, predictions)
+
+    @classmethod
+    def mistakes(cls, record: Any, prediction: Any) -> list[int]:
+        """List the words whose head or relation is wrong as LAS counts it."""
+        return wrong_words(record, prediction)
+
+    @classmethod
+    def by_word(cls, prediction: Any) -> tuple[Sequence[Any], ...]:
+        """Split into heads and relations."""
+        return tuple(prediction)

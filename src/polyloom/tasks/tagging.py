@@ -1,6 +1,6 @@
 """Tagging words: parts of speech and named entities."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch.nn.functional as F
@@ -10,33 +10,47 @@ from polyloom.data.records import Kind, Record, Tagged
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.metrics.score import ACCURACY, F1, Array, Metric
 from polyloom.metrics.spans import repair_bio, span_statistics
-from polyloom.metrics.tags import tag_statistics
-from polyloom.tasks.base import Columns, EncodedExample, Example, HeadInputs, Task, TaskBatch, linear_classifier
-from polyloom.tasks.words import collate_words, encode_words, gather_words, pad_targets
+from polyloom.metrics.tags import majority_share, tag_statistics
+from polyloom.tasks.base import (
+    Columns,
+    Display,
+    EncodedExample,
+    Example,
+    Head,
+    HeadInputs,
+    TaskBatch,
+    TaskConfig,
+    linear_classifier,
+)
+from polyloom.tasks.formats import Format
+from polyloom.tasks.words import WordTask, collate_words, encode_words, gather_words, pad_targets
 
 
-class Tagging(Task):
-    """One label per word: a linear classifier on the word's vector, or the one that the method made."""
+class Tagging(WordTask):
+    """One label per word: a linear classifier on the word's vector, or the one that the method generated."""
 
+    keys = ("tags",)
+    export_head: ClassVar[Head | None] = "token-classification"
+    display: ClassVar[Display] = "tags"
     kind: ClassVar[Kind] = "tags"
     columns: ClassVar[Columns] = {"tokens": "ints", "counts": "ints", "reads": "ints", "labels": "ints"}
 
-    def __init__(self, labels: Sequence[str], *, width: int) -> None:
-        super().__init__(labels, width=width)
-        self.classifier = linear_classifier(width, len(labels))
+    def __init__(self, config: TaskConfig, *, width: int) -> None:
+        super().__init__(config, width=width)
+        self.classifier = linear_classifier(width, len(self.labels))
 
     @classmethod
     def encode(
         cls, records: Sequence[Record], tokenizer: Tokenizer, index: dict[str, int] | None = None
     ) -> Iterator[EncodedExample]:
-        """Words as pieces, tags as numbers."""
+        """Encode words, with their tags as numbers."""
         tagged = [record for record in records if isinstance(record, Tagged)]
         for record, row in zip(tagged, encode_words([r.words for r in tagged], tokenizer), strict=True):
             labels = {} if index is None else {"labels": [index.setdefault(tag, len(index)) for tag in record.tags]}
             yield row | labels
 
     def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
-        """Windows of sentences."""
+        """Lay out sentences as windows."""
         rows = [example.row for example in examples]
         laid = collate_words(rows, tokenizer=tokenizer, max_length=max_length)
         if "labels" not in rows[0]:
@@ -45,7 +59,7 @@ class Tagging(Task):
         return TaskBatch(laid.sequences, laid.examples, {**laid.targets, "labels_SW": labels_SW}, laid.count)
 
     def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
-        """Cross entropy over words."""
+        """Sum the cross entropy over words."""
         labels_SW = rows.targets["labels_SW"]
         logits_SWE = self._logits(states, rows)
         return F.cross_entropy(
@@ -57,7 +71,7 @@ class Tagging(Task):
         )
 
     def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
-        """One tag per word."""
+        """Predict one tag per word."""
         best_SW = self._logits(states, rows).argmax(-1).tolist()
         counts = rows.targets["mask_SW"].sum(-1).tolist()
         return [[self.labels[i] for i in best[:count]] for best, count in zip(best_SW, counts, strict=True)]
@@ -71,12 +85,29 @@ class Tagging(Task):
         if states.classify is None:
             logits: Tensor = self.classifier(gather_words(states.hidden_BTD, rows))
             return logits
-        # A made classifier belongs to a row: classify the row's tokens, then gather its words.
-        return gather_words(states.classify(states.hidden_BTD), rows)[..., : len(self.labels)]
+        # A generated classifier belongs to a row: classify the row's tokens, then gather its words.
+        return gather_words(self.logits(states), rows)
 
-    def statistics(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:
-        """Right words, all words."""
-        return tag_statistics([record.tags for record in records], answers)
+    def logits(self, states: HeadInputs) -> Tensor:
+        """Compute the logits of every token."""
+        if states.classify is not None:
+            return states.classify(states.hidden_BTD)[..., : len(self.labels)]
+        logits: Tensor = self.classifier(states.hidden_BTD)
+        return logits
+
+    def statistics(self, records: Sequence[Any], predictions: Sequence[Any]) -> Array:
+        """Count right words and all words."""
+        return tag_statistics([record.tags for record in records], predictions)
+
+    @classmethod
+    def majority(cls, records: Iterable[Record]) -> float:
+        """Score the most frequent tag."""
+        return majority_share(tag for record in records if isinstance(record, Tagged) for tag in record.tags)
+
+    @classmethod
+    def mistakes(cls, record: Any, prediction: Any) -> list[int]:
+        """List the words with a wrong tag."""
+        return [i for i, (gold, tag) in enumerate(zip(record.tags, prediction, strict=True)) if gold != tag]
 
 
 class Pos(Tagging):
@@ -93,11 +124,20 @@ class Ner(Tagging):
     name = "ner"
     metrics: ClassVar[tuple[Metric, ...]] = (F1,)
     summary = "named entity recognition: entity F1"
+    inputs: ClassVar[Mapping[Format, Format]] = {
+        "text": "columns", "columns": "columns", "conllu": "columns", "jsonl": "jsonl",
+    }  # fmt: skip
+    outputs: ClassVar[tuple[Format, ...]] = ("columns", "jsonl")
 
     def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
-        """One tag per word, such that every entity begins with B-."""
+        """Predict one tag per word, such that every entity begins with B-."""
         return [repair_bio(tags) for tags in super().decode(states, rows)]
 
-    def statistics(self, records: Sequence[Any], answers: Sequence[Any]) -> Array:
-        """Entities found, predicted and true."""
-        return span_statistics([record.tags for record in records], answers)
+    def statistics(self, records: Sequence[Any], predictions: Sequence[Any]) -> Array:
+        """Count entities that are right, predicted and true."""
+        return span_statistics([record.tags for record in records], predictions)
+
+    @classmethod
+    def majority(cls, records: Iterable[Record]) -> float:  # noqa: ARG003 - whatever they are
+        """Score the prediction that there are no entities, whose F1 is 0."""
+        return 0.0

@@ -1,6 +1,7 @@
-"""Translation by an encoder and a decoder: language tokens, the loss with label smoothing, the layout of both sides."""
+"""Translation by an encoder and a decoder."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -14,24 +15,43 @@ from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConditionError, PolyloomError, suggest
 from polyloom.metrics.bleu import bleu_statistics, chrf_statistics
 from polyloom.metrics.score import BLEU, CHRF, Array, Metric
-from polyloom.tasks.base import Columns, EncodedExample, Example, HeadInputs, Task, TaskBatch, Tokens
+from polyloom.tasks.base import Columns, EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, TaskConfig, Tokens
+from polyloom.tasks.formats import Format, Line, StreamItem, read_whole_text, write_json
 
 LanguageTokens = Literal["target", "both", "source", "none"]
 _USUAL: Mapping[str, LanguageTokens] = {"m2m_100": "both", "mbart": "both", "marian": "source"}  # of pretrained models
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationConfig(TaskConfig):
+    """Settings of translation.
+
+    Attributes:
+        language_tokens: Which language tokens the model gets. ``target``: the target's, before the source and as the
+            decoder's first (Hyper-Adapters; models from scratch). ``both``: each side has its own, the source's
+            where the tokenizer has it, the decoder's behind its start token (M2M100, NLLB, mBART). ``source``:
+            the target's before the source only (Marian). ``none`` (mT5). Default: those that the backbone was
+            pretrained with; ``target`` for a backbone from scratch.
+        language_token_aliases: Languages that use the token of another one, ``{glg: por}``. Default: none; `polyloom
+            add` writes it for languages that it adds.
+    """
+
+    language_tokens: LanguageTokens | None = None
+    language_token_aliases: dict[str, str] = field(default_factory=dict)
 
 
 class Translation(Task):
     """One text from another.
 
     Attributes:
-        language_tokens: Which language tokens there are. ``target``: the target's, before the source and as the
-            decoder's first (Hyper-Adapters; models from scratch). ``both``: each side has its own, the source's
-            where the tokenizer has it, the decoder's behind its start token (M2M100, NLLB, mBART). ``source``:
-            the target's before the source only (Marian). ``none`` (mT5).
+        language_tokens: Which language tokens there are, see `TranslationConfig`.
+        language_token_aliases: Languages that use the token of another one.
         start_id: The decoder's start token. With ``both`` there may be none: the language begins (mBART-25).
-        language_token_aliases: Languages whose token stands for that of another, which was added later and has none.
+        pretrained: Whether the backbone was pretrained, so that its language tokens mean something.
     """
 
+    Config: ClassVar[type[TaskConfig]] = TranslationConfig
+    config: TranslationConfig
     name = "mt"
     kind: ClassVar[Kind] = "bitext"
     columns: ClassVar[Columns] = {"source": "ints", "target": "ints"}
@@ -39,16 +59,59 @@ class Translation(Task):
     summary = "translation: BLEU, chrF"
     needs_labels = False
     generates = True
-    language_tokens: LanguageTokens = "target"
+    bilingual = True
+    uses_lm_head = True
+    addable = False
+    inputs: ClassVar[Mapping[Format, Format]] = {"text": "text", "jsonl": "jsonl"}
+    outputs: ClassVar[tuple[Format, ...]] = ("text", "jsonl")
+    export_head: ClassVar[Head | None] = "language-modelling"
     start_id: int | None = 2
-    language_token_aliases: Mapping[str, str] = {}
+    pretrained = False
+
+    def __init__(self, config: TranslationConfig, *, width: int) -> None:
+        super().__init__(config, width=width)
+        self.language_tokens: LanguageTokens = config.language_tokens or "target"
+        self.language_token_aliases: Mapping[str, str] = config.language_token_aliases
+
+    def settings(self) -> dict[str, Any]:
+        """Return the language tokens as they were chosen for the backbone."""
+        chosen = {"language_tokens": self.language_tokens}
+        aliases = {"language_token_aliases": dict(self.language_token_aliases)}
+        return {**super().settings(), **chosen, **(aliases if self.language_token_aliases else {})}
+
+    def configure(self, config: TaskConfig, *, backbone: Any, pretrained: bool, tokenizer: Tokenizer) -> None:
+        """Choose the language tokens and the start token that the backbone was trained with."""
+        assert isinstance(config, TranslationConfig)
+        self.pretrained, family = pretrained, backbone.model_type
+        usual = default_language_tokens(family, tokenizer) if pretrained else "target"
+        self.language_tokens, self.language_token_aliases = (
+            config.language_tokens or usual,
+            config.language_token_aliases,
+        )
+        start_id = getattr(backbone, "decoder_start_token_id", None)
+        self.start_id = default_start_id(family, tokenizer, language_tokens=self.language_tokens, start_id=start_id)
+
+    def add_language(self, name: str, *, like: str) -> None:
+        """Use the language token of a similar language for a new one."""
+        token = self.language_token_aliases.get(like, like)
+        self.language_token_aliases = {**self.language_token_aliases, name: token}
+
+    def updated(self, config: TaskConfig) -> TaskConfig:
+        """Return the settings of a recipe, with the language tokens of languages that were added."""
+        assert isinstance(config, TranslationConfig)
+        return replace(config, language_token_aliases=dict(self.language_token_aliases))
 
     @classmethod
     def records(cls, corpus: Corpus, condition: Condition) -> Iterator[Record]:
-        """Pairs, turned so that they lead from the condition's source to its target."""
-        if condition.target is None:
-            raise ConditionError(f"condition {condition}: a translation has two languages. Write mt/source/target.")
+        """Read pairs, turned so that they lead from the condition's source to its target."""
+        cls.check_languages(condition)
+        assert condition.target is not None
         return corpus.records(cls.kind, direction=(condition.source, condition.target))
+
+    def check(self, condition: Condition, tokenizer: Tokenizer) -> None:
+        """Raise unless there are two languages, with tokens where they are needed."""
+        super().check(condition, tokenizer)
+        self.tokens(condition, tokenizer)
 
     @classmethod
     def encode(
@@ -57,14 +120,18 @@ class Translation(Task):
         tokenizer: Tokenizer,
         index: dict[str, int] | None = None,  # noqa: ARG003 - no labels
     ) -> Iterator[EncodedExample]:
-        """Both sides as pieces; as long as the longer one, with a language token and an end."""
+        """Encode both sides; an example is as long as the longer one, with a language token and an end."""
         pairs = [record for record in records if isinstance(record, Bitext)]
         sources, targets = tokenizer.text([p.source for p in pairs]), tokenizer.targets([p.target for p in pairs])
         for source, target in zip(sources, targets, strict=True):
             yield {"source": source, "target": target, "length": max(len(source), len(target)) + 2}
 
+    def prompt(self, row: EncodedExample) -> EncodedExample:
+        """Remove the target."""
+        return {**row, "target": [], "length": len(row["source"]) + 2}
+
     def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
-        """A row per pair; what is longer than `max_length` is cut."""
+        """Lay out one row per pair; what is longer than `max_length` is cut."""
         room, end_id = max_length - 2, end_of(tokenizer)
         sequences, decoder, ends = [], [], []
         for condition, row, _ in examples:
@@ -78,7 +145,7 @@ class Translation(Task):
         return TaskBatch(sequences, range(len(ends)), {"labels_BL": labels_BL}, sum(map(len, ends)), decoder)
 
     def tokens(self, condition: Condition, tokenizer: Tokenizer) -> tuple[list[int], list[int], list[int]]:
-        """What stands before and after the source, and what the decoder begins with."""
+        """Return the tokens before and after the source, and those that the decoder starts with."""
         after, start = [end_of(tokenizer)], [] if self.start_id is None else [self.start_id]
         if self.language_tokens == "none":
             return [], after, start
@@ -90,21 +157,21 @@ class Translation(Task):
         return [target], after, [target]
 
     def _token(self, language: str | None, condition: Condition, tokenizer: Tokenizer) -> int:
-        found = None if language is None else tokenizer.language_id(self.language_token_aliases.get(language, language))
-        if found is None:
+        token = None if language is None else tokenizer.language_id(self.language_token_aliases.get(language, language))
+        if token is None:
             raise ConditionError(
                 f"condition {condition}: the tokenizer has no token for the language {language!r}. "
                 f"{suggest(str(language), tokenizer.languages)} Call languages as a pretrained model does, train a "
                 "vocabulary for these (polyloom data vocab), or do without tokens (tasks.mt.language_tokens: none)."
             )
-        return found
+        return token
 
     def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
-        """Cross entropy over pieces of the target, its end included."""
+        """Sum the cross entropy over tokens of the target, its end included."""
         return self._losses(states, rows, smoothing=self.label_smoothing)[0].sum()
 
     def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
-        """For each pair the sum of its losses, not smoothed, and how many there are; text comes from `generate`."""
+        """Return for each pair the sum of its losses, not smoothed, and their number; text comes from `generate`."""
         losses_N, row_N = self._losses(states, rows, smoothing=0.0)
         sums_B = torch.zeros(len(rows.sequences), dtype=torch.float64, device=row_N.device)
         sums_B.index_add_(0, row_N, losses_N.double())
@@ -114,24 +181,41 @@ class Translation(Task):
     def _losses(self, states: HeadInputs, rows: TaskBatch, *, smoothing: float) -> tuple[Tensor, Tensor]:
         labels_BL = rows.targets["labels_BL"]
         real_BL = labels_BL >= 0
-        # The last token of the prefix sees nothing of the target yet, and predicts its first piece.
+        # The last token of the prefix sees nothing of the target yet, and predicts its first token.
         skipped = len(rows.decoder[0].ids) - int(real_BL[0].sum())
         hidden_ND = states.hidden_BTD[:, skipped : skipped + labels_BL.shape[1]][real_BL]
         row_N = real_BL.nonzero()[:, 0]
         logits_NV = states.vocabulary(hidden_ND, row_N, None).float()
         return F.cross_entropy(logits_NV, labels_BL[real_BL], reduction="none", label_smoothing=smoothing), row_N
 
-    def measure(self, records: Sequence[Any], answers: Sequence[Any], language: str) -> Mapping[Metric, Array]:
-        """Matches of n-grams of words and of letters."""
+    def measure(self, records: Sequence[Any], predictions: Sequence[Any], language: str) -> Mapping[Metric, Array]:
+        """Count matches of n-grams of words and of letters."""
         references = [record.target for record in records]
         return {
-            BLEU: bleu_statistics(references, answers, language=language),
-            CHRF: chrf_statistics(references, answers),
+            BLEU: bleu_statistics(references, predictions, language=language),
+            CHRF: chrf_statistics(references, predictions),
         }
+
+    @classmethod
+    def mistakes(cls, record: Any, prediction: Any) -> list[int]:
+        """Compare with the reference."""
+        return [] if prediction == record.target else [0]
+
+    @classmethod
+    def read(cls, lines: Sequence[Line], form: Format) -> StreamItem:
+        """Read a text to translate: a line, or the ``text`` of a JSON object."""
+        text, item = read_whole_text(lines, form)
+        return replace(item, record=Bitext(text, "") if text else None)
+
+    @classmethod
+    def write(cls, item: StreamItem, prediction: Any, form: Format) -> str:
+        """Write the translation: on a line of its own, or into the JSON object."""
+        text = prediction or ""
+        return write_json(item, translation=text) if form == "jsonl" else f"{text}\n"
 
 
 def default_language_tokens(family: str, tokenizer: Tokenizer) -> LanguageTokens:
-    """The language tokens that a pretrained model is used to; Marian's models for one pair have none."""
+    """Return the language tokens that a model was pretrained with; Marian's models for one pair have none."""
     usual = _USUAL.get(family, "none")
     return "none" if usual == "source" and not tokenizer.languages else usual
 
@@ -139,10 +223,10 @@ def default_language_tokens(family: str, tokenizer: Tokenizer) -> LanguageTokens
 def default_start_id(
     family: str, tokenizer: Tokenizer, *, language_tokens: LanguageTokens, start_id: int | None
 ) -> int | None:
-    """The token that a pretrained decoder starts with; none where that is the language.
+    """Return the token that a pretrained decoder starts with; none where that is the language.
 
-    mBART's starts with what ends a text, whatever its configuration says: mBART-25's with the language, mBART-50's with
-    ``</s>``.
+    mBART's starts with the token that ends a text, whatever its configuration says: mBART-25's with the language,
+    mBART-50's with ``</s>``.
     """
     if family == "mbart":
         return None if language_tokens == "both" and tokenizer.ends_in_language else end_of(tokenizer)
@@ -154,7 +238,7 @@ def default_start_id(
 
 
 def end_of(tokenizer: Tokenizer) -> int:
-    """The piece that ends a text."""
+    """Return the token that ends a text."""
     if tokenizer.eos_id is None:
         raise PolyloomError(
             "tokenizer: has no eos_token, which ends a translation. Set it in its tokenizer_config.json."

@@ -1,44 +1,154 @@
-"""Word-level examples: one vector per word, whatever the number of pieces, also beyond the maximum length."""
+"""Tasks that predict something for every word: one vector per word, streams of sentences, also long ones."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from abc import ABC
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from polyloom.data.readers.conllu import Row, Sentence, parse_conllu, write_sentence
+from polyloom.data.records import Tagged
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.tasks.base import EncodedExample, TaskBatch, Tokens
+from polyloom.errors import DataError
+from polyloom.io.files import checked_text
+from polyloom.tasks.base import EncodedExample, Task, TaskBatch, Tokens
+from polyloom.tasks.formats import MAX_LETTERS, STDIN, Format, Line, StreamItem, read_json, write_json
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+MAX_WORDS = 2_000  # of a sentence, which is held in memory at once; a parser scores all pairs of words
+
+
+class WordTask(Task, ABC):
+    """A task that predicts something for every word of a sentence.
+
+    Attributes:
+        keys: Names of what is predicted for a word, in JSON; by them the columns of CoNLL-U are chosen.
+    """
+
+    keys: ClassVar[tuple[str, ...]]
+    inputs: ClassVar[Mapping[Format, Format]] = {
+        "text": "columns", "columns": "columns", "conllu": "conllu", "jsonl": "jsonl",
+    }  # fmt: skip
+    outputs: ClassVar[tuple[Format, ...]] = ("columns", "conllu", "jsonl")
+    multiline: ClassVar[tuple[Format, ...]] = ("columns", "conllu")
+
+    @classmethod
+    def by_word(cls, prediction: Any) -> tuple[Sequence[Any], ...]:
+        """Split a prediction into one sequence for each of `keys`."""
+        return (prediction,)
+
+    @classmethod
+    def read(cls, lines: Sequence[Line], form: Format) -> StreamItem:
+        """Read a sentence."""
+        return _READERS[form](lines)
+
+    @classmethod
+    def write(cls, item: StreamItem, prediction: Any, form: Format) -> str:
+        """Write a sentence with what was predicted for its words."""
+        words = item.record.words if isinstance(item.record, Tagged) else ()
+        values = [()] * len(cls.keys) if prediction is None else cls.by_word(prediction)
+        named = dict(zip(cls.keys, map(list, values), strict=True))
+        if form == "jsonl":
+            known = isinstance(item.source, dict) and "words" in item.source
+            return write_json(item, **({} if known else {"words": words}), **named)
+        if form == "conllu":
+            return _write_conllu(item, words, named)
+        rows = zip(words, *named.values(), strict=True)
+        return "".join("\t".join(map(str, row)) + "\n" for row in rows) + "\n"
+
+
+def _word_item(line: int, words: Sequence[str], source: dict[str, Any] | Sentence | str) -> StreamItem:
+    letters = sum(map(len, words))
+    if len(words) > MAX_WORDS or letters > MAX_LETTERS:
+        found = f"a sentence of {len(words):,} words and {letters:,} letters. "
+        limit = f"At most {MAX_WORDS:,} and {MAX_LETTERS:,} are allowed: split it into sentences."
+        raise DataError(STDIN, line, found + limit)
+    return StreamItem(line, Tagged(tuple(words), ()) if words else None, source)
+
+
+def _read_text(lines: Sequence[Line]) -> StreamItem:
+    (line,) = lines
+    if line.text.count("\t") == 9 or (line.number == 1 and line.text.startswith('{"')):
+        looks = "CoNLL-U. Add --input conllu." if "\t" in line.text else "JSON. Add --input jsonl."
+        raise DataError(STDIN, line.number, f"this is not plain text but {looks}")
+    return _word_item(line.number, line.content.split(), line.text)
+
+
+def _read_columns(lines: Sequence[Line]) -> StreamItem:
+    words = []
+    for line in lines:
+        text = line.content
+        if not text.strip():
+            break
+        words.append(text.split("\t" if "\t" in text else None, maxsplit=1)[0])
+        if not words[-1].strip():
+            raise DataError(STDIN, line.number, "no word in the first column.")
+    return _word_item(lines[0].number, words, "")
+
+
+def _read_conllu(lines: Sequence[Line]) -> StreamItem:
+    (sentence,) = parse_conllu(lines, STDIN)
+    return _word_item(sentence.line, sentence.words, sentence)
+
+
+def _read_json(lines: Sequence[Line]) -> StreamItem:
+    number, found = lines[0].number, read_json(lines)
+    if isinstance(found.get("words"), list):
+        words = [checked_text(word, STDIN, number, name="words") for word in found["words"]]
+        if any(not word.strip() or set(word) & set("\t\n\r") for word in words):
+            raise DataError(STDIN, number, "a word is empty, or has a tab or a line end in it.")
+    elif "text" in found:
+        words = checked_text(found["text"], STDIN, number, name="text").split()
+    else:
+        raise DataError(STDIN, number, 'expected {"words": ["…", …]} or {"text": "…"}.')
+    return _word_item(number, words, found)
+
+
+_READERS: Mapping[str, Callable[[Sequence[Line]], StreamItem]] = {
+    "text": _read_text, "columns": _read_columns, "conllu": _read_conllu, "jsonl": _read_json,
+}  # fmt: skip
+
+
+def _write_conllu(item: StreamItem, words: Sequence[str], named: Mapping[str, Any]) -> str:
+    if item.record is None:
+        return "\r\n" if isinstance(item.source, str) and item.source.endswith("\r\n") else "\n"
+    if isinstance(item.source, Sentence):
+        sentence = item.source
+    else:
+        rows = tuple(Row(str(number), word, *"_" * 8) for number, word in enumerate(words, start=1))
+        sentence = Sentence((f"# text = {' '.join(words)}",), rows)
+    columns = {"tags": "upos"}  # all others have the name of their column
+    return write_sentence(sentence.with_predictions(**{columns.get(key, key): v for key, v in named.items()}))
 
 
 def encode_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer) -> Iterator[dict[str, Any]]:
-    """Pieces of all words, how many each word has, and which of its pieces a word is read from."""
+    """Encode words: the tokens of all words, the number of each word's tokens, and the token a word is read from."""
     special = tokenizer.num_special(pair=False)
     for words in tokenizer.words(sentences):
         yield {"tokens": words.ids, "counts": words.counts, "reads": words.reads, "length": len(words.ids) + special}
 
 
 def windows(counts: Ints, room: int) -> list[tuple[int, int]]:
-    """Cover words with windows ``[begin, end)`` of at most `room` pieces that overlap by up to a half."""
+    """Cover words with windows ``[begin, end)`` of at most `room` tokens that overlap by up to a half."""
     ends = np.cumsum(counts)
     starts = ends - counts
-    found = []
+    spans = []
     begin, num_words = 0, len(counts)
     while True:
         end = max(int(np.searchsorted(ends, starts[begin] + room, side="right")), begin + 1)
-        found.append((begin, end))
+        spans.append((begin, end))
         if end >= num_words:
-            return found
+            return spans
         middle = starts[begin] + room // 2
         begin = min(max(int(np.searchsorted(starts, middle)), begin + 1), end)
 
 
 def place_words(row: EncodedExample, room: int) -> tuple[list[list[int]], list[int], list[int]]:
-    """Lay out a sentence as windows; say in which window and at which piece of it each word is read.
+    """Lay out a sentence as windows; find the window and the token in it where each word is read.
 
-    A word is read where it has the most context on its shorter side. A single word of more than `room` pieces is cut.
+    A word is read where it has the most context on its shorter side. A single word of more than `room` tokens is cut.
     """
     counts = np.minimum(np.asarray(row["counts"], dtype=np.int64), room)
     reads = np.minimum(np.asarray(row["reads"], dtype=np.int64), counts - 1)
@@ -64,7 +174,7 @@ def place_words(row: EncodedExample, room: int) -> tuple[list[list[int]], list[i
 
 
 def collate_words(rows: Sequence[EncodedExample], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
-    """Rows for sentences, and for every word its row and position: ``row_SW``, ``place_SW``, ``mask_SW``."""
+    """Lay out sentences as rows, with the row and position of every word: ``row_SW``, ``place_SW``, ``mask_SW``."""
     room = max_length - tokenizer.num_special(pair=False)
     offset = tokenizer.num_before
     width = max(len(row["counts"]) for row in rows)
@@ -86,7 +196,7 @@ def collate_words(rows: Sequence[EncodedExample], *, tokenizer: Tokenizer, max_l
 
 
 def pad_targets(rows: Sequence[EncodedExample], column: str, like: Tensor) -> Tensor:
-    """A per-word column as a tensor, -1 where there is no word."""
+    """Lay out a per-word column as a tensor, -1 where there is no word."""
     padded = torch.full(like.shape, -1, dtype=torch.long)
     for i, row in enumerate(rows):
         padded[i, : len(row[column])] = torch.as_tensor(np.asarray(row[column], dtype=np.int64))
@@ -94,5 +204,5 @@ def pad_targets(rows: Sequence[EncodedExample], column: str, like: Tensor) -> Te
 
 
 def gather_words(hidden_BTD: Tensor, rows: TaskBatch) -> Tensor:
-    """One vector per word ``[S, W, D]``; what stands where there is no word means nothing."""
+    """Gather one vector per word ``[S, W, D]``; where there is no word the vector means nothing."""
     return hidden_BTD[rows.targets["row_SW"], rows.targets["place_SW"]]

@@ -82,13 +82,14 @@ class TrainDataset:
             model: The model, whose tasks map the labels.
             packing: How examples of raw text are made; ignored for other tasks.
         """
-        packing = packing if self.condition.task == "mlm" else _UNPACKED
+        task = model.tasks[self.condition.task]
+        packing = packing if task.raw_text else _UNPACKED
         packed = packing.length > 0
         rows = [self._packed(i, packing.length) for i in indices] if packed else self.dataset.rows(indices)
         if packing.restrict_candidates:
             rows = [{**row, "choice": self.token_types} for row in rows]
-        relabel = model.tasks[self.condition.task].relabel
-        return [Example(self.condition, relabel(row, self.numbers), key) for row, key in zip(rows, keys, strict=True)]
+        labelled = (task.relabel(row, self.numbers) for row in rows)
+        return [Example(self.condition, row, key) for row, key in zip(labelled, keys, strict=True)]
 
     def _packed(self, index: int, length: int) -> EncodedExample:
         """Concatenate lines from an index on, up to a length; the first line follows the last."""
@@ -211,7 +212,7 @@ class Objective(nn.Module):
     def unused_parameters(self, tasks: Container[str]) -> list[nn.Parameter]:
         """Return the trainable parameters of heads that these tasks do not use."""
         unused = [p for task, head in self.model.tasks.items() if task not in tasks for p in head.parameters()]
-        uses_backbone_head = "mlm" in tasks or "mt" in tasks
+        uses_backbone_head = any(task in tasks and head.uses_lm_head for task, head in self.model.tasks.items())
         unused += [] if uses_backbone_head else [self.model.backbone.get_parameter(name) for name in self._head_only]
         return [parameter for parameter in unused if parameter.requires_grad]
 
@@ -295,7 +296,7 @@ class TrainLoop:
 
     def _length(self, pick: Pick) -> int:
         dataset = self.datasets[pick.dataset]
-        is_packed = self._packing.length and dataset.condition.task == "mlm"
+        is_packed = self._packing.length and self.model.tasks[dataset.condition.task].raw_text
         return self.max_length if is_packed else int(dataset.dataset.lengths[pick.index])
 
     def _batch(self, picks: Sequence[Pick]) -> Batch:

@@ -95,12 +95,23 @@ def batched_records(records: Iterator[Any]) -> Iterator[list[Any]]:
         yield batch
 
 
-def label_sets(datasets: Mapping[Condition, EncodedDataset]) -> dict[str, tuple[str, ...]]:
-    """Collect the labels of every task from all its datasets, in alphabetical order."""
+def label_sets(
+    datasets: Mapping[Condition, EncodedDataset], given: Mapping[str, tuple[str, ...]] | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Collect the labels of every task from all its datasets, in alphabetical order.
+
+    Args:
+        datasets: The training data.
+        given: Label sets that are fixed, by task, in their order; other labels in the data are an error.
+    """
     by_task: dict[str, set[str]] = {}
     for condition, dataset in datasets.items():
-        by_task.setdefault(condition.task, set()).update(dataset.meta["labels"])
-    return {task: tuple(sorted(labels)) for task, labels in by_task.items()}
+        labels, fixed = dataset.meta["labels"], (given or {}).get(condition.task)
+        if fixed and (unknown := [label for label in labels if label not in fixed]):
+            corpora = ", ".join(corpus["corpus"] for corpus in dataset.meta["corpora"])
+            raise DataError(corpora, None, f"tasks.{condition.task}.labels does not list {', '.join(unknown)}.")
+        by_task.setdefault(condition.task, set()).update(labels)
+    return {task: (given or {}).get(task) or tuple(sorted(labels)) for task, labels in by_task.items()}
 
 
 def training_datasets(
@@ -113,7 +124,7 @@ def training_datasets(
     """
     selected = []
     for data_condition, dataset in datasets.items():
-        if stage.tasks != "all" and (stage.tasks == "mlm") != (data_condition.task == "mlm"):
+        if stage.tasks != "all" and (stage.tasks == "raw-text") != TASKS[data_condition.task].raw_text:
             continue
         label_ids = {label: number for number, label in enumerate(labels.get(data_condition.task, ()))}
         # Labels that the model does not have (it may continue another run) are ignored in the loss, as padding is.
@@ -123,7 +134,7 @@ def training_datasets(
             selected.append(TrainDataset(name, condition, dataset, numbers))
     if not selected:
         kind, hint = {
-            "mlm": (
+            "raw-text": (
                 "raw text",
                 ", such as mlm/tr. That needs a masked language model as backbone, not an encoder-decoder",
             ),

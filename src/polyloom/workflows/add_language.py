@@ -12,7 +12,7 @@ import torch
 
 from polyloom.checkpoint import backbone_identity, describe_model, trained_parameters, write_checkpoint
 from polyloom.conditions import Condition
-from polyloom.config import TaskConfig, resolved
+from polyloom.config import resolved
 from polyloom.data.catalog import Corpus, resolve
 from polyloom.data.encoded import EncodedDataset
 from polyloom.data.mixture import MixtureConfig
@@ -23,10 +23,8 @@ from polyloom.inference.predictor import score_corpora
 from polyloom.io.yaml import dump_yaml
 from polyloom.methods.base import Stage
 from polyloom.metrics.score import Score, selection_score
-from polyloom.nn.tables import Bank
 from polyloom.rundir import RunDir
-from polyloom.tasks import TASKS
-from polyloom.tasks.translation import Translation
+from polyloom.tasks import TASKS, TaskConfig
 from polyloom.training.added_rows import fit_added_row
 from polyloom.training.config import OptimConfig, TrainConfig
 from polyloom.training.events import OnEvent, RowAdded, RowStep
@@ -132,7 +130,7 @@ def add_language(  # noqa: PLR0913 - each has a meaning of its own
     settings = settings or AddLanguageConfig()
     if name in run.model.method.languages:
         raise ConditionError(f"language {name!r} is there already.")
-    given = {**({"mlm": data.text} if data.text else {}), **data.examples}
+    given = {**({_raw_text_task(run): data.text} if data.text else {}), **data.examples}
     learn, held = _split(_conditions(run, name, given))
     tested = _conditions(run, name, data.test)
     folder, unknown, old = _new(into), unknown_share(run, data.text), run.predictor.tokenizer.vocab_size
@@ -152,7 +150,7 @@ def add_language(  # noqa: PLR0913 - each has a meaning of its own
         typology = typology or read_typology(run.recipe.data.root)
     like = settings.like or languages_to_start_from(name, donors, settings.init_from, typology)
     _begin(run, name, like, token=next(iter((*like, *(donor for donor, _ in donors))), name))
-    stored = any(isinstance(table, Bank) for table in model.method.growing("language"))
+    stored = model.method.stores_adapters("language")
     plan = _plan(run, learn, replace(settings, lr=settings.lr or (run.recipe.optim.lr if stored else 1e-2)))
     fitted = _fit(run, plan, held, tested, on_event, first_added_token=old if settings.add_tokens else None)
     if settings.add_tokens:
@@ -173,10 +171,9 @@ def add_task(  # noqa: PLR0913 - each has a meaning of its own
 ) -> AddLanguageResult:
     """Add a task with its head to a run, trained on examples in some languages; write the new run to `into`."""
     settings, model = settings or AddLanguageConfig(), run.model
-    if name not in TASKS or name in ("mlm", "mt"):
-        raise ConditionError(
-            f"task {name!r}: it cannot be added. {suggest(name, [t for t in TASKS if t not in ('mlm', 'mt')])}"
-        )
+    addable = [task for task, known in TASKS.items() if known.addable]
+    if name not in addable:
+        raise ConditionError(f"task {name!r}: it cannot be added. {suggest(name, addable)}")
     if name in model.method.tasks:
         raise ConditionError(f"task {name!r} is there already.")
     learn, held = _split({Condition(name, language): corpus for language, corpus in examples.items()})
@@ -187,7 +184,7 @@ def add_task(  # noqa: PLR0913 - each has a meaning of its own
     plan = _plan(run, learn, replace(settings, lr=settings.lr or 3e-3), kind="task", head=name)
     tested = {Condition(name, language): corpus for language, corpus in (test or {}).items()}
     fitted = _fit(run, plan, held, tested, on_event)
-    tasks = {**run.recipe.tasks, name: TaskConfig()}
+    tasks = {**run.recipe.tasks, name: TASKS[name].Config()}
     _write(run, folder, learn, tasks=tasks)
     return AddLanguageResult((), settings.like[:1], *fitted, 0.0)
 
@@ -227,20 +224,25 @@ def _begin(run: Run, name: str, like: Sequence[str], *, token: str) -> None:
     The language's own token is used only with a pretrained backbone that has it: otherwise its embedding is untrained.
     """
     run.model.method.reinit_language(like[0] if len(like) == 1 else like or None)
-    task, known = run.model.tasks.get("mt"), run.recipe.backbone.name and run.predictor.tokenizer.language_id(name)
-    if isinstance(task, Translation) and known is None:
-        task.language_token_aliases = {
-            **task.language_token_aliases,
-            name: task.language_token_aliases.get(token, token),
-        }
+    if (run.recipe.backbone.name and run.predictor.tokenizer.language_id(name)) is None:
+        for task in run.model.tasks.values():
+            task.add_language(name, like=token)
 
 
 def _tasks(run: Run) -> dict[str, TaskConfig]:
     """Return the recipe's tasks with the language tokens of added languages."""
-    tasks, task = dict(run.recipe.tasks), run.model.tasks.get("mt")
-    if isinstance(task, Translation):
-        tasks["mt"] = replace(tasks["mt"], language_token_aliases=dict(task.language_token_aliases))
-    return tasks
+    trained = run.model.tasks
+    return {name: trained[name].updated(c) if name in trained else c for name, c in run.recipe.tasks.items()}
+
+
+def _raw_text_task(run: Run) -> str:
+    """Return the task with which the run was trained on raw text."""
+    name = next((name for name, task in run.model.tasks.items() if task.raw_text), None)
+    if name is None:
+        raw = ", ".join(name for name, task in TASKS.items() if task.raw_text)
+        known = ", ".join(run.model.tasks)
+        raise ConditionError(f"--text: the run was not trained on raw text (task {raw}). Its tasks: {known}.")
+    return name
 
 
 def _conditions(run: Run, name: str, given: Mapping[str, str]) -> dict[Condition, str]:
@@ -249,9 +251,8 @@ def _conditions(run: Run, name: str, given: Mapping[str, str]) -> dict[Condition
     for key, corpus in given.items():
         task, _, other = key.partition("/")
         if task not in run.model.tasks:
-            hint = " Raw text can be used if the run was trained on some (mlm)." if task == "mlm" else ""
-            raise ConditionError(f"task {task!r}: the run has none.{hint} It has {', '.join(run.model.tasks)}.")
-        if run.model.tasks[task].generates != bool(other):
+            raise ConditionError(f"task {task!r}: the run has none. It has {', '.join(run.model.tasks)}.")
+        if run.model.tasks[task].bilingual != bool(other):
             raise ConditionError(
                 f"{key}={corpus}: write pos=FILE, or of translations mt/eng=FILE, with the other language."
             )

@@ -17,7 +17,6 @@ from polyloom.export.card import card
 from polyloom.export.onnx import write_onnx
 from polyloom.export.peft import write_peft
 from polyloom.loading import tokenizer_name
-from polyloom.tasks.translation import Translation
 from polyloom.workflows.run import Run
 
 Format = Literal["polyloom", "adapterhub", "peft", "onnx", "onnx-baked"]
@@ -95,7 +94,6 @@ def save_backbone(run: Run, into: Path) -> None:
 
 def _about(run: Run) -> dict[str, Any]:
     """Describe what all adapters of a run have in common."""
-    task = run.model.tasks.get("mt")
     settings = {key: value for key, value in asdict(run.recipe.backbone).items() if value is not None}
     return {
         "method": run.recipe.method.name,
@@ -103,8 +101,6 @@ def _about(run: Run) -> dict[str, Any]:
         "settings": settings,
         "tokenizer": run.predictor.tokenizer.fingerprint,
         "max_length": run.predictor.max_length,
-        "language_tokens": task.language_tokens if isinstance(task, Translation) else None,
-        "language_token_aliases": dict(task.language_token_aliases) if isinstance(task, Translation) else {},
         "licences": _licences(run),
     }
 

@@ -26,7 +26,6 @@ from polyloom.inference.translate import steps, translate, translate_all
 from polyloom.loading import load_run_dir, load_source, tokenizer_name
 from polyloom.model import Model
 from polyloom.rundir import RunDir
-from polyloom.tasks.translation import Translation
 from polyloom.training.events import OnEvent, Scored, ScoringStarted, Translated
 from polyloom.version import versions
 
@@ -234,8 +233,7 @@ class Run:
             task = self.model.task(condition.task)
             for step in steps(condition, pivot):
                 self.model.method.require_supported(step)
-                if isinstance(task, Translation):
-                    task.tokens(step, self.predictor.tokenizer)
+                task.check(step, self.predictor.tokenizer)
         except ConditionError as error:
             return str(error)
         return None

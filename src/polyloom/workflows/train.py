@@ -23,12 +23,11 @@ from polyloom.data.typology import Typology, read_typology
 from polyloom.errors import ConfigError, TrainingError
 from polyloom.inference.predictor import Predictor, score_corpora
 from polyloom.io.yaml import dump_yaml
-from polyloom.loading import build_backbone, build_tokenizer, configure_language_tokens
-from polyloom.methods.hyperx import HyperX
-from polyloom.methods.psf import PsfConfig
+from polyloom.loading import build_backbone, build_tokenizer, configure_tasks
 from polyloom.metrics.score import Score
 from polyloom.model import Model
 from polyloom.rundir import RunDir
+from polyloom.tasks import find_task
 from polyloom.training.distributed import ProcessGroup
 from polyloom.training.events import DatasetPrepared, DatasetStarted, OnEvent, RunStarted
 from polyloom.training.loop import StagePlan, TrainDataset
@@ -131,8 +130,8 @@ class TrainingSetup:
         Translation is scored by the perplexity of the reference, which needs no search.
         """
         conditions = {Condition.parse(name): corpora for name, corpora in self.recipe.data.validation.items()}
-        labelled = {c: corpora for c, corpora in conditions.items() if c.task != "mlm"}
-        chosen = conditions.keys() - labelled.keys() if plan.stage.tasks == "mlm" or not labelled else labelled.keys()
+        labelled = {c for c in conditions if not find_task(c.task).raw_text}
+        chosen = conditions.keys() - labelled if plan.stage.tasks == "raw-text" or not labelled else labelled
         predictor = Predictor(model, tokenizer=self.tokenizer, max_length=plan.train.max_length)
         return {
             condition: score_corpora(
@@ -158,7 +157,7 @@ def prepare_training(recipe: Recipe, *, on_event: OnEvent = lambda _: None) -> T
         model, before = _continue(recipe, backbone)
     else:
         model, before = _build(recipe, backbone, datasets), []
-    configure_language_tokens(model, recipe, tokenizer)
+    configure_tasks(model, recipe, tokenizer)
     return TrainingSetup(recipe, tokenizer, datasets, model, sorted({*before, *recipe.data.train}))
 
 
@@ -182,15 +181,15 @@ def prepare_recipe(
 
 
 def _build(recipe: Recipe, backbone: Backbone, datasets: Mapping[Condition, EncodedDataset]) -> Model:
-    labels = label_sets(datasets)
+    labels = label_sets(datasets, {name: config.label_names for name, config in recipe.tasks.items()})
     wanted = {Condition.parse(name).task for name in (*recipe.data.validation, *recipe.data.test)}
     missing = [task for task in recipe.tasks if task in wanted and task not in labels]
     if missing:
         raise ConfigError("recipe", [f"data.train: nothing for task {task!r}, which is scored." for task in missing])
-    method = recipe.method
-    if isinstance(method, PsfConfig) and method.labelled is None:
-        method = replace(method, labelled=tuple(str(c) for c in datasets if c.task != "mlm"))
-    tasks = {name: labels.get(name) or None for name in recipe.tasks if name in labels}
+    method = recipe.method.with_labelled([c for c in datasets if not find_task(c.task).raw_text])
+    tasks = {
+        name: replace(config, labels=labels[name] or None) for name, config in recipe.tasks.items() if name in labels
+    }
     model = Model(backbone, method, languages=recipe.languages, tasks=tasks, directions=recipe.directions or None)
     set_typology(model, recipe, recipe.languages)
     return model
@@ -198,12 +197,12 @@ def _build(recipe: Recipe, backbone: Backbone, datasets: Mapping[Condition, Enco
 
 def set_typology(model: Model, recipe: Recipe, languages: Sequence[str], typology: Typology | None = None) -> None:
     """Set the features of languages, if the method uses them; by default those of the tables beside the corpora."""
-    if not (isinstance(model.method, HyperX) and model.method.config.typology):
+    if (size := model.method.typology_size) is None:
         return
     typology = typology or read_typology(recipe.data.root)
     if typology is None:
         raise ConfigError("recipe", ["method.typology: there are no tables of features, in meta/ beside the corpora."])
-    model.method.set_features(typology.vectors(languages, model.method.config.embedding_size))
+    model.method.set_features(typology.vectors(languages, size))
 
 
 def _continue(recipe: Recipe, backbone: Backbone) -> tuple[Model, list[str]]:
@@ -212,9 +211,7 @@ def _continue(recipe: Recipe, backbone: Backbone) -> tuple[Model, list[str]]:
     model, manifest = load_checkpoint(best, backbone), read_manifest(best)
     mistakes = []
     theirs, ours = model.method.config, recipe.method
-    if isinstance(theirs, PsfConfig) and isinstance(ours, PsfConfig):
-        ours = replace(ours, labelled=theirs.labelled)
-    if theirs != ours:
+    if not ours.continues(theirs):
         mistakes.append(f"method: {recipe.init_from} was trained with {theirs}, not with {ours}.")
     for kind, names, known in (
         ("language", recipe.languages, model.method.languages),

@@ -43,7 +43,7 @@ def _introduction(plan: Plan) -> list[str]:
     recipe = f"Recipe: {plan.chosen} for {_many(plan.languages, 'language')} and {_many(plan.tasks, 'task')}"
     lines.append(f"{recipe}; methods that store pairs get {_many(plan.directions, 'direction')}.")
     for count, stage in enumerate(cost.stages, start=1):
-        data = {"mlm": "raw text", "labelled": "labelled data", "all": "all data"}[stage.tasks]
+        data = {"raw-text": "raw text", "labelled": "labelled data", "all": "all data"}[stage.tasks]
         lines.append(f"Stage {count}, {stage.name}, on {data}: trains {', '.join(stage.trains)}.")
     if not cost.extra_parameters:
         return [*lines, "", "It adds no parameters: all languages and tasks share the backbone's."]

@@ -16,9 +16,9 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 
+from polyloom.data.readers.tables import SKIPPED
 from polyloom.data.readers.tmx import read_tmx
 from polyloom.data.records import Bitext, Kind, Record
-from polyloom.data.tables import SKIPPED
 from polyloom.errors import DataError
 from polyloom.io.files import File, as_file, checked_text, read_json_lines, read_lines, sha256_of
 from polyloom.ranges import Count

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from polyloom.data.readers.tables import Layout, find_layout
 from polyloom.data.records import Tagged
-from polyloom.data.tables import Layout, find_layout
 from polyloom.errors import DataError
 from polyloom.io.files import LIMITS, File, as_file, read_lines
 

@@ -8,9 +8,9 @@ from polyloom.data.readers.bitext import read_bitext
 from polyloom.data.readers.columns import column_header, read_columns
 from polyloom.data.readers.conllu import Sentence, read_conllu
 from polyloom.data.readers.pairs import read_pairs
+from polyloom.data.readers.tables import read_json_records, read_labelled, table_header
 from polyloom.data.readers.text import read_json_text, read_text
 from polyloom.data.records import Kind, Record, Tagged, Text, Tree
-from polyloom.data.tables import read_json_records, read_labelled, table_header
 from polyloom.errors import DataError, suggest
 from polyloom.io.files import File, as_file
 

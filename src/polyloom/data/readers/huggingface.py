@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from polyloom.data.readers.tables import COLUMNS, choose_columns, make_record
 from polyloom.data.records import Kind, Record
-from polyloom.data.tables import COLUMNS, choose_columns, make_record
 from polyloom.errors import DataError, PolyloomError
 
 

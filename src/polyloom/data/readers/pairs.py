@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from polyloom.data.readers.tables import COLUMNS, choose_columns, read_table
 from polyloom.data.records import Pair
-from polyloom.data.tables import COLUMNS, choose_columns, read_table
 from polyloom.errors import DataError
 from polyloom.io.files import File, as_file, checked_text, read_json_lines
 

@@ -9,13 +9,15 @@ import torch
 from torch import nn
 
 from polyloom.backbones import Backbone
-from polyloom.config import Recipe, TaskConfig, backbone_from_recipe
+from polyloom.config import Recipe, backbone_from_recipe
 from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import ConditionError, ConfigError, PolyloomError
 from polyloom.methods import METHODS, Method, MethodConfig, build_method
 from polyloom.methods.base import Stage
 from polyloom.model import parameter_groups
-from polyloom.weights import Block, Weights
+from polyloom.nn.blocks import BLOCKS
+from polyloom.tasks import TaskConfig
+from polyloom.weights import Weights
 
 GROWTH = (10, 100, 1_000, 10_000)
 BYTES_PER_PARAMETER = 4  # fp32
@@ -172,7 +174,7 @@ def _cost(config: MethodConfig, backbone: Backbone, recipe: Recipe) -> Cost:
         total_parameters=_count(backbone) + now,
         trainable_parameters=_trainable(method, backbone),
         bytes_per_condition=BYTES_PER_PARAMETER * weights.num_parameters(),
-        extra_flops_per_token=sum(_flops(block, num_stacks) for block in weights.blocks),
+        extra_flops_per_token=sum(BLOCKS[block.kind].flops(block, num_stacks) for block in weights.blocks),
         parameters_per_language=one,
         parameters_per_task=extra(_with_task(recipe)) - now,
         acceleration=extra(_with_languages(recipe, 2)) - now - 2 * one,
@@ -192,7 +194,7 @@ def _with_languages(recipe: Recipe, more: int) -> Recipe:
 
 
 def _with_task(recipe: Recipe) -> Recipe:
-    labels = max((task.labels or 0 for task in recipe.tasks.values()), default=0) or None
+    labels = max((task.num_labels or 0 for task in recipe.tasks.values()), default=0) or None
     stem = "further" + "_x" * max(len(name) for name in recipe.tasks)
     return replace(recipe, tasks=recipe.tasks | {stem: TaskConfig(labels=labels)})
 
@@ -221,13 +223,3 @@ def _trainable(method: Method, backbone: Backbone) -> int:
     groups = parameter_groups(method, backbone)
     learning = {id(parameter): parameter.numel() for name in trains & groups.keys() for parameter in groups[name]}
     return sum(learning.values())
-
-
-def _flops(block: Block, num_stacks: int) -> int:
-    """Operations per token of a block's matrices; a token passes one of the stacks."""
-    matrices = sum(tensor[0].numel() for tensor in block.tensors.values() if tensor.dim() == 4)
-    if block.kind == "classifier":
-        return 2 * matrices
-    if block.kind == "invertible":  # one set of matrices on the way in, one on the way out
-        return 2 * 2 * matrices // len(block.sites) // num_stacks
-    return 2 * matrices // num_stacks

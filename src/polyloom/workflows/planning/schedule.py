@@ -20,6 +20,7 @@ from polyloom.data.mixture import MixtureConfig, temperature, unimax
 from polyloom.errors import ConfigError, DataError, TrainingError
 from polyloom.io.files import read_lines
 from polyloom.rundir import RunDir
+from polyloom.tasks import TASKS
 from polyloom.training.events import StepTaken, read_log
 from polyloom.workflows.planning.costs import BYTES_PER_PARAMETER, Plan, empty_backbone
 
@@ -206,7 +207,7 @@ def _checked(recipe: Recipe, sizes: Mapping[frozenset[str], Size]) -> tuple[int,
     directions = _directions(recipe)
     missing = [direction for direction in directions if frozenset(direction.split("/")) not in sizes]
     mistakes = []
-    if "mt" not in recipe.tasks or not directions:
+    if not any(TASKS[name].bilingual for name in recipe.tasks) or not directions:
         mistakes.append("directions: runs are planned for translation: `tasks: {mt: {}}`, and directions.")
     if missing:
         mistakes.append(f"--pairs: nothing for {_listed(missing)}.")
@@ -228,7 +229,7 @@ def _checked(recipe: Recipe, sizes: Mapping[frozenset[str], Size]) -> tuple[int,
 def _directions(recipe: Recipe) -> list[str]:
     """Return the directions of the training data; if there is none yet, all directions."""
     named = [Condition.parse(name) for name in recipe.data.train]
-    return [f"{c.source}/{c.target}" for c in named if c.task == "mt"] or list(recipe.inventory().directions)
+    return [f"{c.source}/{c.target}" for c in named if TASKS[c.task].bilingual] or list(recipe.inventory().directions)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -1,0 +1,328 @@
+"""Block kinds: the tensors of a block, how they start, where the block acts, what it computes, what it costs.
+
+Nothing outside this file interprets the names of a block's tensors, except the formats that exchange them with other
+libraries (`polyloom.export`). A new kind is a subclass of `BlockKind`, registered with `register_block`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from polyloom.errors import BackboneError, PolyloomError
+from polyloom.nn.linear import layer_norm, linear
+from polyloom.weights import BackboneShape, Block, Shapes, Site
+
+SMALL_STD = 0.01 / 3**0.5  # of generated biases and layer norms: the standard deviation of U(-0.01, 0.01)
+
+
+class TensorSpec(NamedTuple):
+    """One tensor of a block at one site.
+
+    Attributes:
+        shape: Its shape.
+        start: The value that all its elements have in a fresh stored block. ``None``: random numbers, drawn as the
+            method prefers. A generated tensor starts around this value (around 0 for ``None``).
+        neutral: The value that makes the block have no effect, together with the other tensors that have one.
+            ``None``: any value does.
+    """
+
+    shape: tuple[int, ...]
+    start: float | None
+    neutral: float | None = None
+
+    @property
+    def mean(self) -> float:
+        """The mean that a generated tensor has at initialisation."""
+        return self.start or 0.0
+
+    @property
+    def std(self) -> float:
+        """The standard deviation that a generated tensor should have at initialisation."""
+        return xavier_std(self.shape) if len(self.shape) == 2 else SMALL_STD
+
+
+TensorSpecs = Mapping[str, TensorSpec]
+
+
+class BlockKind(ABC):
+    """A kind of block.
+
+    Attributes:
+        name: What recipes and files call it.
+        in_layers: Whether it can sit in every layer, so that methods can be given it as ``block``.
+    """
+
+    name: ClassVar[str]
+    in_layers: ClassVar[bool] = True
+
+    @abstractmethod
+    def tensors(self, shape: BackboneShape, size: int, *, norm: bool = False) -> TensorSpecs:
+        """Describe the tensors at one site.
+
+        Args:
+            shape: The backbone.
+            size: Bottleneck size, rank, or number of labels.
+            norm: Whether the block has a layer norm of its own, where the kind can have one.
+        """
+
+    @abstractmethod
+    def size_of(self, found: Shapes) -> int:
+        """Tell the size from the shapes of a block's tensors; 0 if they are none of this kind."""
+
+    def has_norm(self, tensors: Mapping[str, object]) -> bool:  # noqa: ARG002 - for kinds that can have one
+        """Tell whether a block has a layer norm of its own."""
+        return False
+
+    def placements(self, shape: BackboneShape) -> tuple[str, ...]:
+        """List the placements where it may sit; those of the layers by default."""
+        return shape.placements
+
+    def sites(self, shape: BackboneShape) -> tuple[Site, ...]:
+        """List the sites where it may sit; all layers by default."""
+        return shape.sites
+
+    def choose_placement(self, shape: BackboneShape, wanted: str | None, preferred: Sequence[str]) -> str:
+        """Choose the placement that is wanted, or the first preferred one that the backbone has."""
+        return shape.choose_placement(wanted, preferred)
+
+    def places(self, block: Block) -> list[tuple[str, int]]:
+        """List the places where a block acts, each with the index of the site whose tensors are used there."""
+        return [(block.placement, index) for index in range(len(block.sites))]
+
+    @abstractmethod
+    def apply(self, output_BTE: Tensor, input_BTD: Tensor, tensors: Mapping[str, Tensor], *, place: str) -> Tensor:
+        """Compute what takes the place of `output_BTE`.
+
+        Args:
+            output_BTE: What stands at the place: hidden states, or the output of a projection.
+            input_BTD: What the block reads: the hidden states, layer-normed at the placement ``norm``; the input of a
+                projection.
+            tensors: One set for all rows, or one set per row.
+            place: The placement, or the name of the projection.
+        """
+
+    def flops(self, block: Block, num_stacks: int) -> int:
+        """Count the operations per token of a block's matrices; a token passes one of the stacks."""
+        return 2 * num_matrix_elements(block) // num_stacks
+
+    def finite(self, name: str, tensor: Tensor) -> bool:  # noqa: ARG002 - for kinds that allow infinite values
+        """Tell whether all values of a tensor are allowed; nan and infinity are not, by default."""
+        return bool(tensor.isfinite().all())
+
+
+class Bottleneck(BlockKind):
+    """A bottleneck adapter: ``z + U·relu(D·LN(x))``."""
+
+    name = "bottleneck"
+
+    def tensors(self, shape: BackboneShape, size: int, *, norm: bool = False) -> TensorSpecs:
+        """A down and an up projection; with `norm` a layer norm before the down projection."""
+        width = shape.width
+        tensors = {
+            "down": TensorSpec((size, width), start=None),
+            "down_bias": TensorSpec((size,), start=0.0),
+            "up": TensorSpec((width, size), start=None, neutral=0.0),
+            "up_bias": TensorSpec((width,), start=0.0, neutral=0.0),
+        }
+        more = {"norm_weight": TensorSpec((width,), start=1.0), "norm_bias": TensorSpec((width,), start=0.0)}
+        return tensors | more if norm else tensors
+
+    def size_of(self, found: Shapes) -> int:
+        """The bottleneck size."""
+        return found.get("down", (0,))[0]
+
+    def has_norm(self, tensors: Mapping[str, object]) -> bool:
+        """Whether there is a layer norm before the down projection."""
+        return "norm_weight" in tensors
+
+    def apply(self, output_BTE: Tensor, input_BTD: Tensor, tensors: Mapping[str, Tensor], *, place: str) -> Tensor:  # noqa: ARG002
+        """Add the adapter's output to the hidden states."""
+        if "norm_weight" in tensors:
+            input_BTD = layer_norm(input_BTD, tensors["norm_weight"], tensors["norm_bias"])
+        inner = torch.relu(linear(input_BTD, tensors["down"], tensors["down_bias"]))
+        return output_BTE + linear(inner, tensors["up"], tensors["up_bias"])
+
+
+class Lora(BlockKind):
+    """LoRA on the projections of a layer, in PEFT's form with ``lora_alpha = r``."""
+
+    name = "lora"
+
+    def tensors(self, shape: BackboneShape, size: int, *, norm: bool = False) -> TensorSpecs:  # noqa: ARG002
+        """A down and an up projection for each projection of the layer."""
+        tensors = {}
+        for projection, (size_in, size_out) in shape.projections.items():
+            down, up = lora_names(projection)
+            tensors[down] = TensorSpec((size, size_in), start=None)
+            tensors[up] = TensorSpec((size_out, size), start=0.0, neutral=0.0)
+        return tensors
+
+    def size_of(self, found: Shapes) -> int:
+        """The rank."""
+        return next(iter(found.values()), (0,))[0]
+
+    def placements(self, shape: BackboneShape) -> tuple[str, ...]:  # noqa: ARG002
+        """On the projections of the attention."""
+        return ("attention",)
+
+    def choose_placement(self, shape: BackboneShape, wanted: str | None, preferred: Sequence[str]) -> str:  # noqa: ARG002
+        """The only one; no other can be wanted."""
+        if wanted is not None:
+            raise BackboneError("method.placement: LoRA sits on projections; leave it out.")
+        return "attention"
+
+    def apply(self, output_BTE: Tensor, input_BTD: Tensor, tensors: Mapping[str, Tensor], *, place: str) -> Tensor:
+        """Add the low-rank product to the output of the projection."""
+        down, up = lora_names(place)
+        return output_BTE + linear(linear(input_BTD, tensors[down]), tensors[up])
+
+
+class Invertible(BlockKind):
+    """The invertible adapter of MAD-X (NICE coupling) on the embeddings, inverted before the output projection."""
+
+    name = "invertible"
+    in_layers = False
+
+    def tensors(self, shape: BackboneShape, size: int = 0, *, norm: bool = False) -> TensorSpecs:  # noqa: ARG002
+        """Two subnetworks F and G, each ``D/2 → D/4 → D/2``."""
+        if shape.width % 4:
+            raise BackboneError(
+                f"invertible adapter: width {shape.width} is not a multiple of 4. Use `invertible: false`."
+            )
+        half, quarter = shape.width // 2, shape.width // 4
+        tensors: dict[str, TensorSpec] = {}
+        for net in ("f", "g"):
+            tensors |= {
+                f"{net}_in": TensorSpec((quarter, half), start=None),
+                f"{net}_in_bias": TensorSpec((quarter,), start=0.0),
+                f"{net}_out": TensorSpec((half, quarter), start=None, neutral=0.0),
+                f"{net}_out_bias": TensorSpec((half,), start=0.0, neutral=0.0),
+            }
+        return tensors
+
+    def size_of(self, found: Shapes) -> int:  # noqa: ARG002 - its size follows from the backbone's
+        """Nothing to tell."""
+        return 0
+
+    def placements(self, shape: BackboneShape) -> tuple[str, ...]:  # noqa: ARG002
+        """On the embeddings."""
+        return ("embedding",)
+
+    def sites(self, shape: BackboneShape) -> tuple[Site, ...]:
+        """One site for each stack."""
+        return tuple(Site(stack, 0) for stack in shape.stacks)
+
+    def places(self, block: Block) -> list[tuple[str, int]]:
+        """Where the first stack begins, with its language, and where the last one ends, with that one's."""
+        return [("embedding", 0), ("unembedding", len(block.sites) - 1)]
+
+    def apply(self, output_BTE: Tensor, input_BTD: Tensor, tensors: Mapping[str, Tensor], *, place: str) -> Tensor:  # noqa: ARG002
+        """Couple on the way in, uncouple on the way out."""
+        return (couple if place == "embedding" else uncouple)(output_BTE, tensors)
+
+    def flops(self, block: Block, num_stacks: int) -> int:
+        """One set of matrices on the way in, one on the way out."""
+        return 2 * 2 * num_matrix_elements(block) // len(block.sites) // num_stacks
+
+
+class Classifier(BlockKind):
+    """A linear classifier in place of a task's own, generated for each condition."""
+
+    name = "classifier"
+    in_layers = False
+
+    def tensors(self, shape: BackboneShape, size: int, *, norm: bool = False) -> TensorSpecs:  # noqa: ARG002
+        """Weight and bias of the labels."""
+        return {"weight": TensorSpec((size, shape.width), start=None), "bias": TensorSpec((size,), start=0.0)}
+
+    def size_of(self, found: Shapes) -> int:
+        """The number of labels."""
+        return found.get("bias", (0,))[-1]
+
+    def placements(self, shape: BackboneShape) -> tuple[str, ...]:  # noqa: ARG002
+        """In the head."""
+        return ("head",)
+
+    def sites(self, shape: BackboneShape) -> tuple[Site, ...]:  # noqa: ARG002
+        """The head."""
+        return (Site("head", 0),)
+
+    def apply(self, output_BTE: Tensor, input_BTD: Tensor, tensors: Mapping[str, Tensor], *, place: str) -> Tensor:  # noqa: ARG002
+        """Compute the logits of the labels."""
+        return linear(input_BTD, tensors["weight"], tensors["bias"])
+
+    def make(self, made_KSED: Tensor, absent_KE: Tensor) -> Block:
+        """Build a block from generated numbers.
+
+        Args:
+            made_KSED: Of each label its weights and then its bias.
+            absent_KE: Labels that a condition's task does not have; they get a bias of minus infinity.
+        """
+        bias = made_KSED[..., -1].masked_fill(absent_KE[:, None], float("-inf"))
+        return Block(self.name, "head", (Site("head", 0),), {"weight": made_KSED[..., :-1], "bias": bias})
+
+    def flops(self, block: Block, num_stacks: int) -> int:  # noqa: ARG002 - it reads the last stack alone
+        """Its matrix, once per token."""
+        return 2 * num_matrix_elements(block)
+
+    def finite(self, name: str, tensor: Tensor) -> bool:
+        """The bias of a label that belongs to another task is minus infinity."""
+        return bool((tensor.isfinite() | (tensor == -torch.inf if name == "bias" else False)).all())
+
+
+BLOCKS: dict[str, BlockKind] = {}
+
+
+def register_block(kind: BlockKind) -> BlockKind:
+    """Make a kind of block known by its name."""
+    if kind.name in BLOCKS:
+        raise PolyloomError(f"block {kind.name!r}: there is one of that name already.")
+    return BLOCKS.setdefault(kind.name, kind)
+
+
+for _kind in (Bottleneck(), Lora(), Invertible(), Classifier()):
+    register_block(_kind)
+
+
+def shapes_of(tensors: TensorSpecs) -> Shapes:
+    """Take the shapes alone."""
+    return {name: spec.shape for name, spec in tensors.items()}
+
+
+def xavier_std(shape: tuple[int, ...]) -> float:
+    """Compute the standard deviation of a freshly initialised ``[..., out, in]`` matrix."""
+    return float((2.0 / (shape[-1] + shape[-2])) ** 0.5)
+
+
+def num_matrix_elements(block: Block) -> int:
+    """Count the elements of a block's matrices over all sites, for one condition."""
+    return sum(tensor[0].numel() for tensor in block.tensors.values() if tensor.dim() == 4)
+
+
+def lora_names(projection: str) -> tuple[str, str]:
+    """Name the down and the up projection of LoRA on a projection."""
+    return f"{projection}_down", f"{projection}_up"
+
+
+def couple(hidden_BTD: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
+    """Apply an invertible adapter: ``o1 = F(e2) + e1; o2 = G(o1) + e2``."""
+    first_BTE, second_BTE = hidden_BTD.chunk(2, dim=-1)
+    first_BTE = _subnet(second_BTE, tensors, net="f") + first_BTE
+    second_BTE = _subnet(first_BTE, tensors, net="g") + second_BTE
+    return torch.cat([first_BTE, second_BTE], dim=-1)
+
+
+def uncouple(hidden_BTD: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
+    """Apply the inverse of `couple`."""
+    first_BTE, second_BTE = hidden_BTD.chunk(2, dim=-1)
+    second_BTE = second_BTE - _subnet(first_BTE, tensors, net="g")
+    first_BTE = first_BTE - _subnet(second_BTE, tensors, net="f")
+    return torch.cat([first_BTE, second_BTE], dim=-1)
+
+
+def _subnet(hidden_BTE: Tensor, tensors: Mapping[str, Tensor], *, net: str) -> Tensor:
+    inner = torch.relu(linear(hidden_BTE, tensors[f"{net}_in"], tensors[f"{net}_in_bias"]))
+    return linear(inner, tensors[f"{net}_out"], tensors[f"{net}_out_bias"])
