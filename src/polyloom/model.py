@@ -61,8 +61,8 @@ class Model(nn.Module):
                 if labels or not TASKS[name].needs_labels
             }
         )
-        self.register_state_dict_post_hook(_drop_tied)
-        self.register_load_state_dict_pre_hook(_restore_tied)
+        self.register_state_dict_post_hook(_drop_tied)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_restore_tied)  # type: ignore[no-untyped-call]
         self._keep_trained_parts_exact()
         if "mlm" in self.heads and backbone.untrained:
             raise BackboneError(
@@ -272,7 +272,8 @@ def _label_names(tasks: Mapping[str, Labels]) -> dict[str, tuple[str, ...] | Non
             raise ConfigError("tasks", [f"tasks.{name}: unknown task. {suggest(name, TASKS)}"])
         if labels is not None and not TASKS[name].needs_labels:
             raise ConfigError("tasks", [f"tasks.{name}: has no labels. Write None instead of {labels!r}."])
-        names[name] = tuple(map(str, range(labels))) if isinstance(labels, int) else labels and tuple(labels)
+        listed = map(str, range(labels)) if isinstance(labels, int) else labels
+        names[name] = None if listed is None else tuple(listed)
     return names
 
 
