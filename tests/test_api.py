@@ -130,17 +130,21 @@ def test_scores_are_the_probabilities_of_the_labels(run):
     assert len(tree) == len(tree.heads) == len(tree.relations) == 3
     pair = run.predict(("ba do", "fi gu"), "nli/aa")
     assert isinstance(pair, LabelPrediction)
+    assert pair.score is not None
     assert 1 / len(run.model.task("nli").labels) <= pair.score <= 1
 
 
 @pytest.mark.parametrize("window", [512, 3])
 def test_inputs_of_any_conditions_share_batches_and_keep_their_order(run, window, monkeypatch):
     monkeypatch.setattr(predictor_module, "WINDOW", window)
-    batches = []
+    batches: list[Any] = []
     original = run.model.predict
-    monkeypatch.setattr(
-        run.model, "predict", lambda batch, **options: batches.append(batch) or original(batch, **options)
-    )
+
+    def predict(batch: Any, **options: Any) -> Any:
+        batches.append(batch)
+        return original(batch, **options)
+
+    monkeypatch.setattr(run.model, "predict", predict)
     together = run.predict([value for value, _ in MIXED], [condition for _, condition in MIXED])
     if window > len(MIXED):
         (batch,) = batches

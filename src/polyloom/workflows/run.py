@@ -4,18 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self
 
 from polyloom.conditions import Condition
 from polyloom.config import Recipe
 from polyloom.data.catalog import Corpus
-from polyloom.data.records import Record
 from polyloom.data.tokenization.tokenizer import load_hf_tokenizer
 from polyloom.errors import ConditionError, ConfigError, PolyloomError, suggest
 from polyloom.evaluate.matrix import Matrix, Result
 from polyloom.evaluate.saved import store
 from polyloom.inference.predictions import (
-    Prediction,
+    Input,
     empty_prediction,
     is_empty,
     make_prediction,
@@ -71,11 +70,7 @@ class Run:
 
     # -- predict ------------------------------------------------------------------------------------------------------
 
-    @overload
-    def predict(self, inputs: list[Any], conditions: Names | Sequence[Names]) -> list[Prediction]: ...
-    @overload
-    def predict(self, inputs: str | tuple[str, ...] | Record, conditions: Names) -> Prediction: ...
-    def predict(self, inputs: Any, conditions: Any) -> Any:
+    def predict(self, inputs: Input | list[Input], conditions: Names | Sequence[Names]) -> Any:
         """Predict one input, or a list of inputs of any conditions, which share batches.
 
         Args:
