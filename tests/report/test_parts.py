@@ -20,7 +20,7 @@ from polyloom.figures.palette import DARK, LIGHT
 from polyloom.figures.trees import draw_tree
 from polyloom.metrics.attachment import attachment_statistics
 from polyloom.metrics.score import ACCURACY, F1, LAS, PERPLEXITY, Metric, Score, signature
-from polyloom.report.example_choice import Example, Examples, choose_conditions, choose_sentence, mistakes, spread
+from polyloom.report.example_choice import Example, Examples, choose_conditions, choose_sentence, spread
 from polyloom.report.page import render_page, style_sheet
 from polyloom.report.sections.examples import examples_section
 from polyloom.report.sections.scores import scores_section
@@ -28,7 +28,8 @@ from polyloom.report.sections.weights import weights_section
 from polyloom.report.sources import read_source, read_sources
 from polyloom.report.tables import Shading, Table, TableCell, p_value, shade
 from polyloom.report.templating import Section, render
-from polyloom.tasks.parsing import Arcs
+from polyloom.tasks.parsing import Arcs, Parsing
+from polyloom.tasks.tagging import Pos
 from tests.report.conftest import write_probes
 from tests.report.reading import Page
 
@@ -91,7 +92,7 @@ def test_the_page_puts_every_colour_of_a_figure_into_dark_mode():
     ]
     assert palettes == [LIGHT, DARK, LIGHT], "light, dark, printed"
     for name, color in LIGHT.items():
-        for kind in ("pack_sequences", "stroke"):
+        for kind in ("fill", "stroke"):
             assert f'svg [{kind}="{color}"]{{{kind}:var(--{name})}}' in style
     assert set(re.findall(r"var\(--(\w+)\)", style)) <= LIGHT.keys()
     assert not re.findall(
@@ -157,10 +158,10 @@ def test_languages_are_spread_from_worst_to_best(madx):
 def test_the_sentence_is_the_first_of_handy_length_that_any_run_got_wrong():
     right = [Tagged(("w",) * n, ("X",) * n) for n in (1, 4, 4, 40, 4)]
     answers = [[list(r.tags) for r in right] for _ in range(2)]
-    assert choose_sentence(right, answers) == 1
+    assert choose_sentence(Pos, right, answers) == 1
     answers[1][3][0] = answers[1][4][0] = answers[0][0][0] = "Y"
-    assert choose_sentence(right, answers) == 4
-    assert choose_sentence(right[:1], [answers[0][:1]]) == 0
+    assert choose_sentence(Pos, right, answers) == 4
+    assert choose_sentence(Pos, right[:1], [answers[0][:1]]) == 0
 
 
 def test_arcs_are_wrong_exactly_where_las_counts_them_wrong():
@@ -170,7 +171,7 @@ def test_arcs_are_wrong_exactly_where_las_counts_them_wrong():
         words = tuple(f"w{i}" for i in range(size))
         gold, said = ((draw.integers(0, size + 1, size), draw.choice(relations, size).tolist()) for _ in range(2))
         tree = Tree(words, tuple(map(int, gold[0])), tuple(gold[1]))
-        wrong = mistakes(tree, Arcs(said[0].tolist(), said[1]))
+        wrong = Parsing.mistakes(tree, Arcs(said[0].tolist(), said[1]))
         assert len(wrong) == size - attachment_statistics([tree], [Arcs(said[0].tolist(), said[1])])[0, 1]
         drawn = Page(draw_tree(words, (tree.heads, tree.relations), (said[0].tolist(), said[1])))
         classes = [a.get("class") for name, a in drawn.elements if name == "g"]

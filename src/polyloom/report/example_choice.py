@@ -11,13 +11,11 @@ from typing import Any, TypeVar
 
 from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
-from polyloom.data.records import Bitext, Pair, Record, Tagged, Tree
+from polyloom.data.records import Record
 from polyloom.errors import ConditionError, PolyloomError
-from polyloom.figures.trees import wrong_arcs
-from polyloom.metrics.score import PERPLEXITY
+from polyloom.loading import load_predictor
 from polyloom.report.sources import Source
-from polyloom.tasks import TASKS
-from polyloom.workflows.run import Run
+from polyloom.tasks import TASKS, Task
 
 READ = 20  # the example is chosen from so many sentences of a corpus
 SHORT, LONG = 3, 25  # number of words of an example, if possible
@@ -79,8 +77,8 @@ def choose_conditions(source: Source, count: int) -> list[Condition]:
 
 
 def _has_predictions(task: str) -> bool:
-    """Tell whether a task predicts something to look at; language modelling is only scored by its perplexity."""
-    return task in TASKS and TASKS[task].metrics[0] is not PERPLEXITY
+    """Tell whether a task predicts something to look at."""
+    return task in TASKS and bool(TASKS[task].inputs)
 
 
 def find_examples(
@@ -112,7 +110,7 @@ def find_examples(
     for condition, sentences in records.items():
         by_run = {name: predicted[condition] for name, predicted in predictions.items() if condition in predicted}
         if by_run and sentences:
-            place = choose_sentence(sentences, list(by_run.values()))
+            place = choose_sentence(TASKS[condition.task], sentences, list(by_run.values()))
             corpus = ", ".join(getattr(first.recipe.data, first.split)[str(condition)])
             of_sentence = {name: predicted[place] for name, predicted in by_run.items()}
             examples.chosen.append(Example(condition, corpus, place + 1, sentences[place], of_sentence))
@@ -128,41 +126,28 @@ def _read(source: Source, condition: Condition) -> list[Record]:
 
 def predict(source: Source, records: Mapping[Condition, Sequence[Record]]) -> dict[Condition, list[Any]]:
     """Load a run and predict records of the conditions that it supports."""
-    run, predictions = Run.load(source.path), {}
+    predictor, predictions = load_predictor(source.path), {}
     for condition, sentences in records.items():
         try:
-            predictions[condition] = list(run.predictor.predict(sentences, condition))
+            predictions[condition] = list(predictor.predict(sentences, condition))
         except ConditionError:  # the table of scores says so
             continue
     return predictions
 
 
-def choose_sentence(records: Sequence[Record], predictions: Sequence[Sequence[Any]]) -> int:
+def choose_sentence(task: type[Task], records: Sequence[Record], predictions: Sequence[Sequence[Any]]) -> int:
     """Choose the first sentence of handy length that any run got wrong; else the first of handy length, or of all."""
     handy = [i for i, record in enumerate(records) if SHORT <= _length(record) <= LONG] or list(range(len(records)))
-    return next((i for i in handy if any(mistakes(records[i], of_run[i]) for of_run in predictions)), handy[0])
-
-
-def mistakes(record: Record, predicted: Any) -> list[int]:
-    """List the words that were predicted wrongly, counted from 0; of records with one label, 0 if it is wrong."""
-    match record:
-        case Tagged():
-            return [i for i, (gold, tag) in enumerate(zip(record.tags, predicted, strict=True)) if gold != tag]
-        case Tree():
-            return wrong_arcs((record.heads, record.relations), (predicted.heads, predicted.relations))
-        case Pair():
-            return [] if predicted == record.label else [0]
-        case Bitext():
-            return [] if predicted == record.target else [0]
-    return []
+    return next((i for i in handy if any(task.mistakes(records[i], of_run[i]) for of_run in predictions)), handy[0])
 
 
 def _length(record: Record) -> int:
-    match record:
-        case Tagged() | Tree():
-            return len(record.words)
-        case Pair():
-            return len(record.first.split()) + len(record.second.split())
-        case Bitext():
-            return max(SHORT, len(record.source.split()))  # not every language has spaces
-    return 0
+    """Count the words of a record: of sentences exactly, of texts between spaces, which not every language has."""
+    words = getattr(record, "words", None)
+    return len(words) if words is not None else max(SHORT, sum(len(text.split()) for _, text in texts(record)))
+
+
+def texts(record: Record) -> list[tuple[str, str]]:
+    """List the texts of a record, with their names; labels are left out."""
+    fields = {name: getattr(record, name) for name in record.__dataclass_fields__ if name not in ("label", "target")}
+    return [(name.capitalize(), value) for name, value in fields.items() if isinstance(value, str)]

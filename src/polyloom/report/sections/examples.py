@@ -1,17 +1,18 @@
-"""Examples: tags under words, trees as arcs, pairs, translations side by side."""
+"""Examples: tags under words, trees as arcs, texts with their label, translations side by side."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from markupsafe import Markup
 
-from polyloom.data.records import Bitext, Pair, Tagged, Tree
+from polyloom.data.records import Tree
 from polyloom.errors import PolyloomError
 from polyloom.figures.trees import draw_tree
 from polyloom.metrics.bleu import chrf_statistics
 from polyloom.metrics.score import CHRF
-from polyloom.report.example_choice import LONG, READ, SHORT, Example, Examples, mistakes
+from polyloom.report.example_choice import LONG, READ, SHORT, Example, Examples, texts
 from polyloom.report.templating import Section
+from polyloom.tasks import TASKS
 
 
 def examples_section(examples: Examples, count: int) -> Section:
@@ -32,30 +33,28 @@ def _example(example: Example) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "condition": example.condition, "number": example.number, "corpus": example.corpus, "runs": [], "cards": [],
     }  # fmt: skip
-    if isinstance(example.record, Bitext):
-        shown["cards"] = _translations(example.record, example.predictions)
+    if TASKS[example.condition.task].display == "text":
+        shown["cards"] = _texts(example.record, example.predictions)
     else:
         shown["runs"] = [_predicted(name, example, predicted) for name, predicted in example.predictions.items()]
     return shown
 
 
 def _predicted(name: str, example: Example, predicted: Any) -> dict[str, Any]:
-    record = example.record
-    wrong = mistakes(record, predicted)
-    shown: dict[str, Any] = {"name": name, "kind": None}
-    count = 0
-    match record:
-        case Tagged():
-            words = zip(record.words, record.tags, predicted, strict=True)
-            count, shown = len(record.words), shown | {"kind": "tags", "words": list(words)}
-        case Tree():
-            arcs = draw_tree(record.words, (record.heads, record.relations), (predicted.heads, predicted.relations))
-            label = f"Tree of {name}: {example.condition}, sentence {example.number}"
-            svg = Markup(arcs)  # noqa: S704 - escaped by ElementTree
-            count = len(record.words)
-            shown |= {"kind": "tree", "svg": svg, "label": label, "arcs": _wrong_arcs(record, predicted, wrong)}
-        case Pair():
-            count, shown = 1, shown | {"kind": "pair", "pair": record, "label": predicted}
+    record: Any = example.record
+    task = TASKS[example.condition.task]
+    wrong = task.mistakes(record, predicted)
+    shown: dict[str, Any] = {"name": name, "kind": task.display}
+    count = len(record.words) if task.display in ("tags", "tree") else 1
+    if task.display == "tags":
+        shown["words"] = list(zip(record.words, record.tags, predicted, strict=True))
+    elif task.display == "tree":
+        arcs = draw_tree(record.words, (record.heads, record.relations), (predicted.heads, predicted.relations))
+        shown["label"] = f"Tree of {name}: {example.condition}, sentence {example.number}"
+        shown["svg"] = Markup(arcs)  # noqa: S704 - escaped by ElementTree
+        shown["arcs"] = _wrong_arcs(record, predicted, wrong)
+    else:
+        shown |= {"texts": texts(record), "gold": record.label, "label": predicted}
     verdict = f"{len(wrong)} of {count} wrong" if wrong else "all correct" if count > 1 else "correct"
     return shown | {"verdict": verdict}
 
@@ -78,15 +77,15 @@ def _wrong_arcs(record: Tree, predicted: Any, wrong: list[int]) -> list[tuple[st
     ]  # fmt: skip
 
 
-def _translations(record: Bitext, predictions: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """List source, reference and each run's translation: name, remark, text."""
-    cards = [("Source", "", record.source), ("Reference", "", record.target)]
+def _texts(record: Any, predictions: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """List source, reference and each run's text: name, remark, text."""
+    cards = [*((name, "", text) for name, text in texts(record)), ("Reference", "", record.target)]
     return cards + [
         (name, _remark(record, predicted), predicted or "(empty)") for name, predicted in predictions.items()
     ]
 
 
-def _remark(record: Bitext, predicted: str) -> str:
+def _remark(record: Any, predicted: str) -> str:
     if predicted == record.target:
         return "(as the reference)"
     try:
