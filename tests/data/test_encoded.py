@@ -135,10 +135,10 @@ def test_a_failing_source_leaves_nothing_behind_and_the_old_cell_as_it_was(tmp_p
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokens": [1, None]}, "rows 0 to 4, column pieces: "),
-        ({"tokens": None}, "rows 0 to 4, column pieces: "),
-        ({"tokens": [2**31]}, "column pieces: .* greater than maximum"),
-        ({"tokens": [1.5]}, "column pieces: .*float"),
+        ({"tokens": [1, None]}, "rows 0 to 4, column tokens: "),
+        ({"tokens": None}, "rows 0 to 4, column tokens: "),
+        ({"tokens": [2**31]}, "column tokens: .* greater than maximum"),
+        ({"tokens": [1.5]}, "column tokens: .*float"),
         ({"label": "x"}, "column label"),
         ({"length": 0}, "row 3: its length is 0"),
         ({"lable": 3}, r"row 3 has the columns .*lable\. Known: pieces, heads, label, length"),
