@@ -193,7 +193,7 @@ INTS = pa.array(list(range(1, 1000)), pa.int32())
 @pytest.mark.parametrize(
     ("save", "reason"),
     [
-        (foreign({"length": INTS}, {}), "not made as a cell"),
+        (foreign({"length": INTS}, {}), "not written as a dataset"),
         (foreign({"length": INTS, "text": ["a"] * 999}, MARK), "column text is of type string"),
         (foreign({"length": INTS.cast(pa.int64())}, MARK), "column length is of type int64"),
         (foreign({"tokens": INTS}, MARK), "no column length"),
