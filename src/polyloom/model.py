@@ -51,7 +51,7 @@ class Model(nn.Module):
         self.backbone = backbone
         label_names = _label_names(tasks if isinstance(tasks, Mapping) else dict.fromkeys(tasks))
         if isinstance(method, MethodConfig):
-            sizes = {name: labels and len(labels) for name, labels in label_names.items()}
+            sizes = {name: len(labels) if labels else None for name, labels in label_names.items()}
             method = build_method(method, shape=backbone.shape, inventory=Inventory.of(languages, sizes, directions))
         self.method = method
         self.heads = nn.ModuleDict(
@@ -270,7 +270,7 @@ def _label_names(tasks: Mapping[str, Labels]) -> dict[str, tuple[str, ...] | Non
     for name, labels in tasks.items():
         if name not in TASKS:
             raise ConfigError("tasks", [f"tasks.{name}: unknown task. {suggest(name, TASKS)}"])
-        if labels is not None and not TASKS[name].needs_labels:
+        if labels and not TASKS[name].needs_labels:
             raise ConfigError("tasks", [f"tasks.{name}: has no labels. Write None instead of {labels!r}."])
         listed = map(str, range(labels)) if isinstance(labels, int) else labels
         names[name] = None if listed is None else tuple(listed)
