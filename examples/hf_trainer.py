@@ -28,7 +28,7 @@ class Tagger(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        method = pl.HyperXConfig(adapter_size=8, projection_size=16)
+        method = pl.HyperXConfig(adapter_size=16, projection_size=16)
         backbone = pl.backbone_from_config(CONFIG)  # its output layer is tied to its embeddings
         self.model = pl.Model(backbone, method, languages=["en", "tr"], tasks={"pos": ["NOUN", "VERB"]})
 
@@ -54,7 +54,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         arguments = transformers.TrainingArguments(
-            output_dir=str(folder), max_steps=100, per_device_train_batch_size=32, learning_rate=1e-2, save_steps=100,
+            output_dir=str(folder), max_steps=150, per_device_train_batch_size=32, learning_rate=5e-3, save_steps=150,
             logging_steps=50, remove_unused_columns=False, report_to="none", use_cpu=True, disable_tqdm=True,
             dataloader_pin_memory=False,
         )  # fmt: skip
@@ -67,7 +67,7 @@ def main() -> None:
 
         # What the Trainer saved loads like the weights of any module.
         again = Tagger()
-        again.load_state_dict(load_file(folder / "checkpoint-100" / "model.safetensors"))
+        again.load_state_dict(load_file(folder / "checkpoint-150" / "model.safetensors"))
         with torch.no_grad():
             assert torch.equal(again.eval()(**batch)["logits"], logits)
 
