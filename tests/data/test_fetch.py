@@ -379,5 +379,5 @@ def test_a_source_that_does_not_say_how_long_it_is_cannot_be_cut_short_unnoticed
 
 def test_unknown_treebanks_and_collections_without_a_source_are_told_before_anything_is_asked(source, tmp_path):
     assert "Did you mean 'tr_boun'?" in refusal("ud:tr_bounn/test", tmp_path)
-    assert "CorpusRole a mirror" in refusal("wikiann:yo/test", tmp_path)
+    assert "Use a mirror" in refusal("wikiann:yo/test", tmp_path)
     assert not source.asked

@@ -1,17 +1,24 @@
 """The demo, with fewer steps than users get: every command that it shows works."""
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
 from polyloom.cli import app, demo
 from polyloom.config import load_recipe
 
+ROOT = Path(__file__).parents[2]
+
 
 def test_the_demo_goes_through(tmp_path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "datasets"))
     monkeypatch.delenv("POLYLOOM_DATA", raising=False)
     monkeypatch.setattr(demo, "STEPS", {"pretrain": 30, "train": 20, "add": 8})
-    folder = tmp_path / "demo"
+    folder = tmp_path / "polyloom-demo"
     result = CliRunner().invoke(app, ["demo", "-o", str(folder), "--no-show"])
     assert result.exit_code == 0, result.output
     for path in ("report.html", "pos-baru/polyloom.json", "with-baru/recipe.yaml", "hyperx/evaluations/test.json"):
@@ -25,5 +32,11 @@ def test_the_demo_goes_through(tmp_path, monkeypatch: pytest.MonkeyPatch):
     )
     assert "family" in result.output
     page = (folder / "report.html").read_text()
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)[0]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "bame" in done.stdout
     assert "hyperx" in page
     assert "http://" not in page.replace("http://www.w3.org", "")

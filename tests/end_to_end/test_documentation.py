@@ -15,28 +15,23 @@ DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def section(heading: str) -> str:
+    return README.split(f"## {heading}\n")[1].split("\n## ")[0]
 
 
 def commands() -> list[str]:
-    lines = [line for block in blocks("bash") for line in block.splitlines()]
-    return [line.partition("  #")[0].strip() for line in lines if line.startswith("polyloom")]
+    """The commands that need neither data nor a run; test_first_hour.py and test_demo.py run the others."""
+    lines = re.findall(r"^polyloom .*", section("Plan before you train"), flags=re.MULTILINE)
+    return [line for line in lines if line]
 
 
-def test_the_readme_has_commands_and_code():
+def test_the_readme_has_commands():
     assert len(commands()) >= 5
-    assert len(blocks("python")) >= 1
 
 
 @pytest.mark.parametrize("command", commands())
-def test_readme_commands_work(command):
-    subprocess.run(shlex.split(command), cwd=ROOT, env=ENVIRONMENT, check=True, capture_output=True, timeout=120)
-
-
-@pytest.mark.parametrize("code", blocks("python"))
-def test_readme_code_works(code, tmp_path):
-    subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, env=ENVIRONMENT, check=True, timeout=120)
+def test_readme_commands_work_in_an_empty_directory(command, tmp_path):
+    subprocess.run(shlex.split(command), cwd=tmp_path, env=ENVIRONMENT, check=True, capture_output=True, timeout=120)
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.name)

@@ -69,7 +69,7 @@ def test_every_probe_prints_keeps_and_draws(kind, hyperx, world, tmp_path):
     assert found.keys() == PLACES[kind]
     assert json.loads((tmp_path / "found.json").read_text()) == kept(hyperx, kind)
     assert (tmp_path / "figure.png").stat().st_size > 5000
-    assert "ExportedAdapters in" in err
+    assert "Stored in" in err
     assert "─" in out
 
 

@@ -25,7 +25,7 @@ def language(  # noqa: PLR0913 - options of a command
     name: Annotated[str, typer.Argument(help="Code of the new language, such as gn.")],
     *,
     into: Annotated[Path, typer.Option("-o", "--output", help="Folder of the new run.")],
-    text: Annotated[str | None, typer.Option(help="TextPacking text of the language.")] = None,
+    text: Annotated[str | None, typer.Option(help="Raw text of the language.")] = None,
     examples: Annotated[
         list[str] | None, typer.Option(help="Labelled examples: pos=gn.conllu; translations: mt/en=pairs.tsv.")
     ] = None,
