@@ -143,13 +143,21 @@ class Model(nn.Module):
         return [ids[: ids.index(eos_id)] if eos_id in ids else ids for ids in written]
 
     @torch.no_grad()
-    def predict(self, batch: Batch) -> list[Any]:
-        """The answer to each example of a batch, in the order in which the examples were given."""
-        found: dict[int, Any] = {}
-        for task, states in self._states(batch):
-            part = batch.by_task[task]
-            found |= zip(part.positions, self.tasks[task].decode(states, part.data), strict=True)
-        return [found[position] for position in sorted(found)]
+    def predict(self, batch: Batch, *, confidence: bool = False) -> list[Any]:
+        """Predict each example of a batch, in the order in which the examples were given.
+
+        Args:
+            batch: The batch.
+            confidence: Whether to return pairs of prediction and probability.
+        """
+        predicted: dict[int, Any] = {}
+        for name, states in self._states(batch):
+            part, task = batch.by_task[name], self.tasks[name]
+            predictions = task.decode(states, part.data)
+            if confidence:
+                predictions = list(zip(predictions, task.confidences(states, part.data, predictions), strict=True))
+            predicted |= zip(part.positions, predictions, strict=True)
+        return [predicted[position] for position in sorted(predicted)]
 
     def _states(self, batch: Batch) -> Iterator[tuple[str, HeadInputs]]:
         """One pass through the backbone for all rows, then what each task's head sees of it."""

@@ -33,6 +33,9 @@ def predict(  # noqa: PLR0913 - options of a command
     sentences: Annotated[
         bool, typer.Option("--sentences", help="For mt: lines are paragraphs, to translate sentence by sentence.")
     ] = False,
+    confidence: Annotated[
+        bool, typer.Option("--confidence", help="Write the probability of every predicted label. For JSON output.")
+    ] = False,
 ) -> None:
     r"""Predict what arrives on stdin, in order, as it arrives.
 
@@ -42,9 +45,9 @@ def predict(  # noqa: PLR0913 - options of a command
     and write one label or translation per line, or read JSON lines with "text", which get a "label" or a
     "translation" (jsonl). The format of the output follows from that of the input.
 
-    Example: echo "Kedi uyuyor ." | polyloom predict runs/first pos/tr
+    A JSON line may name its own "condition", such as pos/tr; without the argument every line must.
 
-    A JSON line may name its own "condition"; without the argument every line must.
+    Example: echo "Kedi uyuyor ." | polyloom predict runs/first pos/tr
 
     Example: polyloom predict runs/mt mt/en/de < in.txt > out.txt
     """
@@ -64,11 +67,13 @@ def predict(  # noqa: PLR0913 - options of a command
         predictor.model.method.require_supported(condition)
         if (pivot or sentences) and not task.generates:
             raise typer.BadParameter(f"--pivot and --sentences are for translation, not for {condition.task}.")
+        if confidence and task.generates:
+            raise typer.BadParameter(f"--confidence: predictions of {condition.task} have no probabilities.")
 
     def predict_records(records: "list[Record]", condition: Condition) -> "Iterable[Any]":
         if predictor.model.task(condition.task).generates:
             return translate(predictor, records, condition, pivot=pivot, sentences=sentences)
-        return predictor.predict(records, condition)
+        return predictor.predict(records, condition, confidence=confidence)
 
     if asked:
         check(asked)
@@ -76,7 +81,9 @@ def predict(  # noqa: PLR0913 - options of a command
         typer.echo(f"Reading {formats[0]} from the terminal; Ctrl-D ends it.", err=True)
     stdin, stdout = cast("BufferedIOBase", sys.stdin.buffer), sys.stdout.buffer
     with counting(sys.stderr.isatty() and not sys.stdout.isatty()) as count:
-        for text in predict_stream(stdin, asked, formats=formats, predict=predict_records, check=check):
+        for text in predict_stream(
+            stdin, asked, formats=formats, predict=predict_records, check=check, confidence=confidence
+        ):
             stdout.write(text.encode())
             stdout.flush()  # predictions are written as soon as they are there
             count(text.count("\n"))

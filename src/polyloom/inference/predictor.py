@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -47,10 +48,13 @@ class Predictor:
         self.cache = WeightCache(model)
         self.max_length = min(max_length or model.backbone.max_length, model.backbone.max_length)
 
-    def predict(self, records: Iterable[Record], condition: Condition, *, losses: bool = False) -> Iterator[Any]:
+    def predict(
+        self, records: Iterable[Record], condition: Condition, *, losses: bool = False, confidence: bool = False
+    ) -> Iterator[Any]:
         """The answer to each record, in order; a generator that needs no more than a window at a time.
 
         With `losses`, of text that would be generated, how well the right one is predicted: (sum, count) of its losses.
+        With `confidence`, pairs of a prediction and its probability; of words, the probability of each.
         """
         self.model.method.require_supported(condition)
         task = self.model.task(condition.task)
@@ -65,7 +69,7 @@ class Predictor:
                 prompts = [example._replace(row=task.prompt(example.row)) for example in examples]
                 yield from self._window(prompts, self._write)
             else:
-                yield from self._window(examples, self.model.predict)
+                yield from self._window(examples, partial(self.model.predict, confidence=confidence))
 
     def translate(self, asked: Sequence[tuple[Condition, Record]], *, progress: Progress = lambda _: None) -> list[str]:
         """What is generated for records of any conditions, in order.

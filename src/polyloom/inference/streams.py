@@ -13,6 +13,7 @@ may name a ``condition`` of its own, so that one stream holds inputs of any task
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from io import BufferedIOBase
 from typing import Any, cast, get_args
 
@@ -69,6 +70,7 @@ def predict_stream(
     formats: tuple[Format, Format],
     predict: Callable[[list[Record], Condition], Iterable[Any]],
     check: Callable[[Condition], None] = lambda _: None,
+    confidence: bool = False,
 ) -> Iterator[str]:
     """Predict what arrives.
 
@@ -78,11 +80,14 @@ def predict_stream(
         formats: Formats of input and output, from `choose_formats`.
         predict: Predicts records of one condition, in order.
         check: Raises an error for a condition that cannot be predicted.
+        confidence: Whether `predict` returns pairs of prediction and probability; it is written as ``confidence``.
 
     Yields:
         Text to write at once.
     """
     source, target = formats
+    if confidence and target != "jsonl":
+        raise PolyloomError("--confidence: probabilities are written as JSON. Add --output jsonl.")
     items = _items(read_available_lines(stream), _Conditions(condition, target, check), source)
     for group in _grouped(items):
         by_condition: dict[Condition, list[Record]] = {}
@@ -90,15 +95,24 @@ def predict_stream(
             if item.record is not None and asked is not None:
                 by_condition.setdefault(asked, []).append(item.record)
         predictions = {asked: iter(predict(records, asked)) for asked, records in by_condition.items()}
-        yield "".join(_written(asked, item, predictions, target) for asked, item in group)
+        yield "".join(_written(asked, item, predictions, target, confidence=confidence) for asked, item in group)
 
 
 def _written(
-    condition: Condition | None, item: StreamItem, predictions: Mapping[Condition, Iterator[Any]], target: Format
+    condition: Condition | None,
+    item: StreamItem,
+    predictions: Mapping[Condition, Iterator[Any]],
+    target: Format,
+    *,
+    confidence: bool,
 ) -> str:
     if condition is None:  # a blank line among lines with conditions of their own
         return "\n"
     prediction = None if item.record is None else next(predictions[condition])
+    if confidence and prediction is not None:
+        prediction, probability = prediction
+        kept = item.source if isinstance(item.source, dict) else {}
+        item = replace(item, source={**kept, "confidence": probability})
     return TASKS[condition.task].write(item, prediction, target)
 
 

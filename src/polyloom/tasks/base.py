@@ -240,6 +240,10 @@ class Task(nn.Module, ABC):
     def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
         """Predict every example."""
 
+    def confidences(self, states: HeadInputs, rows: TaskBatch, predictions: Sequence[Any]) -> list[Any]:  # noqa: ARG002
+        """Compute the probabilities of predictions: one number, or one for each word."""
+        raise ConditionError(f"{self.name}: its predictions have no probabilities.")
+
     def logits(self, states: HeadInputs) -> Tensor:
         """Compute the logits of the labels, of every token or of the sequence, as `export_head` says."""
         raise NotImplementedError

@@ -61,6 +61,11 @@ class Classification(Task, ABC):
         """Predict one label per example."""
         return [self.labels[i] for i in self.logits(states).argmax(-1).tolist()]
 
+    def confidences(self, states: HeadInputs, rows: TaskBatch, predictions: Sequence[Any]) -> list[Any]:  # noqa: ARG002
+        """Compute the probability of each label."""
+        best: list[float] = self.logits(states).float().softmax(-1).amax(-1).tolist()
+        return best
+
     def logits(self, states: HeadInputs) -> Tensor:
         """Compute the logits of each sequence from its first token."""
         first_B1D = states.hidden_BTD[:, :1]

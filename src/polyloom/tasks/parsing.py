@@ -117,6 +117,17 @@ class Parsing(WordTask):
             for heads, best, count in zip(heads_SW.tolist(), best_SW, counts, strict=True)
         ]
 
+    def confidences(self, states: HeadInputs, rows: TaskBatch, predictions: Sequence[Any]) -> list[Any]:
+        """Compute the probability of each word's head, times that of its relation given the head."""
+        words_SWD, mask_SW = self._words(states, rows), rows.targets["mask_SW"]
+        heads_SW = mask_SW.long() * 0
+        for i, arcs in enumerate(predictions):
+            heads_SW[i, : len(arcs.heads)] = heads_SW.new_tensor(arcs.heads)
+        head_SW = self.parser(words_SWD, mask_SW).softmax(-1).gather(-1, heads_SW[..., None])[..., 0]
+        relation_SW = self.parser.relations(words_SWD, mask_SW, heads_SW=heads_SW).softmax(-1).amax(-1)
+        both_SW = (head_SW * relation_SW).tolist()
+        return [both[: len(arcs.heads)] for both, arcs in zip(both_SW, predictions, strict=True)]
+
     @staticmethod
     def _words(states: HeadInputs, rows: TaskBatch) -> Tensor:
         if states.classify is not None:

@@ -83,6 +83,11 @@ class Tagging(WordTask):
         # A generated classifier belongs to a row: classify the row's tokens, then gather its words.
         return gather_words(self.logits(states), rows)
 
+    def confidences(self, states: HeadInputs, rows: TaskBatch, predictions: Sequence[Any]) -> list[Any]:
+        """Compute the probability of each word's most probable tag."""
+        best_SW = self._logits(states, rows).float().softmax(-1).amax(-1).tolist()
+        return [best[: len(tags)] for best, tags in zip(best_SW, predictions, strict=True)]
+
     def logits(self, states: HeadInputs) -> Tensor:
         """Compute the logits of every token."""
         if states.classify is not None:
