@@ -114,14 +114,16 @@ def run(job: Job, runs: Path, results: Path) -> str:
 def score(trained: "Run", job: Job, test: Mapping[str, Sequence[str]], before: dict[str, Any]) -> dict[str, Any]:
     """Scores of all conditions, and with the weights of other languages, as far as they are not known yet."""
     from polyloom.data.catalog import resolve  # noqa: PLC0415
-    from polyloom.evaluate.baseline import majority  # noqa: PLC0415
+    from polyloom.tasks import TASKS  # noqa: PLC0415
 
     matrix = before | {"run": before} if before else trained.evaluate(test).to_dict()
     swaps: dict[str, dict[str, Any]] = before.get("swaps", {})
     baselines = {}
     for condition, donors in job.swaps.items():
         task = condition.partition("/")[0]
-        baselines[condition] = majority(task, [resolve(name) for name in test[condition]])
+        kind = TASKS[task].kind
+        records = (record for name in test[condition] for record in resolve(name).records(kind))
+        baselines[condition] = TASKS[task].majority(records)
         for donor in donors:
             if donor in swaps.get(condition, {}):
                 continue
