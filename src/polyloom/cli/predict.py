@@ -58,7 +58,7 @@ def predict(  # noqa: PLR0913 - options of a command
     from polyloom.workflows.exchange import load_predictor  # noqa: PLC0415
 
     asked = Condition.parse(condition) if condition else None
-    formats = choose_formats(asked and asked.task, source, target)
+    formats = choose_formats(asked.task if asked else None, source, target)
     predictor = load_predictor(run)
     predictor.decoding = Decoding(beams=beams)
 
