@@ -1,15 +1,15 @@
-# The experiments of docs/results.md. What is finished is not run again; what was interrupted goes on.
-# POLYLOOM_DATA says where the corpora are; BACKBONE=DIR takes another backbone than experiments/methods.yaml does.
+# The experiments of docs/results.md. Finished runs are not repeated; interrupted runs resume.
+# POLYLOOM_DATA names the folder of the corpora; BACKBONE=DIR replaces the backbone of experiments/plans/methods.yaml.
 EXPERIMENTS = tuning transfer conditioning short language-stage bilingual ablations few-shot mt-table mt-analysis
 
 results: ## run them all (hours), one run per core at a time
-	python experiments/run.py $(EXPERIMENTS) $(if $(BACKBONE),--backbone $(BACKBONE))
-	python experiments/layers.py runs/transfer/hyperx-multi-0 runs/transfer/madx-0
-	python experiments/sources.py runs/mt-table/*-[0-9]
-	python experiments/magnitudes.py runs/mt-analysis/*plain-* runs/mt-analysis/*rescaled-*
-	python experiments/growth.py
+	python -m experiments run $(EXPERIMENTS) $(if $(BACKBONE),--backbone $(BACKBONE))
+	python -m experiments layers runs/transfer/hyperx-multi-0 runs/transfer/madx-0
+	python -m experiments sources runs/mt-table/*-[0-9]
+	python -m experiments magnitudes runs/mt-analysis/*plain-* runs/mt-analysis/*rescaled-*
+	python -m experiments add-languages
 
 page: ## draw tables and figures into the docs
-	python experiments/draw.py
+	python -m experiments draw
 
 .PHONY: results page

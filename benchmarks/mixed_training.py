@@ -24,10 +24,10 @@ from polyloom.data.catalog import resolve
 from polyloom.data.mixture import MixtureConfig
 from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.methods.hyperx import HyperXConfig
-from polyloom.train.config import OptimConfig, TrainConfig
-from polyloom.train.distributed import ProcessGroup
-from polyloom.train.loop import StagePlan, TrainLoop
-from polyloom.train.prepare import prepare_dataset, training_datasets
+from polyloom.training.config import OptimConfig, TrainConfig
+from polyloom.training.distributed import ProcessGroup
+from polyloom.training.loop import StagePlan, TrainLoop
+from polyloom.training.prepare import prepare_dataset, training_datasets
 
 LANGUAGES = ("bg", "cs", "de", "en", "es", "fi", "fr", "id", "it", "kk", "pl", "te", "tr", "uk", "vi", "yo")
 KINDS = (1, 4, 16)

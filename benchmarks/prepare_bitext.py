@@ -28,7 +28,7 @@ from polyloom.data.catalog import resolve
 from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.io.files import read_lines
-from polyloom.train.prepare import prepare_dataset
+from polyloom.training.prepare import prepare_dataset
 
 CONDITION = Condition("mt", "aa", "bb")
 NUM_WORDS, MEAN_WORDS, CHUNK = 20_000, 10, 10_000

@@ -35,10 +35,10 @@ from polyloom.methods.base import MethodConfig, Stage
 from polyloom.methods.full import FullConfig
 from polyloom.methods.hyperx import HyperXConfig
 from polyloom.methods.translation_banks import LangAdaptersConfig
-from polyloom.train.config import OptimConfig, TrainConfig
-from polyloom.train.distributed import ProcessGroup
-from polyloom.train.loop import StagePlan, TrainLoop
-from polyloom.train.prepare import label_sets, prepare_dataset, training_datasets
+from polyloom.training.config import OptimConfig, TrainConfig
+from polyloom.training.distributed import ProcessGroup
+from polyloom.training.loop import StagePlan, TrainLoop
+from polyloom.training.prepare import label_sets, prepare_dataset, training_datasets
 
 LANGUAGES = ("en", "de", "sv", "tr")
 WARMUP = 3
@@ -104,7 +104,7 @@ def measure(folder: Path, data: Path, rounds: int) -> dict[str, Any]:
     def generate(_: int) -> None:
         made = hyperx.model.method(rows)
         torch.stack([t.sum() for block in made.blocks for t in block.tensors.values()]).sum().backward()  # type: ignore[no-untyped-call]
-        hyperx.optimizer.forget()
+        hyperx.optimizer.zero_grad()
 
     works |= {"generation": generate, "data": full.micro_batches}
     times: dict[str, list[float]] = {name: [] for name in works}

@@ -36,10 +36,10 @@ from polyloom.methods.full import DenseConfig
 from polyloom.methods.hyper_adapters import HyperAdaptersConfig
 from polyloom.methods.translation_banks import LangAdaptersConfig
 from polyloom.model import Model
-from polyloom.train.config import OptimConfig, TrainConfig
-from polyloom.train.distributed import ProcessGroup
-from polyloom.train.loop import StagePlan, TrainLoop
-from polyloom.train.prepare import prepare_dataset, training_datasets
+from polyloom.training.config import OptimConfig, TrainConfig
+from polyloom.training.distributed import ProcessGroup
+from polyloom.training.loop import StagePlan, TrainLoop
+from polyloom.training.prepare import prepare_dataset, training_datasets
 
 LANGUAGES = ("eng", "deu", "spa", "tur", "fin")
 CONDITIONS = [Condition("mt", *pair) for x in LANGUAGES[1:] for pair in (("eng", x), (x, "eng"))]

@@ -16,24 +16,28 @@ model = pl.Model(
     backbone,
     pl.HyperXConfig(adapter_size=16),  # or MadXConfig(), BadXConfig(), HyperAdaptersConfig(), …
     languages=["en", "tr", "sw", "yo", "no"],
-    tasks={"pos": 17, "ner": 7},
+    tasks={"pos": 17, "ner": 7},  # numbers of labels, or their names
 ).eval()
 
 batch = {"input_ids": torch.randint(4, 1000, (6, 12))}
 rows = ["pos/en", "ner/tr", "pos/sw", "ner/yo", "pos/no", "pos/en"]
 
 with torch.no_grad():
-    together = model(batch, rows).logits
+    together = model(batch, rows).logits  # of the vocabulary; `model.task_logits` gives those of a task
     alone = [model({"input_ids": batch["input_ids"][i : i + 1]}, rows[i : i + 1]).logits for i in range(6)]
 print(f"mixed batch against each row alone: largest difference {(together - torch.cat(alone)).abs().max():.1e}")
 
-# The world is open: a language more is one embedding more, and nothing else changes.
+with torch.no_grad():
+    tags = model.task_logits({"input_ids": batch["input_ids"][:2]}, ["pos/en", "pos/tr"])
+print(f"logits of pos: {tuple(tags.shape)}")
+
+# A new language is one new embedding; nothing else changes.
 model.method.add_language("gn", like="tr")
 with torch.no_grad():
     assert torch.equal(model(batch, rows).logits, together)
 print(f"languages now: {', '.join(model.method.languages)}")
 
-# A name that is not there is an error that helps, never a silent default.
+# An unknown name is an error that lists the known ones.
 try:
     model(batch, ["pos/en"] * 5 + ["pos/tur"])
 except pl.PolyloomError as error:

@@ -1,6 +1,6 @@
-"""Train, score and ask a model: two toy languages in which the same words are tagged differently.
+"""Train and evaluate a model and predict with it: two toy languages in which the same words have different tags.
 
-Everything is made here, so that it runs offline in seconds; with real corpora only the names in the recipe differ.
+The corpora are written here, so that it runs offline in seconds. With real corpora only the names in the recipe differ.
 """
 
 import random
@@ -17,7 +17,7 @@ TAGS = {"north": ("NOUN", "VERB", "ADJ"), "south": ("VERB", "ADJ", "NOUN")}
 
 
 def write_tokenizer(folder: Path) -> None:
-    """A tokenizer that knows these words."""
+    """Write a tokenizer that knows these words."""
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     numbers = {piece: number for number, piece in enumerate([*special.values(), "[MASK]", *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))  # noqa: S106
@@ -30,7 +30,7 @@ def write_tokenizer(folder: Path) -> None:
 
 
 def write_corpus(path: Path, language: str, *, seed: int, sentences: int) -> None:
-    """Words and tags, one per line, as entity and tagging corpora often come."""
+    """Write words and tags, one pair per line, with a blank line after each sentence."""
     draw = random.Random(seed)  # noqa: S311
     with path.open("w") as file:
         for _ in range(sentences):
@@ -40,41 +40,36 @@ def write_corpus(path: Path, language: str, *, seed: int, sentences: int) -> Non
 
 
 def main() -> None:
-    """From corpora to tags."""
+    """Train, evaluate, predict."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_tokenizer(folder / "tokenizer")
         for language in TAGS:
             write_corpus(folder / f"{language}-train.tsv", language, seed=1, sentences=200)
             write_corpus(folder / f"{language}-test.tsv", language, seed=2, sentences=50)
-        recipe = pl.parse_recipe(
-            {
-                "backbone": {
-                    "config": {
-                        "model_type": "bert", "vocab_size": 11, "hidden_size": 32, "num_hidden_layers": 2,
-                        "num_attention_heads": 2, "intermediate_size": 64,
-                    },
-                    "tokenizer": str(folder / "tokenizer"),
+        recipe = {
+            "backbone": {
+                "config": {
+                    "model_type": "bert", "vocab_size": 11, "hidden_size": 32, "num_hidden_layers": 2,
+                    "num_attention_heads": 2, "intermediate_size": 64,
                 },
-                "method": {"name": "hyperx", "adapter_size": 8, "projection_size": 16},
-                "languages": list(TAGS),
-                "tasks": {"pos": {}},
-                "data": {
-                    "train": {f"pos/{language}": str(folder / f"{language}-train.tsv") for language in TAGS},
-                    "test": {f"pos/{language}": str(folder / f"{language}-test.tsv") for language in TAGS},
-                },
-                "mixture": {"datasets_per_batch": 2},  # both languages in every batch
-                "optim": {"lr": 1e-2},
-                "train": {"steps": 80, "rows_per_batch": 32, "dropout": False},
-            }
-        )  # fmt: skip
-        pl.train_recipe(recipe, folder / "run")
-        run = pl.load_run(folder / "run")
-        print(run.evaluate(recipe.data.test).to_markdown())
-        sentence = pl.Tagged(words=("ba", "do", "fi"), tags=())
-        for language in TAGS:
-            (tags,) = run.predictor.predict([sentence], pl.Condition("pos", language))
-            print(language, *(f"{word}/{tag}" for word, tag in zip(sentence.words, tags, strict=True)))
+                "tokenizer": str(folder / "tokenizer"),
+            },
+            "method": {"name": "hyperx", "adapter_size": 8, "projection_size": 16},
+            "languages": list(TAGS),
+            "tasks": {"pos": {}},
+            "data": {
+                "train": {f"pos/{language}": str(folder / f"{language}-train.tsv") for language in TAGS},
+                "test": {f"pos/{language}": str(folder / f"{language}-test.tsv") for language in TAGS},
+            },
+            "mixture": {"datasets_per_batch": 2},  # both languages in every batch
+            "optim": {"lr": 1e-2},
+            "train": {"steps": 80, "rows_per_batch": 32, "dropout": False},
+        }  # fmt: skip
+        run = pl.train(recipe, into=folder / "run")
+        print(run.evaluate().to_markdown())
+        for prediction in run.predict(["ba do fi", "ba do fi"], ["pos/north", "pos/south"]):
+            print(prediction)
 
 
 if __name__ == "__main__":

@@ -1,145 +1,94 @@
-"""Run named experiments, all their rows and seeds, and keep the raw results: ``python experiments/run.py transfer``.
+"""Run experiments: train every job that has no result yet, score it and write the raw result."""
 
-What is finished is not run again, and what was interrupted goes on. Results are JSON in docs/results, one file a run.
-"""
-
-import argparse
 import json
-import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from job import RESULTS, Job
-from plans import experiments, jobs
-from translations import make_vocabulary, score_translations
-
-from polyloom.errors import PolyloomError
-from polyloom.io.yaml import dump_yaml
-
-if TYPE_CHECKING:
-    from polyloom.workflows.runs import Run
+from experiments.jobs import DIRECTIONS, ENGLISH, HALVES, OTHERS, Job
+from experiments.storage import read_result, write_result
 
 
-def main() -> None:
-    """Run what the arguments name."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("experiments", nargs="+", metavar="EXPERIMENT", help=f"one of: {', '.join(experiments())}")
-    parser.add_argument("--backbone", help="a directory or name on the Hub, instead of the one in methods.yaml")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder for checkpoints and logs")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for results")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time, of one thread each")
-    parser.add_argument("--only", default="", help="rows whose names contain this")
-    parser.add_argument("--recipes", action="store_true", help="print the recipes (for polyloom train) and stop")
-    options = parser.parse_args()
-    for experiment in options.experiments:
-        every = list(jobs(experiment, runs=options.runs, backbone=options.backbone))
-        chosen = [job for job in every if options.only in job.name]
-        if not chosen:
-            names = ", ".join(job.name for job in every)
-            raise PolyloomError(f"--only {options.only}: {experiment} has no such row. It has {names}.")
-        if options.recipes:
-            sys.stdout.writelines(f"--- # {experiment}/{job.name}\n{dump_yaml(job.recipe)}" for job in chosen)
-        else:
-            run_all(chosen, options)
+def run_jobs(jobs: Sequence[Job], *, runs: Path, results: Path, workers: int) -> None:
+    """Run the jobs that have no complete result yet."""
+    missing = [job for job in jobs if not is_done(job, results)]
+    print(f"{jobs[0].experiment}: {len(jobs)} runs, {len(missing)} to do", file=sys.stderr)
+    in_parallel(partial(run_job, runs=runs, results=results), missing, workers=workers)
 
 
-def run_all(chosen: list[Job], options: argparse.Namespace) -> None:
-    """Run what has no result yet, some at a time."""
-    left = [job for job in chosen if not is_done(job, options.results)]
-    print(f"{chosen[0].experiment}: {len(chosen)} runs, {len(left)} to do", file=sys.stderr)
-    started, context = time.monotonic(), get_context("spawn")
-    with ProcessPoolExecutor(options.jobs, mp_context=context, initializer=one_thread) as pool:
-        waiting = {pool.submit(run, job, options.runs, options.results): job for job in left}
-        for number, future in enumerate(as_completed(waiting), start=1):
-            minutes = (time.monotonic() - started) / 60
-            print(f"[{number}/{len(left)}, {minutes:.1f} min] {future.result()}", file=sys.stderr, flush=True)
+def in_parallel(work: Callable[[Any], str], items: Sequence[Any], *, workers: int) -> None:
+    """Do the work for all items in processes of one thread each, and print the returned messages to stderr."""
+    start, context = time.monotonic(), get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_use_one_thread) as pool:
+        for number, future in enumerate(as_completed([pool.submit(work, item) for item in items]), start=1):
+            minutes = (time.monotonic() - start) / 60
+            print(f"[{number}/{len(items)}, {minutes:.1f} min] {future.result()}", file=sys.stderr, flush=True)
 
 
-def one_thread() -> None:
-    """Several runs at a time are faster than several threads."""
-    import torch  # noqa: PLC0415 - takes seconds, and only workers need it
+def _use_one_thread() -> None:
+    """Limit torch to one thread: several processes are faster than several threads."""
+    import torch  # noqa: PLC0415 - slow import, only needed in workers
 
     torch.set_num_threads(1)
 
 
 def result_path(job: Job, results: Path) -> Path:
-    """Where a run's result is kept."""
+    """Return the path of a job's raw result."""
     return results / job.experiment / f"{job.name}.json"
 
 
-def read_result(job: Job, results: Path) -> dict[str, Any]:
-    """What is known of a run already."""
-    path = result_path(job, results)
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
-
-
 def is_done(job: Job, results: Path) -> bool:
-    """Whether a run has a result, with the weights of all languages that shall take the place of its own."""
-    swaps = read_result(job, results).get("swaps")
+    """Return whether a job has a result that includes the scores with all its donors."""
+    swaps = read_result(result_path(job, results)).get("swaps")
     return swaps is not None and all(set(donors) <= swaps.get(c, {}).keys() for c, donors in job.swaps.items())
 
 
-def run(job: Job, runs: Path, results: Path) -> str:
-    """Train (or go on with) one run, score what is not scored yet, write the result; says how it went."""
+def run_job(job: Job, runs: Path, results: Path) -> str:
+    """Train or resume one run, score it, write the result and return a summary."""
+    from experiments.score import score_labelling, score_translation  # noqa: PLC0415 - imports torch
     from polyloom.config import parse_recipe  # noqa: PLC0415
-    from polyloom.workflows.runs import load_run, train_recipe  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
+    from polyloom.workflows.train import train_recipe  # noqa: PLC0415
 
     folder, translates = runs / job.experiment / job.name, "mt" in job.recipe["tasks"]
     if translates and not (vocabulary := Path(job.recipe["backbone"]["tokenizer"])).exists():
         make_vocabulary(vocabulary)
     recipe = parse_recipe(job.recipe, source=job.name)
-    if not (before := read_result(job, results)):
+    if not (known := read_result(result_path(job, results))):
         train_recipe(recipe, folder)
-    trained = load_run(folder)
-    learnt = training(folder)
+    run, training, test = Run.load(folder), training_summary(folder), recipe.data.test
+    scored = score_translation(run, job, test) if translates else score_labelling(run, job, test, known)
     about: dict[str, Any] = {"experiment": job.experiment, "row": job.row, "seed": job.seed}
-    test = recipe.data.test
-    scored = score_translations(trained, job, test) if translates else score(trained, job, test, before)
-    result = about | {"recipe": portable(job.recipe), "training": learnt} | scored
-    path = result_path(job, results)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(result, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
-    partial.replace(path)
-    scores = (f"{c} {cell['scores'][0]['value']:.1f}" for c, cell in result["cells"].items())
-    return f"{job.experiment}/{job.name} {learnt['seconds']:.0f} s: {', '.join(scores)}"
+    write_result(result_path(job, results), about | {"recipe": portable(job.recipe), "training": training} | scored)
+    scores = (f"{condition} {result['scores'][0]['value']:.1f}" for condition, result in scored["results"].items())
+    return f"{job.experiment}/{job.name} {training['seconds']:.0f} s: {', '.join(scores)}"
 
 
-def score(trained: "Run", job: Job, test: Mapping[str, Sequence[str]], before: dict[str, Any]) -> dict[str, Any]:
-    """Scores of all conditions, and with the weights of other languages, as far as they are not known yet."""
+def make_vocabulary(path: Path) -> None:
+    """Train the vocabulary of all translation experiments, or one without a language if the folder's name says so.
+
+    It has language tokens for halves of languages too.
+    """
     from polyloom.data.catalog import resolve  # noqa: PLC0415
-    from polyloom.tasks import TASKS  # noqa: PLC0415
+    from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary  # noqa: PLC0415
 
-    matrix = before | {"run": before} if before else trained.evaluate(test).to_dict()
-    swaps: dict[str, dict[str, Any]] = before.get("swaps", {})
-    baselines = {}
-    for condition, donors in job.swaps.items():
-        task = condition.partition("/")[0]
-        kind = TASKS[task].kind
-        records = (record for name in test[condition] for record in resolve(name).records(kind))
-        baselines[condition] = TASKS[task].majority(records)
-        for donor in donors:
-            if donor in swaps.get(condition, {}):
-                continue
-            scored = trained.evaluate({f"{task}/{donor}": test[condition]}).to_dict()["cells"]
-            swaps.setdefault(condition, {})[donor] = scored[f"{task}/{donor}"]
-    return {
-        "cells": matrix["cells"],
-        "refused": matrix["refused"],
-        "swaps": swaps,
-        "baselines": baselines,
-        "versions": matrix["run"]["versions"],
-    }
+    texts: dict[str, list[str]] = {ENGLISH: []}
+    without = path.name.removeprefix("vocabulary-without-")
+    for other in (language for language in OTHERS if language != without):
+        pairs: list[Any] = list(resolve(f"{DIRECTIONS['pairs']}:{ENGLISH}-{other}/train").records("bitext"))
+        texts[ENGLISH] += [pair.source for pair in pairs]
+        texts[other] = [pair.target for pair in pairs]
+    tokens = [*texts, *(half for halves in HALVES.values() for half in halves)]
+    train_vocabulary(texts, path, config=VocabularyConfig(size=DIRECTIONS["vocabulary"]), languages=tokens)
 
 
 def portable(recipe: dict[str, Any]) -> dict[str, Any]:
-    """A recipe without the paths of this machine."""
+    """Remove the paths of this machine from a recipe."""
     paths = {key: Path(path).name for key, path in recipe["backbone"].items() if key in ("name", "tokenizer")}
     backbone = recipe["backbone"] | paths
     return (
@@ -149,10 +98,10 @@ def portable(recipe: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def training(folder: Path) -> dict[str, Any]:
-    """What a run's log says of its training: how much was learnt from what, for how long, with what in mind."""
+def training_summary(folder: Path) -> dict[str, Any]:
+    """Summarise a run's log: time, steps, tokens, trainable parameters, losses and validation scores."""
     events = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-    steps = {event["total"]: event for event in events if event["event"] == "step"}  # of repeated ones the last
+    steps = {event["total"]: event for event in events if event["event"] == "step"}  # the last of repeated ones
     stages = {event["stage"]: event["parameter_report"] for event in events if event["event"] == "stage"}
     trained = {
         group["name"]: group["trained"]
@@ -169,10 +118,3 @@ def training(folder: Path) -> dict[str, Any]:
         "losses": curve,
         "validation": [event["scores"] for event in events if event["event"] == "validation"],
     }
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except PolyloomError as error:
-        sys.exit(f"error: {error}")

@@ -10,7 +10,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # ARCHITECTURE.md, "Layers". A part may import parts of lower layers, and itself.
 LAYERS = {
     "errors": 0, "version": 0, "ranges": 0,
-    "io": 1, "conditions": 1, "weights": 1,
+    "registry": 1, "recipes": 1, "io": 1, "conditions": 1, "weights": 1,
     "nn": 2, "metrics": 2,
     "backbones": 3, "methods": 3, "data": 3,
     "tasks": 4,
@@ -18,12 +18,14 @@ LAYERS = {
     "checkpoint": 6,
     "inference": 7, "rundir": 7,
     "evaluate": 8, "probe": 8, "export": 8,
-    "train": 9, "figures": 9,
+    "training": 9, "figures": 9,
     "config": 10,
-    "workflows": 11,
-    "report": 12, "serve": 12,
-    "cli": 13,
-    "__init__": 14, "__main__": 14,
+    "loading": 11,
+    "report": 12,
+    "workflows": 13,
+    "serve": 14,
+    "cli": 15,
+    "__init__": 16, "__main__": 16,
 }  # fmt: skip
 THIRD_PARTY = {
     "yaml": {"io"},
@@ -37,10 +39,13 @@ THIRD_PARTY = {
     "tokenizers": {"data"},
     "sentencepiece": {"data"},
     "sacrebleu": {"metrics"},
+    "scipy": {"probe"},
+    "matplotlib": {"figures"},
+    "jinja2": {"report"},
     "safetensors": {"checkpoint", "export"},
     "torch": {
         *("conditions", "weights", "nn", "backbones", "methods", "tasks", "model", "checkpoint", "inference", "rundir"),
-        *("train", "evaluate", "export", "probe", "config", "workflows"),
+        *("training", "evaluate", "export", "probe", "config", "loading", "workflows"),
     },
 }
 
@@ -74,7 +79,7 @@ def test_imports_point_down(path):
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_files_and_functions_stay_short(path):
     text = path.read_text()
-    assert len(text.splitlines()) <= 400
+    assert len(text.splitlines()) <= 600
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef):
             assert (node.end_lineno or 0) - node.lineno < 60, f"{path.name}: {node.name}"

@@ -1,13 +1,13 @@
 """One multilingual Transformer, many languages and tasks: weights looked up or generated per condition.
 
-Names are imported when they are first used, so that ``import polyloom`` and ``polyloom --help`` do not wait for torch.
+``import polyloom as pl`` gives every public name. They are imported when they are first used, so that ``import
+polyloom`` and ``polyloom --help`` do not wait for torch.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from polyloom.backbones import Backbone as Backbone
     from polyloom.backbones import Family as Family
     from polyloom.backbones import backbone_from_config as backbone_from_config
     from polyloom.backbones import load_backbone as load_backbone
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from polyloom.data.records import Text as Text
     from polyloom.data.records import Tree as Tree
     from polyloom.errors import PolyloomError as PolyloomError
+    from polyloom.methods import register_method as register_method
     from polyloom.methods.badx import BadXConfig as BadXConfig
     from polyloom.methods.badx import MultilingualConfig as MultilingualConfig
     from polyloom.methods.full import DenseConfig as DenseConfig
@@ -33,34 +34,41 @@ if TYPE_CHECKING:
     from polyloom.methods.psf import PsfConfig as PsfConfig
     from polyloom.methods.translation_banks import LangAdaptersConfig as LangAdaptersConfig
     from polyloom.methods.translation_banks import PairAdaptersConfig as PairAdaptersConfig
+    from polyloom.metrics import register_metric as register_metric
     from polyloom.model import Model as Model
     from polyloom.version import __version__ as __version__
-    from polyloom.weights import Site as Site
+    from polyloom.workflows.compare import compare as compare
     from polyloom.workflows.planning import plan as plan
-    from polyloom.workflows.runs import Run as Run
-    from polyloom.workflows.runs import load_run as load_run
-    from polyloom.workflows.runs import train_recipe as train_recipe
+    from polyloom.workflows.run import Run as Run
+    from polyloom.workflows.run import load as load
+    from polyloom.workflows.train import train as train
 
-_NAMES = {
-    "backbones": "Backbone Family backbone_from_config load_backbone register_family",
-    "checkpoint": "load_checkpoint save_checkpoint",
-    "config": "Recipe load_recipe parse_recipe",
-    "data.records": "Pair Tagged Text Tree",
-    "errors": "PolyloomError",
-    "methods.badx": "BadXConfig MultilingualConfig",
-    "methods.full": "DenseConfig FullConfig",
-    "methods.hyper_adapters": "HyperAdaptersConfig",
-    "methods.hyperx": "HyperXConfig",
-    "methods.madx": "MadXConfig",
-    "methods.psf": "PsfConfig",
-    "methods.translation_banks": "LangAdaptersConfig PairAdaptersConfig",
-    "model": "Model",
-    "planning": "plan",
-    "runs": "Run load_run train_recipe",
-    "types": "Condition Site",
-    "version": "__version__",
+# The public names, by the module that defines them.
+_PUBLIC = {
+    "workflows.train": ("train",),
+    "workflows.run": ("Run", "load"),
+    "workflows.compare": ("compare",),
+    "workflows.planning": ("plan",),
+    "config": ("Recipe", "load_recipe", "parse_recipe"),
+    "model": ("Model",),
+    "backbones": ("Family", "backbone_from_config", "load_backbone", "register_family"),
+    "checkpoint": ("load_checkpoint", "save_checkpoint"),
+    "conditions": ("Condition",),
+    "methods": ("register_method",),
+    "metrics": ("register_metric",),
+    "data.records": ("Pair", "Tagged", "Text", "Tree"),
+    "errors": ("PolyloomError",),
+    "methods.badx": ("BadXConfig", "MultilingualConfig"),
+    "methods.full": ("DenseConfig", "FullConfig"),
+    "methods.hyper_adapters": ("HyperAdaptersConfig",),
+    "methods.hyperx": ("HyperXConfig",),
+    "methods.madx": ("MadXConfig",),
+    "methods.psf": ("PsfConfig",),
+    "methods.translation_banks": ("LangAdaptersConfig", "PairAdaptersConfig"),
+    "version": ("__version__",),
 }
-_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_MODULES = {name: module for module, names in _PUBLIC.items() for name in names}
+__all__ = [*_MODULES]  # noqa: PLE0604 - the keys are names
 
 
 def __getattr__(name: str) -> Any:
@@ -70,4 +78,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(_MODULES)
+    return __all__

@@ -1,10 +1,10 @@
-"""Checkpoints: a directory of safetensors and JSON with what was trained, bound to its backbone by a hash.
+"""Write and read checkpoints: directories of safetensors and JSON with the trained parameters.
 
-Written under a temporary name, flushed to disk, and renamed, so that a checkpoint is there whole or not at all.
+A checkpoint names its backbone by a hash. It is written under a temporary name, flushed to disk, and renamed, so that
+it is never incomplete.
 """
 
 import json
-import shutil
 from collections.abc import Container, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from polyloom.backbones import Backbone
 from polyloom.errors import CheckpointError, ConditionError, ConfigError, suggest
-from polyloom.io.files import PARTIAL, new_folder, sha256_of
-from polyloom.methods import METHODS
-from polyloom.model import Model
+from polyloom.io.atomic import new_folder
+from polyloom.io.files import sha256_of
+from polyloom.methods import METHODS, build_method
+from polyloom.model import Model, inventory_of
 from polyloom.tasks import task_config
 from polyloom.version import __version__
 
@@ -46,7 +47,15 @@ def write_checkpoint(
     training: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
     texts: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write tensors with their manifest; if wanted, also what a run needs to go on, and texts."""
+    """Write a checkpoint.
+
+    Args:
+        path: A new directory.
+        tensors: Trained parameters by name.
+        manifest: Description of the model.
+        training: Tensors and state that resuming the run needs.
+        texts: Further text files by name.
+    """
     with new_folder(path) as partial:
         _save(tensors, partial / TENSORS)
         written = dict(manifest) | {"tensors_sha256": sha256_of(partial / TENSORS)}
@@ -58,14 +67,14 @@ def write_checkpoint(
     return path
 
 
-def clean_up(folder: Path) -> None:
-    """Remove what a process that was killed while writing left behind."""
-    for partial in folder.glob(f".*{PARTIAL}*"):
-        shutil.rmtree(partial, ignore_errors=True)
-
-
 def load_checkpoint(path: str | Path, backbone: Backbone, *, same_backbone: bool = True) -> Model:
-    """Rebuild a model on the backbone it was trained on; or, not the `same_backbone`, on one made from it."""
+    """Load a model.
+
+    Args:
+        path: A checkpoint.
+        backbone: The backbone that it was trained on.
+        same_backbone: Check that it is that backbone. False if it was made from it, by adding tokens.
+    """
     path = Path(path)
     manifest = read_manifest(path)
     tensors = _tensors(path / TENSORS, manifest.get("tensors_sha256"))
@@ -80,12 +89,12 @@ def load_checkpoint(path: str | Path, backbone: Backbone, *, same_backbone: bool
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """What was trained, by name."""
+    """Read the trained parameters of a checkpoint."""
     return _tensors(path / TENSORS, read_manifest(path).get("tensors_sha256"))
 
 
 def read_training(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What a run needs to go on from a checkpoint: tensors and state."""
+    """Read the tensors and the state that resuming a run needs."""
     training = read_manifest(path).get("training")
     if not isinstance(training, dict):
         raise CheckpointError(f"{path}: a finished model, not a checkpoint of a run: it has no {TRAINING}.")
@@ -93,7 +102,7 @@ def read_training(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def trained_parameters(model: Model) -> dict[str, nn.Parameter]:
-    """What a checkpoint holds: the method, the heads, and the backbone's parameters that any of its stages trains."""
+    """Return the parameters of a checkpoint: of the method, of the heads, and what is trained of the backbone."""
     groups = {group for stage in model.method.stages() for group in stage.trains}
     ours = {f"method.{name}": parameter for name, parameter in model.method.named_parameters()}
     ours |= {f"heads.{name}": parameter for name, parameter in model.heads.named_parameters()}
@@ -107,7 +116,7 @@ def trained_parameters(model: Model) -> dict[str, nn.Parameter]:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """What a checkpoint says of itself."""
+    """Read the manifest of a checkpoint."""
     try:
         manifest = json.loads((path / MANIFEST).read_text())
     except (OSError, ValueError, RecursionError) as error:
@@ -129,7 +138,7 @@ def _tensors(file: Path, digest: object) -> dict[str, Tensor]:
 
 
 def describe_model(model: Model) -> dict[str, Any]:
-    """What must be known to build a model again, but for its backbone."""
+    """Describe a model, except its backbone, so that it can be built again."""
     inventory = model.method.inventory()
     labels = {name: list(task.labels) for name, task in model.tasks.items() if task.needs_labels}
     settings = {name: settings for name, task in model.tasks.items() if (settings := task.settings())}
@@ -145,13 +154,13 @@ def describe_model(model: Model) -> dict[str, Any]:
 
 
 def backbone_identity(model: Model) -> dict[str, str]:
-    """Which backbone a model needs: its type, and a hash of all in it that is never trained."""
+    """Identify the backbone of a model by its type and a hash of its frozen parameters."""
     names = (name for name in trained_parameters(model) if name.startswith("backbone."))
     return backbone_fingerprint(model.backbone, {name.removeprefix("backbone.") for name in names})
 
 
 def backbone_fingerprint(backbone: Backbone, skip: Container[str]) -> dict[str, str]:
-    """Which backbone this is, but for parameters that come from elsewhere."""
+    """Identify a backbone by its type and a hash of its parameters, except those in `skip`."""
     return {"model_type": backbone.shape.family, "frozen_sha256": backbone.fingerprint(skip=skip)}
 
 
@@ -162,13 +171,11 @@ def _build(manifest: dict[str, Any], backbone: Backbone, path: Path) -> Model:
         raise CheckpointError(f"{path}: unknown method {name!r}. {suggest(name, METHODS)}")
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     more = manifest.get("task_settings", {})  # absent where all are the defaults
-    return Model(
-        backbone,
-        METHODS[name].config_type(**settings),
-        languages=manifest["languages"],
-        tasks={task: task_config(task, labels, more.get(task)) for task, labels in manifest["tasks"].items()},
-        directions=manifest["directions"],
-    )
+    configs = {task: task_config(task, labels, more.get(task)) for task, labels in manifest["tasks"].items()}
+    inventory = inventory_of(manifest["languages"], configs, manifest["directions"])
+    method = build_method(METHODS[name].config_type(**settings), shape=backbone.shape, inventory=inventory)
+    # A number of labels stands for a task without a head.
+    return Model(backbone, method, tasks={t: c for t, c in configs.items() if not isinstance(c.labels, int)})
 
 
 def _check_backbone(model: Model, stored: dict[str, str], path: Path) -> None:

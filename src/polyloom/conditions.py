@@ -15,7 +15,7 @@ _NAME = re.compile(r"[A-Za-z0-9]+([._-][A-Za-z0-9]+)*")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Condition:
-    """What is being done, in which language or languages; written ``task/language[/target]``."""
+    """A task in a language, or from one language to another; written ``task/language`` or ``task/source/target``."""
 
     task: str
     source: str
@@ -43,7 +43,7 @@ class Condition:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The languages it names, each once."""
+        """Return its languages, each once."""
         return tuple(dict.fromkeys(lang for lang in (self.source, self.target) if lang is not None))
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class Condition:
 
 
 class Index:
-    """Ordered names with their row numbers; grows at the end, so that row numbers never change."""
+    """Map names to row numbers. New names are appended, so row numbers never change."""
 
     def __init__(self, kind: str, names: Iterable[str] = ()) -> None:
         self.kind = kind
@@ -62,11 +62,11 @@ class Index:
     def add(self, name: str) -> int:
         """Append a name and return its row."""
         if name in self._rows:
-            raise ConditionError(f"{self.kind} {name!r} is there already.")
+            raise ConditionError(f"{self.kind} {name!r} exists already.")
         return self._rows.setdefault(name, len(self._rows))
 
     def row(self, name: str) -> int:
-        """The row of a name, or an error that says what is known."""
+        """Return the row of a name, or raise an error that lists the known names."""
         try:
             return self._rows[name]
         except KeyError:
@@ -84,13 +84,13 @@ class Index:
 
 @dataclass(frozen=True)
 class Inventory:
-    """What a method is built for. It can be extended later, never reordered.
+    """The languages, tasks and directions that a method is built for. It can be extended, never reordered.
 
     Attributes:
         languages: Language names.
-        tasks: Task names with their number of labels, ``None`` where a task has no label set.
-        directions: Pairs ``source/target`` for methods that store something per pair.
-        raw_text: Names of the tasks that learn from raw text, among `tasks`.
+        tasks: Task names with their number of labels; ``None`` for tasks without a label set.
+        directions: Pairs ``source/target``, for methods that store weights per pair.
+        raw_text: Names of the tasks that are trained on raw text, among `tasks`.
     """
 
     languages: tuple[str, ...]
@@ -106,15 +106,19 @@ class Inventory:
         directions: Iterable[str] | None = None,
         raw_text: Iterable[str] = (),
     ) -> Self:
-        """Build an inventory; ``en/*`` and ``*/en`` among the directions stand for all pairs with English.
+        """Build an inventory.
 
-        Where directions are left out, they lead from the first language (by convention the source of transfer) to every
-        other.
+        Args:
+            languages: Language names. The first is by convention the source of transfer.
+            tasks: Task names, with their number of labels where they have some.
+            directions: Pairs; ``en/*`` and ``*/en`` stand for all pairs with English. Default: from the first language
+                to every other.
+            raw_text: Names of the tasks that are trained on raw text.
         """
         languages = tuple(languages)
         tasks = dict(tasks) if isinstance(tasks, Mapping) else dict.fromkeys(tasks)
         if not languages or not tasks:
-            raise ConditionError("world: at least one language and one task are needed.")
+            raise ConditionError("inventory: at least one language and one task are needed.")
         for name in (*languages, *tasks):
             Condition("check", name)
         patterns = [f"{languages[0]}/*"] if directions is None else directions
@@ -122,7 +126,7 @@ class Inventory:
 
 
 def expand_directions(patterns: Iterable[str], languages: Sequence[str]) -> tuple[str, ...]:
-    """Expand ``en/*``, ``*/en`` and ``en/tr`` over the languages, each pair once, in order."""
+    """Expand ``en/*``, ``*/en`` and ``en/tr`` over the languages; every pair once, in order."""
     pairs: dict[str, None] = {}
     for pattern in patterns:
         source, _, target = pattern.partition("/")
@@ -131,12 +135,12 @@ def expand_directions(patterns: Iterable[str], languages: Sequence[str]) -> tupl
                 raise ConditionError(f"direction {pattern!r}: unknown language {name!r}. {suggest(name, languages)}")
         sources = languages if source == "*" else [source]
         targets = languages if target == "*" else [target]
-        pairs.update({f"{one}/{other}": None for one in sources for other in targets if one != other})
+        pairs.update({f"{first}/{second}": None for first in sources for second in targets if first != second})
     return tuple(pairs)
 
 
 class ConditionIds(NamedTuple):
-    """The distinct conditions of a batch as row numbers, and which of them each row of the batch uses."""
+    """The distinct conditions of a batch as row numbers, and the index of each row's condition among them."""
 
     task_K: "Tensor"
     source_K: "Tensor"

@@ -1,15 +1,15 @@
-"""Errors that speak to the user: place, what is wrong, a hint, what is known."""
+"""Errors for users: each message names the place, the problem, a hint and the known choices."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class PolyloomError(Exception):
-    """Base of every error that is the caller's to mend."""
+    """Base class of all errors that a user can correct."""
 
 
 class ConditionError(PolyloomError):
-    """A condition is malformed, unknown, or not served by the method."""
+    """A condition is malformed, unknown, or not supported by the method."""
 
 
 class BackboneError(PolyloomError):
@@ -21,7 +21,7 @@ class BusyError(PolyloomError):
 
 
 class RowError(PolyloomError):
-    """The rows of a batch and the rows of the weights do not belong together."""
+    """The rows of a batch and the rows of the weights do not match."""
 
 
 class CheckpointError(PolyloomError):
@@ -33,19 +33,19 @@ class ExportError(PolyloomError):
 
 
 class DataError(PolyloomError):
-    """A corpus is not what it should be; the message begins with ``file:line``."""
+    """A corpus is invalid; the message begins with ``file:line``."""
 
     def __init__(self, path: object, line: int | None, what: str) -> None:
         self.path, self.line, self.what = path, line, what
         super().__init__(f"{path}:{line}: {what}" if line else f"{path}: {what}")
 
     def __reduce__(self) -> tuple[type, tuple[object, int | None, str]]:
-        """Survive the way from one process to another."""
+        """Support pickling between processes."""
         return type(self), (self.path, self.line, self.what)
 
 
 class TrainingError(PolyloomError):
-    """A run cannot begin, or cannot go on."""
+    """A run cannot start or cannot continue."""
 
 
 class ConfigError(PolyloomError):
@@ -63,12 +63,12 @@ class ConfigError(PolyloomError):
 
 
 def suggest(word: str, known: Iterable[str], *, limit: int = 12) -> str:
-    """Say what the caller may have meant.
+    """Suggest the closest known name and list the known names.
 
     Args:
-        word: What was written.
-        known: What could have been written.
-        limit: How many known names to list at most.
+        word: The name that was given.
+        known: The names that are known.
+        limit: Maximum number of known names to list.
 
     Returns:
         A sentence such as ``Did you mean 'tr'? Known: en, sw, tr.``

@@ -1,4 +1,4 @@
-"""A backbone, a method and task heads, put together: rows with conditions in, losses, answers or text out."""
+"""A model is a backbone, a method and task heads: from rows with conditions to losses, predictions or text."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from polyloom.backbones import Backbone
 from polyloom.backbones.decoding import Decoding, ForcedPrefix, LengthLimit
 from polyloom.conditions import Condition, ConditionIds, Inventory
-from polyloom.errors import BackboneError, ConditionError, RowError, suggest
+from polyloom.errors import BackboneError, ConditionError, ConfigError, RowError, suggest
 from polyloom.methods import Method, MethodConfig, build_method
 from polyloom.methods.base import Stage
 from polyloom.nn.blocks import BLOCKS
-from polyloom.tasks import TASKS, Labels, TaskConfig, build_task, task_config
+from polyloom.tasks import TASKS, Labels, TaskConfig, build_task, find_task, task_config
 from polyloom.tasks.base import HeadInputs, Task
 from polyloom.tasks.batch import Batch
 from polyloom.weights import Weights
@@ -23,16 +23,19 @@ Conditions = Sequence[Condition | str] | ConditionIds
 
 
 class Model(nn.Module):
-    """One backbone with one method.
+    """A backbone with one method and the heads of tasks.
+
+    A tied tensor is in `state_dict` once, so that safetensors and Hugging Face's Trainer can save it.
 
     Args:
-        backbone: The model whose sites listen.
-        method: Settings of the method, or one that is built already.
-        languages: Languages it is built for; more can be added later.
-        tasks: Tasks by name, each with its label set or its settings (`Task.Config`). A mere number of labels builds
-            no head: enough to plan, or to use the weights for something else.
-        directions: Pairs, for methods that store something per pair: ``en/tr``, ``en/*``, ``*/en``; from the
-            first language to every other by default.
+        backbone: The Transformers model to adapt.
+        method: Settings of the method, or a method that is built already, with its own languages and tasks.
+        languages: Languages of the method; more can be added later.
+        tasks: Tasks with their labels (names, or their number: then labels are called ``0``, ``1``, …) or with their
+            settings (`Task.Config`). ``None`` for tasks without labels; a task with a label set then has weights, but
+            no head.
+        directions: Pairs, for methods that store weights per pair: ``en/tr``, ``en/*``, ``*/en``. Default: from the
+            first language to every other.
     """
 
     def __init__(
@@ -40,14 +43,13 @@ class Model(nn.Module):
         backbone: Backbone,
         method: MethodConfig | Method,
         *,
-        languages: Iterable[str],
-        tasks: Mapping[str, Labels] | Iterable[str],
+        languages: Iterable[str] = (),
+        tasks: Mapping[str, Labels] | Iterable[str] = (),
         directions: Iterable[str] | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
-        tasks = tasks if isinstance(tasks, Mapping) else dict.fromkeys(tasks)
-        configs = {name: task_config(name, labels) for name, labels in tasks.items()}
+        configs = _task_configs(tasks if isinstance(tasks, Mapping) else dict.fromkeys(tasks))
         if isinstance(method, MethodConfig):
             inventory = inventory_of(languages, configs, directions)
             method = build_method(method, shape=backbone.shape, inventory=inventory)
@@ -56,9 +58,11 @@ class Model(nn.Module):
             {
                 name: build_task(name, config, width=backbone.shape.width)
                 for name, config in configs.items()
-                if config.label_names or (config.labels is None and name in TASKS and not TASKS[name].needs_labels)
+                if config.label_names or (config.labels is None and not find_task(name).needs_labels)
             }
         )
+        self.register_state_dict_post_hook(_drop_tied)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_restore_tied)  # type: ignore[no-untyped-call]
         self._keep_trained_parts_exact()
         raw_text = [name for name, task in self.tasks.items() if task.raw_text]
         if raw_text and backbone.untrained:
@@ -69,7 +73,7 @@ class Model(nn.Module):
         self.set_stage(0)
 
     def _keep_trained_parts_exact(self) -> None:
-        """A backbone in bf16 is for freezing: updates of what learns would be lost in rounding."""
+        """Refuse to train a backbone in bf16, where small updates are lost in rounding; its norms become fp32."""
         trained = {group for stage in self.method.stages() for group in stage.trains}
         if self.backbone.model.dtype == torch.float32 or "backbone" not in {g.partition(".")[0] for g in trained}:
             return
@@ -81,35 +85,57 @@ class Model(nn.Module):
 
     @property
     def tasks(self) -> dict[str, Task]:
-        """The tasks that it has heads for."""
+        """The tasks that the model has heads for, by name."""
         return {name: head for name, head in self.heads.items() if isinstance(head, Task)}
 
     def task(self, name: str) -> Task:
-        """Return a task, or raise an error that names those with a head."""
+        """Return a task, or raise an error that lists the known ones."""
         if name not in self.tasks:
             raise ConditionError(f"task {name!r}: this model has no head for it. {suggest(name, self.tasks)}")
         return self.tasks[name]
 
     def weights(self, rows: Conditions) -> Weights:
-        """The weights of a batch, laid out for its rows."""
+        """Compute the weights of a batch, one set per row."""
         ids = rows if isinstance(rows, ConditionIds) else self.method.encode(rows)
         made: Weights = self.method(ids)
         return made.for_rows(ids.rows_B)
 
     def forward(self, inputs: Mapping[str, Any], rows: Conditions, *, weights: Weights | None = None) -> Any:
-        """Run the backbone with every row's own weights.
+        """Run the backbone, each row with the weights of its condition.
+
+        Returns the backbone's output: its ``logits`` are those of the vocabulary. `task_logits` gives those of a task.
 
         Args:
-            inputs: What the Transformers model takes.
-            rows: One condition per row, or what `method.encode` made of them.
-            weights: Ready weights for these rows, to save making them again.
+            inputs: Inputs of the Transformers model.
+            rows: One condition per row, or the result of `method.encode`.
+            weights: Weights of these rows, if they are known already.
         """
         weights = self.weights(rows) if weights is None else weights
         with self.backbone.using(weights, num_rows=_count(inputs, rows, weights)):
             return self.backbone(**inputs)
 
+    def task_logits(self, inputs: Mapping[str, Any], rows: Sequence[Condition | str]) -> Tensor:
+        """Compute the logits of a task's classifier for every token, ``[B, T, labels]``.
+
+        Args:
+            inputs: Inputs of the Transformers model.
+            rows: One condition per row, all of the same task.
+        """
+        name, *others = dict.fromkeys(Condition.parse(row).task for row in rows)
+        if others:
+            raise RowError(f"task_logits: rows of {name} and {', '.join(others)}. Give rows of one task at a time.")
+        task, weights = self.task(name), self.weights(rows)
+        with self.backbone.using(weights, num_rows=_count(inputs, rows, weights)):
+            hidden_BTD = self.backbone.hidden(**inputs).float()
+        if any(block.kind == "classifier" for block in weights.blocks):
+            return classify(hidden_BTD, weights)[..., : len(task.labels)]
+        if not isinstance(classifier := getattr(task, "classifier", None), nn.Module):
+            raise ConditionError(f"task {name!r}: its head is not a classifier of tokens.")
+        logits_BTE: Tensor = classifier(hidden_BTD)
+        return logits_BTE
+
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Sum of the loss over a batch, by task."""
+        """Compute the sum of the loss over a batch, by task."""
         parts = self._states(batch)
         return {task: self.tasks[task].loss(states, batch.by_task[task].data) for task, states in parts}
 
@@ -117,13 +143,13 @@ class Model(nn.Module):
     def generate_ids(
         self, batch: Batch, *, eos_id: int, decoding: Decoding, weights: Weights | None = None
     ) -> list[list[int]]:
-        """The text that the decoder of each row writes, as pieces, without what it began with.
+        """Generate the text of each row as tokens, without the decoder's prefix.
 
         Args:
-            batch: Its decoder inputs are what the decoders begin with.
-            eos_id: The piece that ends a text.
+            batch: A batch whose decoder inputs are the prefixes.
+            eos_id: The token that ends a text.
             decoding: Settings of the search.
-            weights: Ready weights for these rows.
+            weights: Weights of these rows, if they are known already.
         """
         prefix_BP = batch.inputs["decoder_input_ids"]
         limits_B = decoding.limits(batch.inputs["attention_mask"])
@@ -143,24 +169,24 @@ class Model(nn.Module):
         return [ids[: ids.index(eos_id)] if eos_id in ids else ids for ids in written]
 
     @torch.no_grad()
-    def predict(self, batch: Batch, *, confidence: bool = False) -> list[Any]:
-        """Predict each example of a batch, in the order in which the examples were given.
+    def predict(self, batch: Batch, *, confidences: bool = False) -> list[Any]:
+        """Decode the prediction for each example of a batch, in the order in which the examples were given.
 
         Args:
-            batch: The batch.
-            confidence: Whether to return pairs of prediction and probability.
+            batch: Examples of any tasks and conditions.
+            confidences: Return pairs of the prediction and its confidence.
         """
-        predicted: dict[int, Any] = {}
+        decoded: dict[int, Any] = {}
         for name, states in self._states(batch):
             part, task = batch.by_task[name], self.tasks[name]
-            predictions = task.decode(states, part.data)
-            if confidence:
-                predictions = list(zip(predictions, task.confidences(states, part.data, predictions), strict=True))
-            predicted |= zip(part.positions, predictions, strict=True)
-        return [predicted[position] for position in sorted(predicted)]
+            answers = task.decode(states, part.data)
+            if confidences:
+                answers = list(zip(answers, task.confidences(states, part.data, answers), strict=True))
+            decoded |= zip(part.positions, answers, strict=True)
+        return [decoded[position] for position in sorted(decoded)]
 
     def _states(self, batch: Batch) -> Iterator[tuple[str, HeadInputs]]:
-        """One pass through the backbone for all rows, then what each task's head sees of it."""
+        """Run the backbone once for all rows, and yield each task with the inputs of its head."""
         weights = self.weights(batch.conditions)
         with self.backbone.using(weights, num_rows=_count(batch.inputs, batch.conditions, weights)):
             hidden_BTD = self.backbone.hidden(**batch.inputs).float()  # heads learn in fp32
@@ -179,7 +205,7 @@ class Model(nn.Module):
     def _vocabulary(
         self, hidden_ND: Tensor, row_N: Tensor, candidates_V: Tensor | None = None, *, weights: Weights
     ) -> Tensor:
-        """Logits of single states, each a row of its own, with the inverse of what is invertible."""
+        """Compute vocabulary logits of single states, with the inverse of the invertible adapter of their rows."""
         invertible = Weights(tuple(block for block in weights.blocks if block.kind == "invertible"))
         with self.backbone.using(invertible.for_rows(row_N), num_rows=len(row_N)):
             return self.backbone.vocabulary(hidden_ND[:, None].to(self.backbone.model.dtype), candidates_V)[:, 0]
@@ -188,12 +214,12 @@ class Model(nn.Module):
     def generate(
         self, inputs: Mapping[str, Any], rows: Conditions, *, weights: Weights | None = None, **options: Any
     ) -> Any:
-        """Generate text with Transformers' `generate`; weights are made once for the whole batch.
+        """Generate text with Transformers' `generate`; weights are computed once for the whole batch.
 
         Args:
             inputs: Input ids and attention mask.
             rows: One condition per row.
-            weights: Ready weights for these rows.
+            weights: Weights of these rows, if they are known already.
             **options: For `generate`, such as ``num_beams`` and ``max_new_tokens``.
         """
         weights = self.weights(rows) if weights is None else weights
@@ -206,7 +232,7 @@ class Model(nn.Module):
             return self.backbone.model.generate(**inputs, **options)
 
     def set_stage(self, stage: int | Stage) -> Stage:
-        """Let exactly the groups of a stage learn; everything else is frozen."""
+        """Make exactly the groups of a stage trainable; everything else is frozen."""
         stage = self.method.stages()[stage] if isinstance(stage, int) else stage
         self.requires_grad_(False)
         for group in stage.trains:
@@ -215,13 +241,14 @@ class Model(nn.Module):
         return stage
 
     def groups(self) -> dict[str, list[nn.Parameter]]:
-        """All parameters by group: the method's own, ``backbone`` and its norms, ``heads``."""
+        """Return all parameters by group: the method's groups, ``backbone``, ``backbone.norms``, ``heads``."""
         return parameter_groups(self.method, self.backbone) | {"heads": list(self.heads.parameters())}
 
     def group(self, name: str) -> list[nn.Parameter]:
-        """One of the groups, or a part of one.
+        """Return the parameters of a group or of a part of one.
 
-        ``rows.language``: what each language has. ``heads.pos``: a single head. ``backbone.tokens``: embeddings
+        Parts: ``rows.language`` (the tables with one row per language), ``heads.pos`` (a single head) and
+        ``backbone.tokens`` (the input embeddings).
         """
         kind, _, part = name.partition(".")
         if name == "backbone.tokens":
@@ -233,9 +260,22 @@ class Model(nn.Module):
         return self.groups()[name]
 
     def add_task(self, name: str, labels: Sequence[str], *, like: str | None = None) -> None:
-        """Add a task with a head of its own."""
+        """Add a task with its own head."""
         self.method.add_task(name, labels=len(labels) or None, like=like)
         self.heads[name] = build_task(name, labels, width=self.backbone.shape.width)
+
+
+def _task_configs(tasks: Mapping[str, Labels]) -> dict[str, TaskConfig]:
+    """Build the settings of tasks; a number of labels stands for labels called ``0``, ``1``, …."""
+    configs = {}
+    for name, labels in tasks.items():
+        if isinstance(labels, TaskConfig):
+            configs[name] = labels
+            continue
+        if labels is not None and not find_task(name).needs_labels:
+            raise ConfigError("tasks", [f"tasks.{name}: has no labels. Write None instead of {labels!r}."])
+        configs[name] = task_config(name, tuple(map(str, range(labels))) if isinstance(labels, int) else labels)
+    return configs
 
 
 def inventory_of(
@@ -247,8 +287,26 @@ def inventory_of(
     return Inventory.of(languages, sizes, directions, raw_text)
 
 
+def _tied(model: nn.Module) -> dict[str, str]:
+    """Return the further names of tied parameters, each with the name that is kept."""
+    first: dict[int, str] = {}
+    named = model.named_parameters(remove_duplicate=False)
+    return {name: first[id(p)] for name, p in named if first.setdefault(id(p), name) != name}
+
+
+def _drop_tied(model: nn.Module, state_dict: dict[str, Any], prefix: str, _metadata: Any) -> None:
+    for name in _tied(model):
+        state_dict.pop(prefix + name, None)
+
+
+def _restore_tied(model: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    for name, kept in _tied(model).items():
+        if prefix + kept in state_dict:
+            state_dict.setdefault(prefix + name, state_dict[prefix + kept])
+
+
 def parameter_groups(method: Method, backbone: Backbone) -> dict[str, list[nn.Parameter]]:
-    """Everything that a stage can name, except task heads."""
+    """Return the parameters of every group that a stage can name, except task heads."""
     return method.groups() | {
         "backbone": list(backbone.parameters()),
         "backbone.norms": list(backbone.norm_parameters().values()),
@@ -256,7 +314,7 @@ def parameter_groups(method: Method, backbone: Backbone) -> dict[str, list[nn.Pa
 
 
 def supported_conditions(method: Method) -> list[Condition]:
-    """All tasks in all languages; of translation, and where only pairs are served, in all directions."""
+    """List the conditions of a method: tasks in all languages, or in all directions where pairs are needed."""
     pairs = [direction.split("/") for direction in method.directions]
     found = []
     for task in method.tasks:
@@ -269,13 +327,13 @@ def supported_conditions(method: Method) -> list[Condition]:
 
 
 def classify(hidden_BTD: Tensor, weights: Weights) -> Tensor:
-    """Apply generated classifiers (psf), each row its own."""
+    """Apply generated classifiers, each row its own."""
     block = weights.block("classifier")
     return BLOCKS[block.kind].apply(hidden_BTD, hidden_BTD, block.by_site()[0], place=block.placement)
 
 
 def _count(inputs: Mapping[str, Any], rows: Conditions, weights: Weights) -> int:
-    """How many rows there are, by the inputs, by the conditions and by the weights alike."""
+    """Return the number of rows; raise an error if inputs, conditions and weights differ in it."""
     batch = next(len(value) for value in inputs.values() if isinstance(value, Tensor))
     if isinstance(rows, ConditionIds):
         count, distinct = len(rows.rows_B), len(rows.task_K)

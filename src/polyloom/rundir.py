@@ -1,4 +1,8 @@
-"""The folder of a run: its recipe, its log, its checkpoints. `latest` is whatever checkpoint was completed last."""
+"""The directory of a run: this module alone knows the names of its files.
+
+``recipe.yaml``, ``log.jsonl``, ``checkpoints/``, ``evaluations/SPLIT.json``, ``probes/KIND.json``, ``tensorboard/``,
+and ``backbone/`` if tokens were added to the backbone.
+"""
 
 import fcntl
 import json
@@ -12,21 +16,20 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from polyloom.checkpoint import clean_up, read_manifest, read_tensors, read_training
+from polyloom.checkpoint import read_manifest, read_tensors, read_training
 from polyloom.errors import CheckpointError, TrainingError
-
-RECIPE = "recipe.yaml"
+from polyloom.io.atomic import remove_partial, write_text_atomic
 
 
 class Saved(NamedTuple):
-    """A checkpoint of a run, read and found whole.
+    """A checkpoint of a run that was read without errors.
 
     Attributes:
-        path: Where it is.
-        manifest: What it says of itself.
-        weights: What was trained.
-        optimizer: The optimizer's state.
-        state: Where the run was.
+        path: Directory of the checkpoint.
+        manifest: Content of its manifest.
+        weights: Trained parameters by name.
+        optimizer: State of the optimizer.
+        state: Progress of the run.
     """
 
     path: Path
@@ -37,33 +40,66 @@ class Saved(NamedTuple):
 
 
 class RunDir:
-    """Where a run lives.
+    """The directory of a run.
 
-    Checkpoints are written under another name and renamed when they are complete, so that none is ever half there. No
-    file points to the latest: it is the one with the highest number.
+    Checkpoints are written under another name and renamed when they are complete. No file points to the latest
+    checkpoint: it is the one with the highest number.
+
+    Args:
+        path: The directory; it need not exist yet.
+
+    Attributes:
+        recipe: The recipe, with all its settings.
+        log: One JSON object per line and event.
+        checkpoints: Directory of the checkpoints.
+        tensorboard: Directory of TensorBoard's curves.
+        backbone: Backbone and tokenizer of a run with added tokens.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.checkpoints = path / "checkpoints"
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.recipe = self.path / "recipe.yaml"
+        self.log = self.path / "log.jsonl"
+        self.checkpoints = self.path / "checkpoints"
+        self.tensorboard = self.path / "tensorboard"
+        self.backbone = self.path / "backbone"
         self._lock: int | None = None
 
-    @property
-    def log(self) -> Path:
-        """One JSON object per line: what happened."""
-        return self.path / "log.jsonl"
+    def evaluation(self, split: str) -> Path:
+        """Return the file with the scores of a split."""
+        return self.path / "evaluations" / f"{split}.json"
+
+    def probe(self, kind: str) -> Path:
+        """Return the file with the results of a probe."""
+        return self.path / "probes" / f"{kind}.json"
 
     def checkpoint(self, step: int) -> Path:
-        """The checkpoint of a step, counted over all stages."""
+        """Return the checkpoint of a step, counted over all stages."""
         return self.checkpoints / f"step-{step:08d}"
 
+    def exists(self) -> bool:
+        """Tell whether there is a run in the directory."""
+        return self.recipe.is_file()
+
+    def require(self) -> None:
+        """Raise an error unless there is a run in the directory."""
+        if not self.exists():
+            raise CheckpointError(
+                f"{self.path}: no run here (no {self.recipe.name}). Train one: polyloom train RECIPE -o {self.path}"
+            )
+
+    def require_empty(self) -> None:
+        """Raise an error if the directory has a run with checkpoints."""
+        if self.steps():
+            raise TrainingError(f"{self.path}: there is a run already. Choose another folder.")
+
     def steps(self) -> list[int]:
-        """Steps that have a checkpoint, in order."""
-        found = (re.fullmatch(r"step-(\d+)", path.name) for path in self.checkpoints.glob("step-*"))
-        return sorted(int(match[1]) for match in found if match)
+        """List the steps that have a checkpoint, in order."""
+        matches = (re.fullmatch(r"step-(\d+)", path.name) for path in self.checkpoints.glob("step-*"))
+        return sorted(int(match[1]) for match in matches if match)
 
     def latest(self) -> Saved | None:
-        """The newest checkpoint that can be read; damaged ones are passed over."""
+        """Read the newest checkpoint that is readable; damaged ones are skipped."""
         failures = []
         for path in map(self.checkpoint, reversed(self.steps())):
             try:
@@ -75,7 +111,7 @@ class RunDir:
         return None
 
     def best(self) -> Path:
-        """The checkpoint with the best validation score; the newest where nothing was validated."""
+        """Return the checkpoint with the best validation score; without validation, the newest."""
         for step in reversed(self.steps()):
             try:
                 state = read_manifest(self.checkpoint(step))["training"]["state"]
@@ -86,29 +122,30 @@ class RunDir:
         raise CheckpointError(f"{self.path}: no checkpoint here. Was it trained? polyloom train RECIPE -o {self.path}")
 
     def drop(self, step: int) -> None:
-        """Remove a checkpoint that could not be read: the run, resumed before it, is about to write it again."""
+        """Remove a checkpoint that could not be read, before the resumed run writes it again."""
         if self.checkpoint(step).exists():
             shutil.rmtree(self.checkpoint(step))
 
     def prune(self, newest: int, *, keep: set[int]) -> None:
-        """Remove old checkpoints, but for some of the newest and those to keep."""
+        """Remove old checkpoints, except the `newest` ones and those to keep."""
         for step in self.steps()[:-newest]:
             if step not in keep:
                 shutil.rmtree(self.checkpoint(step), ignore_errors=True)
 
     def prepare(self) -> None:
-        """Make the folder, take it for this process alone, and remove what a killed one left half written."""
+        """Create the directory, lock it for this process, and remove what a killed process left incomplete."""
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            self._take()
-            clean_up(self.checkpoints)
+            self._lock_directory()
+            remove_partial(self.path)
+            remove_partial(self.checkpoints)
             if self.log.exists() and not (text := self.log.read_bytes()).endswith(b"\n"):
                 os.truncate(self.log, text.rfind(b"\n") + 1)
         except OSError as error:
             raise _unwritable(self.path, error) from error
 
-    def _take(self) -> None:
-        """Two processes in one folder would write into each other's log and remove each other's checkpoints."""
+    def _lock_directory(self) -> None:
+        """Refuse a second process, which would write into the same log and remove checkpoints of the first."""
         if self._lock is None:
             self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
             weakref.finalize(self, os.close, self._lock)
@@ -119,17 +156,17 @@ class RunDir:
                 f"{self.path}: another process is training here. Wait for it, or take another folder."
             ) from None
 
-    def write(self, name: str, text: str) -> None:
-        """Write a small file, whole or not at all."""
-        partial = self.path / f".{name}.partial-{os.getpid()}"
+    def write(self, path: Path, text: str) -> Path:
+        """Write one of the run's text files atomically."""
         try:
-            partial.write_text(text, encoding="utf-8")
-            partial.rename(self.path / name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text_atomic(path, text)
         except OSError as error:
-            raise _unwritable(self.path / name, error) from error
+            raise _unwritable(path, error) from error
+        return path
 
     def note(self, event: Mapping[str, Any]) -> None:
-        """Append to the log."""
+        """Append an event to the log."""
         try:
             with self.log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(event, ensure_ascii=False, allow_nan=False) + "\n")

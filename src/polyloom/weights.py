@@ -32,13 +32,13 @@ class Site(NamedTuple):
 
 @dataclass(frozen=True)
 class Block:
-    """Weights of one kind for one placement: at every site, for every condition (or row).
+    """Weights of one kind and placement, at every site, for every condition or row.
 
     Attributes:
         kind: ``bottleneck``, ``lora``, ``invertible`` or ``classifier``.
-        placement: Where in a layer it acts; ``embedding`` for invertible adapters, ``head`` for classifiers.
-        sites: Its sites, in the order of the tensors' second dimension.
-        tensors: By name, each ``[K, S, ...]`` as made by a method, ``[R, S, ...]`` once laid out for a batch.
+        placement: Where in a layer it is applied; ``embedding`` for invertible adapters, ``head`` for classifiers.
+        sites: The sites, in the order of the tensors' second dimension.
+        tensors: Tensors by name: ``[K, S, ...]`` from a method, ``[R, S, ...]`` after `Weights.for_rows`.
     """
 
     kind: str
@@ -47,47 +47,47 @@ class Block:
     tensors: Mapping[str, Tensor]
 
     def by_site(self) -> list[dict[str, Tensor]]:
-        """The tensors of each site: without a row dimension if shared by all rows, else one set per row.
+        """Split the tensors by site: without a row dimension if all rows share them, else one set per row.
 
-        All at once: the gradients of sites taken one by one would each be as large as those of all of them.
+        `unbind` splits all sites at once. Indexing site by site would make each gradient as large as all together.
         """
         shared = next(iter(self.tensors.values())).shape[0] == 1
-        parts = {name: t[0].unbind(0) if shared else t.unbind(1) for name, t in self.tensors.items()}
-        return [{name: part[index] for name, part in parts.items()} for index in range(len(self.sites))]
+        unbound = {name: t[0].unbind(0) if shared else t.unbind(1) for name, t in self.tensors.items()}
+        return [{name: tensors[index] for name, tensors in unbound.items()} for index in range(len(self.sites))]
 
 
 @dataclass(frozen=True)
 class Weights:
-    """What a method makes: blocks, in the order in which they act at a site."""
+    """The output of a method: blocks, in the order in which they are applied at a site."""
 
     blocks: tuple[Block, ...] = ()
 
     def for_rows(self, rows_B: Tensor) -> "Weights":
-        """Lay out one set per row, once per batch; a single condition stays one shared set."""
+        """Expand to one set of weights per row of a batch. A single condition stays one shared set."""
         return self._map(lambda tensor: tensor if tensor.shape[0] == 1 else tensor.index_select(0, rows_B))
 
     def take(self, rows: slice) -> "Weights":
-        """Of weights laid out for a batch, those of some of its rows."""
+        """Select the weights of some rows of the batch."""
         return self._map(lambda tensor: tensor if tensor.shape[0] == 1 else tensor[rows])
 
     def alone(self, index: int) -> "Weights":
-        """The weights of one condition, in memory of their own."""
+        """Copy the weights of one condition."""
         return self._map(lambda tensor: tensor[index : index + 1].clone() if tensor.shape[0] > 1 else tensor)
 
     @staticmethod
-    def together(parts: "Sequence[Weights]") -> "Weights":
-        """The weights of several conditions, one after the other."""
-        first = parts[0]
+    def cat(weights: "Sequence[Weights]") -> "Weights":
+        """Concatenate the weights of several conditions."""
+        first = weights[0]
         blocks = (
             replace(
-                b, tensors={name: torch.cat([part.blocks[i].tensors[name] for part in parts]) for name in b.tensors}
+                b, tensors={name: torch.cat([other.blocks[i].tensors[name] for other in weights]) for name in b.tensors}
             )
             for i, b in enumerate(first.blocks)
         )
-        return Weights(tuple(blocks)) if len(parts) > 1 else first
+        return Weights(tuple(blocks)) if len(weights) > 1 else first
 
     def num_bytes(self) -> int:
-        """Memory that all tensors take."""
+        """Return the memory of all tensors in bytes."""
         return sum(t.numel() * t.element_size() for block in self.blocks for t in block.tensors.values())
 
     def to(self, dtype: torch.dtype) -> "Weights":
@@ -95,12 +95,12 @@ class Weights:
         return self._map(lambda tensor: tensor.to(dtype))
 
     def block(self, kind: str) -> Block:
-        """The only block of a kind."""
-        (found,) = [block for block in self.blocks if block.kind == kind]
-        return found
+        """Return the only block of a kind."""
+        (only,) = [block for block in self.blocks if block.kind == kind]
+        return only
 
     def num_parameters(self) -> int:
-        """How many numbers one condition's weights hold."""
+        """Count the weights of one condition."""
         return sum(t.numel() // t.shape[0] for block in self.blocks for t in block.tensors.values())
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Weights":
@@ -110,13 +110,13 @@ class Weights:
 
 @dataclass(frozen=True)
 class BackboneShape:
-    """What a method must know of a backbone to make weights for it.
+    """The facts about a backbone that a method needs to make weights for it.
 
     Attributes:
-        family: Name of the family, for messages.
+        family: Name of the model family, for messages.
         width: Hidden size, the same at every site.
         sites: All sites, encoder before decoder.
-        placements: The placements the family has.
+        placements: The placements that the family supports.
         projections: Input and output size of the projections that LoRA adapts, by name.
     """
 
@@ -128,16 +128,16 @@ class BackboneShape:
 
     @property
     def stacks(self) -> tuple[str, ...]:
-        """``encoder``, ``decoder`` or both, in the order of computation."""
+        """Return ``encoder``, ``decoder`` or both, in the order of computation."""
         return tuple(dict.fromkeys(site.stack for site in self.sites))
 
-    def choose(self, wanted: str | None, preferred: Sequence[str]) -> str:
-        """The placement wanted, or the first preferred one that the family has."""
+    def choose_placement(self, wanted: str | None, preferred: Sequence[str]) -> str:
+        """Return the placement asked for, or the first preferred one that the family supports."""
         for placement in [wanted] if wanted else preferred:
             if placement in self.placements:
                 return placement
         raise BackboneError(
             f"method.placement: {self.family} has no placement {wanted or preferred[0]!r}. "
             f"{suggest(wanted or preferred[0], self.placements)}"
-            " Pre-norm families have no 'norm': there Pfeiffer's formula is that of 'layer'."
+            " Pre-norm families have no placement 'norm'; use 'layer', which is Pfeiffer's formula there."
         )

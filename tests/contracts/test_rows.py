@@ -1,6 +1,7 @@
 """Rows, not batches, have conditions: a mixed batch is each row alone, forward and backward, also in decoding."""
 
 import random
+from collections.abc import Hashable
 from typing import Any
 
 import pytest
@@ -11,12 +12,24 @@ from polyloom.backbones import FAMILIES
 from polyloom.model import Model
 from polyloom.nn.blocks import couple, uncouple
 from polyloom.weights import Weights
-from tests.contracts.tiny import ROWS, case_id, cases, has_two_stacks, is_decoder, logits, tiny_inputs, tiny_model
+from tests.contracts.tiny import (
+    ROWS,
+    block_of,
+    case_id,
+    cases,
+    has_two_stacks,
+    is_decoder,
+    logits,
+    pairwise_cases,
+    tiny_inputs,
+    tiny_model,
+)
+from tests.covering import Case, covering, pairs
 
 TOLERANCE = 1e-5
 
 
-@pytest.mark.parametrize("case", cases(adapters_only=True), ids=case_id)
+@pytest.mark.parametrize("case", pairwise_cases(adapters_only=True))
 def test_zero_adapter_is_the_identity_bitwise(case):
     method, family, settings = case
     model, inputs = tiny_model(method, family, **settings), tiny_inputs(family)
@@ -25,7 +38,7 @@ def test_zero_adapter_is_the_identity_bitwise(case):
         assert torch.equal(model(inputs, ROWS, weights=zero).logits, model.backbone(**inputs).logits)
 
 
-@pytest.mark.parametrize("case", cases(), ids=case_id)
+@pytest.mark.parametrize("case", pairwise_cases())
 def test_mixed_batch_equals_each_row_alone_forward_and_gradients(case):
     method, family, settings = case
     model, inputs = tiny_model(method, family, **settings), tiny_inputs(family)
@@ -45,7 +58,7 @@ def test_mixed_batch_equals_each_row_alone_forward_and_gradients(case):
         close(gradient, summed[name])
 
 
-@pytest.mark.parametrize("case", cases(), ids=case_id)
+@pytest.mark.parametrize("case", pairwise_cases())
 def test_every_condition_has_an_effect(case):
     """A model that ignored the condition would pass the test above."""
     method, family, settings = case
@@ -61,10 +74,20 @@ def test_every_condition_has_an_effect(case):
             assert (float((out[i] - out[j]).abs().max()) < 1e-5) == same_weights
 
 
-@pytest.mark.parametrize("beams", [1, 5])
-@pytest.mark.parametrize("case", [c for c in cases() if is_decoder(c[1]) or has_two_stacks(c[1])], ids=case_id)
-def test_generation_of_a_mixed_batch_equals_each_row_alone(case, beams):
-    method, family, settings = case
+def searches() -> list[Case]:
+    """Every case that generates, with one beam and with five."""
+    generating = [case for case in cases() if is_decoder(case[1]) or has_two_stacks(case[1])]
+    return [(*case, beams) for case in generating for beams in (1, 5)]
+
+
+def meetings_in_a_search(case: Case) -> set[Hashable]:
+    """Every two of method, family, block and number of beams."""
+    return pairs(case[0], case[1], block_of(case), case[3])
+
+
+@pytest.mark.parametrize("case", covering(searches(), meetings_in_a_search, name=case_id))
+def test_generation_of_a_mixed_batch_equals_each_row_alone(case):
+    method, family, settings, beams = case
     model, inputs = tiny_model(method, family, strength=1.0, **settings), tiny_inputs(family)
     inputs.pop("decoder_input_ids", None)
     options: dict[str, Any] = {"max_new_tokens": 6, "num_beams": beams, "do_sample": False}

@@ -9,10 +9,10 @@ from torch import Tensor
 from polyloom.backbones import FAMILIES
 from polyloom.checkpoint import load_checkpoint, save_checkpoint
 from polyloom.methods import METHODS
-from tests.contracts.tiny import ROWS, case_id, cases, logits, tiny_backbone, tiny_inputs, tiny_model
+from tests.contracts.tiny import ROWS, logits, pairwise_cases, tiny_backbone, tiny_inputs, tiny_model
 
 
-@pytest.mark.parametrize("case", cases(), ids=case_id)
+@pytest.mark.parametrize("case", pairwise_cases())
 def test_gradient_checkpointing_changes_nothing(case):
     """Bitwise, with dropout on, and with two forward passes of different rows before one backward pass."""
     method, family, settings = case
@@ -35,7 +35,7 @@ def two_passes(model, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize("case", cases(), ids=case_id)
+@pytest.mark.parametrize("case", pairwise_cases())
 def test_only_the_declared_groups_get_gradients(case):
     method, family, settings = case
     model, inputs = tiny_model(method, family, backbone=tiny_backbone(family), **settings), tiny_inputs(family)
@@ -68,7 +68,7 @@ def test_groups_cover_every_parameter_once():
         assert norms <= {id(p) for p in groups["backbone"]}
 
 
-@pytest.mark.parametrize("case", cases(), ids=case_id)
+@pytest.mark.parametrize("case", pairwise_cases())
 def test_saved_and_loaded_gives_the_same_bits(case, tmp_path):
     method, family, settings = case
     model, inputs = tiny_model(method, family, backbone=tiny_backbone(family), **settings), tiny_inputs(family)

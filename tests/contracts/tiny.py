@@ -1,5 +1,6 @@
 """Tiny models of every family, worlds in which conditions matter, and inputs for them."""
 
+from collections.abc import Hashable
 from dataclasses import fields
 from functools import cache
 from typing import Any
@@ -8,10 +9,12 @@ import torch
 from torch import Tensor
 
 from polyloom.backbones import FAMILIES, Backbone, backbone_from_config
-from polyloom.methods import METHODS
+from polyloom.conditions import Inventory
+from polyloom.methods import METHODS, build_method
 from polyloom.methods.base import AdapterMethod, MethodConfig
 from polyloom.model import Model, classify
 from polyloom.weights import Weights
+from tests.covering import Case, covering, pairs
 
 WIDTH = 16
 VOCAB = 60
@@ -126,13 +129,9 @@ def tiny_model(
 ) -> Model:
     """A model whose weights differ widely between conditions."""
     directions = [row.partition("/")[2] for row in ROWS]
-    model = Model(
-        backbone or shared_backbone(family),
-        tiny_config(method, **settings),
-        languages=LANGUAGES,
-        tasks=TASKS,
-        directions=directions,
-    )
+    backbone = backbone or shared_backbone(family)
+    inventory = Inventory.of(LANGUAGES, TASKS, directions)
+    model = Model(backbone, build_method(tiny_config(method, **settings), shape=backbone.shape, inventory=inventory))
     torch.manual_seed(11)
     for parameter in model.method.parameters():
         parameter.data.normal_(std=strength)
@@ -173,9 +172,9 @@ def logits(model: Model, inputs: dict[str, Tensor], rows: Any, weights: Weights 
     return out
 
 
-def cases(*, adapters_only: bool = False) -> list[tuple[str, str, dict[str, Any]]]:
+def cases(*, adapters_only: bool = False) -> list[Case]:
     """Every method × family × placement (and LoRA) that there is."""
-    found: list[tuple[str, str, dict[str, Any]]] = []
+    found: list[Case] = []
     for method, method_type in METHODS.items():
         for family, entry in FAMILIES.items():
             if issubclass(method_type, AdapterMethod):
@@ -186,17 +185,21 @@ def cases(*, adapters_only: bool = False) -> list[tuple[str, str, dict[str, Any]
     return found
 
 
-def pairwise_cases() -> list[tuple[str, str, dict[str, Any]]]:
-    """Cases in which every method meets every family, every family every placement, every method every placement."""
-    chosen: list[tuple[str, str, dict[str, Any]]] = []
-    every = cases()
-    for i, method in enumerate(METHODS):
-        for j, family in enumerate(FAMILIES):
-            own = [case for case in every if case[:2] == (method, family)]
-            chosen.append(own[(i + j) % len(own)])
-    return chosen
+def block_of(case: Case) -> str:
+    """The placement of a case, or LoRA; nothing for methods that have no choice."""
+    return "".join(case[2].values())
 
 
-def case_id(case: tuple[str, str, dict[str, Any]]) -> str:
-    method, family, settings = case
-    return "-".join([method, family, *map(str, settings.values())])
+def pairwise_cases(*, adapters_only: bool = False):
+    """Every case; in CI every method meets every family, every family every block, every method every block."""
+    return covering(cases(adapters_only=adapters_only), meetings, name=case_id)
+
+
+def meetings(case: Case) -> set[Hashable]:
+    """Every two of method, family and block."""
+    return pairs(case[0], case[1], block_of(case))
+
+
+def case_id(case: Case) -> str:
+    method, family, settings, *more = case
+    return "-".join([method, family, *map(str, settings.values()), *map(str, more)])

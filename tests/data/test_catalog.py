@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from polyloom.data.catalog import COLLECTIONS, KINDS, data_root, places, resolve, treebanks
-from polyloom.data.records import Pair, Tagged, Text, Tree
+from polyloom.data.records import LabelledText, Pair, Tagged, Text, Tree
 from polyloom.errors import DataError
 from tests.shared import DATA, needs_data
 
@@ -248,6 +248,17 @@ class TestHub:
         with pytest.raises(DataError, match=r"test:2: column label: no label \(-1\)"):
             next(records)
 
+    def test_labelled_texts(self, folder):
+        from datasets import ClassLabel, Value
+
+        features = {"content": Value("string"), "label": ClassLabel(names=["bad", "good"]), "stars": Value("int64")}
+        self.write_parquet(folder, features, content=["a", "b"], label=[1, 0], stars=[5, 2])
+        first, second = LabelledText("a", "good"), LabelledText("b", "bad")
+        assert list(resolve(f"hf:{folder}/test").records("labelled")) == [first, second]
+        for columns in ("stars", "content,stars"):
+            corpus = resolve(f"hf:{folder}/test#{columns}[:1]")
+            assert list(corpus.records("labelled")) == [LabelledText("a", "5")]
+
     def test_trees(self, folder):
         self.write_rows(folder, {"tokens": ["a", "b"], "head": ["2", "0"], "deprel": ["det", "root"]})
         assert list(resolve(f"hf:{folder}/test").records("tree")) == [Tree(("a", "b"), (2, 0), ("det", "root"))]
@@ -261,7 +272,7 @@ class TestHub:
             ({"tokens": ["a", "b"], "tags": ["X"]}, "differ in length"),
             ({"tokens": ["a"], "tags": [1]}, "text, or classes with names"),
             ({"tokens": "a", "tags": "X"}, "not a tags record"),
-            ({"words_": ["a"], "tags": ["X"]}, "no column for tags: looked for tokens, words"),
+            ({"words_": ["a"], "tags": ["X"]}, "none of the columns tokens, words. Known: words_, tags"),
         ],
     )
     def test_rows_that_are_no_records_are_errors(self, folder, row, match):

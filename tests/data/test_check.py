@@ -174,6 +174,42 @@ def test_labels_that_are_missing_or_all_alike_are_serious():
     ]
 
 
+def test_labels_that_occur_once_in_training_are_noted():
+    rare = tagged("x/N y/V z/SYM")
+    train = [("pos/tr", Made("a", *MANY, rare)), ("pos/az", Made("b", tagged("x/INTJ")))]
+    report = check(*((where, "train", corpus) for where, corpus in train))
+    assert said(report)[-1] == "note: labels that occur only once in all training corpora of pos: SYM, INTJ."
+    twice = Made("c", tagged("a/SYM b/INTJ"))
+    assert "once" not in str(said(check(*((where, "train", c) for where, c in [*train, ("pos/kk", twice)]))))
+    assert "once" not in str(said(check(("pos/tr", "train", Made("d", *MANY)), ("pos/tr", "test", Made("e", rare)))))
+
+
+def test_common_labels_that_a_test_corpus_lacks_are_noted():
+    train = Made("train", *MANY, *(tagged("x/ADJ") for _ in range(5)), tagged("x/SYM y/SYM"))
+    test = Made("test", *(tagged(f"t{number}/N") for number in range(50)), *(tagged("t/ADJ u/ADJ") for _ in range(25)))
+    assert said(check(("pos/tr", "train", train), ("pos/tr", "test", test)))[-2:] == [
+        "note: labels that are common in training but never occur in: test (V).",
+        "note: repeated sentences: test (32 %).",
+    ]
+    assert "never occur" not in str(said(check(("ner/tr", "train", train), ("pos/tr", "test", test))))
+
+
+def test_headers_are_noted_and_suspected(tmp_path):
+    rows = "".join(f"w{number}\tN\nx\tV\n\n" for number in range(20))
+    (tmp_path / "known.tsv").write_text(f"word\ttag\n{rows}")
+    (tmp_path / "unknown.tsv").write_text(f"Wort\tWortart\n{rows}")
+    known, unknown = (resolve(f"{tmp_path}/{name}.tsv") for name in ("known", "unknown"))
+    report = check(("pos/de", "train", known))
+    assert said(report) == [f"note: the first line of {known.name} is a header and is not read as data: word, tag."]
+    assert (report.corpora[0].header, report.corpora[0].labels) == ("word\ttag", {"N": 20, "V": 20})
+    (suspected,) = said(check(("pos/de", "train", unknown)))
+    assert suspected.startswith(
+        f"check: the first label of {unknown.name}, 'Wortart', occurs nowhere else: is the first"
+    )
+    named = resolve(f"{unknown.name}#Wort,Wortart")
+    assert check(("pos/de", "train", named)).corpora[0].labels == {"N": 20, "V": 20}
+
+
 def test_empty_corpora_and_sentences_are_told():
     empty = Made("empty", Tagged((), ()), tagged("x/N y/V"), Tagged((" ", "x"), ("N", "V")))
     report = check(("pos/xx", "train", Made("none")), ("pos/yy", "train", empty))

@@ -144,9 +144,9 @@ def test_shares_are_exact_in_every_round_and_passes_to_the_draw(config, size):
         assert all(abs(share - wanted[name]) < 1 / len(made._slots) for name, share in made.shares().items())
     by_rows = stream(made, 333)
     if size is BY_ROWS:
-        assert made.passes(333) == {name: len(by_rows[name]) / SIZES[name] for name in SIZES}
+        assert made.epochs(333) == {name: len(by_rows[name]) / SIZES[name] for name in SIZES}
     else:
-        assert all(abs(passes - len(by_rows[name]) / SIZES[name]) < 1 for name, passes in made.passes(333).items())
+        assert all(abs(epochs - len(by_rows[name]) / SIZES[name]) < 1 for name, epochs in made.epochs(333).items())
 
 
 def one_of_each_draw(made, step):
@@ -157,14 +157,14 @@ def one_of_each_draw(made, step):
 def test_temperature_one_passes_through_all_cells_equally_often():
     for size in (BY_ROWS, BY_TOKENS):
         made = mixture(MixtureConfig(), **size)
-        passes = made.passes(10 * len(made._slots))
-        assert max(passes.values()) / min(passes.values()) < 1.15, passes
+        epochs = made.epochs(10 * len(made._slots))
+        assert max(epochs.values()) / min(epochs.values()) < 1.15, epochs
 
 
 def test_the_table_says_what_a_run_takes():
     made = mixture()
-    shares, passes = made.shares(), made.passes(500)
-    assert made.table(500) == [Share(name, size, shares[name], passes[name]) for name, size in SIZES.items()]
+    shares, epochs = made.shares(), made.epochs(500)
+    assert made.table(500) == [Share(name, size, shares[name], epochs[name]) for name, size in SIZES.items()]
     assert sum(shares.values()) == 1
 
 
@@ -309,9 +309,9 @@ def test_unimax_keeps_its_promise_for_cells_much_rarer_than_a_slot():
     made = Mixture(
         datasets(sizes), MixtureConfig(strategy="unimax", max_repeats=4), seed=0, rows_per_batch=32, steps=200_000
     )
-    passes = made.passes(200_000)
-    assert 3.2 < passes["a/tiny"] <= 5, passes
-    assert 3.7 < passes["a/small"] < 4.3, passes
+    epochs = made.epochs(200_000)
+    assert 3.2 < epochs["a/tiny"] <= 5, epochs
+    assert 3.7 < epochs["a/small"] < 4.3, epochs
     assert made.shares()["a/tiny"] < 1 / 4096
 
 
@@ -335,17 +335,17 @@ def test_slots_are_apportioned_in_full_and_fairly(weights):
         ({"strategy": "unimax", "max_repeats": 0.0}, ["mixture.max_repeats: 0.0 is not above 0."]),
         ({"strategy": "weights"}, ["mixture.weights: missing."]),
         ({"strategy": "ratio", "ratio": (3, 0)}, ["mixture.ratio: 0 is not above 0."]),
-        ({"max_repeats": 2.0, "ratio": (1, 1)}, ["max_repeats: is of strategy unimax", "ratio: is of strategy ratio"]),
-        ({"strategy": "round-robin", "temperature": 5.0}, ["mixture.temperature: is of strategy temperature, not"]),
+        ({"max_repeats": 2.0, "ratio": (1, 1)}, ["max_repeats: belongs to strategy unimax", "ratio: belongs to"]),
+        ({"strategy": "round-robin", "temperature": 5.0}, ["mixture.temperature: belongs to strategy temperature,"]),
         ({"datasets_per_batch": 3}, ["train.rows_per_batch: 8 cannot be divided by mixture.datasets_per_batch, 3."]),
         ({"datasets_per_batch": 0}, ["mixture.datasets_per_batch: 0 is not above 0."]),
         (
             {"strategy": "weights", "weights": {"pos/en": 1, "pos/tk": 1, "ner/yo": -1}},
-            ["mixture.weights.pos/tk: there is no such cell. Did you mean 'pos/tr'?", "ner/yo: -1 is not a weight",
-             "mixture.weights: none for pos/tr, ner/gn. Write 0"],
+            ["mixture.weights.pos/tk: unknown dataset. Did you mean 'pos/tr'?", "ner/yo: -1 is not a weight",
+             "mixture.weights: none for pos/tr, ner/gn. Set 0"],
         ),
         ({"strategy": "weights", "weights": dict.fromkeys(SIZES, 0)}, ["mixture.weights: all are 0."]),
-        ({"strategy": "unimax", "max_repeats": 2.0}, ["2 passes through all cells are 263 steps, fewer than 1000"]),
+        ({"strategy": "unimax", "max_repeats": 2.0}, ["2 epochs of all datasets are 263 steps, fewer than 1000"]),
     ],
 )  # fmt: skip
 def test_every_mistake_in_the_settings_is_named(options, mistakes):
@@ -359,12 +359,12 @@ def test_every_mistake_in_the_settings_is_named(options, mistakes):
 @pytest.mark.parametrize(
     ("change", "mistake"),
     [
-        ({"datasets": {}}, "there is no cell to draw from"),
-        ({"datasets": datasets({"a/b": 0, "a/c": 1})}, "cell 'a/b': has no example"),
-        ({"rows_per_batch": None}, "either this or train.tokens_per_batch must be given"),
-        ({"tokens_per_batch": 100}, "either this or train.tokens_per_batch must be given"),
+        ({"datasets": {}}, "there is no dataset"),
+        ({"datasets": datasets({"a/b": 0, "a/c": 1})}, "dataset 'a/b': has no examples"),
+        ({"rows_per_batch": None}, "set either this or train.tokens_per_batch"),
+        ({"tokens_per_batch": 100}, "set either this or train.tokens_per_batch"),
         ({"rows_per_batch": 0}, "0 cannot be divided"),
-        ({"rows_per_batch": None, "tokens_per_batch": 0}, "0 are too few"),
+        ({"rows_per_batch": None, "tokens_per_batch": 0}, "0 is less than mixture.datasets_per_batch, 1"),
         ({"config": MixtureConfig(strategy="unimax", max_repeats=2)}, "train.steps: missing"),
         ({"config": CONFIGS[-1]}, "would never be drawn"),
         ({"config": CONFIGS[-1], "groups": [("pos/en", "pos/tr"), ("ner/yo",)]}, "ner/yo is not a pair"),

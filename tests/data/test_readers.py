@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from polyloom.data.readers.formats import read_records
-from polyloom.data.records import Pair, Tagged, Text, Tree
+from polyloom.data.records import Bitext, LabelledText, Pair, Tagged, Text, Tree
 from polyloom.errors import DataError
 from tests.shared import DATA, needs_data
 
 CONLLU = "# text = ab.\n1\ta\t_\tX\t_\t_\t0\troot\t_\tSpaceAfter=No\n2\tb.\t_\tY\t_\t_\t1\tdep\t_\t_\n\n"
 COLUMNS = [Tagged(("a", "b."), ("O", "B-X"))]
+LABELLED = [LabelledText("a b", "good"), LabelledText("c", "bad")]
 CASES = [
     ("a.conllu", "tags", CONLLU, [Tagged(("a", "b."), ("X", "Y"))]),
     ("a.conllu", "tree", CONLLU, [Tree(("a", "b."), (0, 1), ("root", "dep"))]),
@@ -30,6 +31,25 @@ CASES = [
     ("a.tsv", "pair", "a\tb\t1\n", [Pair("a", "b", "1")]),
     ("a.csv", "pair", "premise\thypothesis\tlabel\na\tb\te\n", [Pair("a", "b", "entailment")]),
     ("a.jsonl", "pair", '{"premise": "a", "hypothesis": "b", "label": 1}\n', [Pair("a", "b", "1")]),
+    ("a.jsonl", "tags", '{"words": ["a", "b."], "tags": ["O", "B-X"]}\n{"words": [], "tags": []}\n', COLUMNS),
+    ("a.jsonl", "tags", '{"text": "a b.", "tokens": ["a", "b."], "ner_tags": ["O", "B-X"]}\n', COLUMNS),
+    (
+        "a.jsonl",
+        "tree",
+        '{"words": ["a", "b."], "heads": [0, 1], "relations": ["root", "dep"]}\n',
+        [Tree(("a", "b."), (0, 1), ("root", "dep"))],
+    ),
+    ("a.jsonl", "labelled", '{"text": "a b", "label": "good"}\n{"label": "bad", "text": " c", "id": 1}\n', LABELLED),
+    ("a.jsonl", "labelled", '{"sentence": "a b", "label": 1}\n', [LabelledText("a b", "1")]),
+    ("a.jsonl", "bitext", '{"text": "a", "translation": "b"}\n', [Bitext("a", "b")]),
+    ("a.tsv", "labelled", "a b\tgood\nc\tbad\n", LABELLED),
+    ("a.txt", "labelled", "a b\tgood\n\nc\tbad\n", LABELLED),
+    ("a.tsv", "labelled", "Label\tid\tText\ngood\t1\ta b\nbad\t2\tc\n", LABELLED),
+    ("a.csv", "labelled", "id,text,label\n1,a b,good\n2,c,bad\n", LABELLED),
+    ("a.csv", "labelled", 'text,label\r\n"a, ""b""\nc",good\r\n', [LabelledText('a, "b"\nc', "good")]),
+    ("a.tsv", "tags", "word\ttag\na\tO\nb.\tB-X\n", COLUMNS),
+    ("a.tsv", "text", "Token\tLABEL\n\na\tO\nb.\tB-X\n", [Text("a b.")]),
+    ("a.tsv", "tags", "-DOCSTART-\t-X-\tO\tO\n\na\tDT\tB-NP\tO\nb.\tNN\tI-NP\tB-X\n", COLUMNS),
     ("a.jsonl", "text", '{"text": " a b ", "id": 1}\n{"text": ""}\n', [Text("a b")]),
 ]
 
@@ -47,9 +67,14 @@ def test_every_ending_gives_its_records_in_every_packing(tmp_path, name, kind, t
     ("name", "kind", "what"),
     [
         ("a.conllu.xz", "pair", "a .conllu file has no records of kind 'pair'. Known: tags, tree, text."),
-        ("a.tsv", "tree", "a .tsv file has no records of kind 'tree'. Known: tags, text, pair, bitext."),
+        ("a.tsv", "tree", "a .tsv file has no records of kind 'tree'. Known: tags, text, pair, labelled, bitext."),
         ("a.connlu", "tags", "unknown ending '.connlu'. Did you mean '.conllu'? Known: .conllu, "),
         ("a.gz", "text", "unknown ending ''"),
+        (
+            "a.data",
+            "tags",
+            "unknown ending '.data'. Known: .conllu, .iob2, .conll, .bio, .tsv, .csv, .jsonl, .txt, .tmx. Name its",
+        ),
     ],
 )
 def test_what_cannot_be_had_is_said_before_anything_is_read(name, kind, what):

@@ -2,7 +2,8 @@
 
 The recipes are those of ``recipes/mini``, with the backbone at hand and fewer steps. What is shown is that they learn,
 and that what was learnt from English (or some languages) holds in others; how well they do is measured elsewhere. MAD-X
-and Hyper-X with one task are in ``test_first_hour.py``.
+and Hyper-X with one task are in ``test_first_hour.py``. CI trains one recipe per mechanism: weights that are generated,
+weights of a bank in two stages, classifiers that are generated.
 """
 
 import json
@@ -19,11 +20,13 @@ from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.inference.predictor import Predictor, score_corpora
 from polyloom.model import Model
 from polyloom.tasks import TASKS
-from polyloom.workflows.runs import load_run, prepare_training, train_recipe
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import prepare_training, train_recipe
 from tests.shared import DATA, needs_data
 
-RECIPES = Path(__file__).parents[2] / "recipes" / "mini"
+RECIPES = Path(__file__).parents[2] / "src/polyloom/recipes" / "mini"
 pytestmark = needs_data
+NIGHTLY = pytest.mark.nightly
 # Name of the recipe, changes, zero-shot cells that must beat the majority.
 STAGES = ["stages.languages.train.steps=30", "stages.tasks.train.steps=50"]
 CASES = {
@@ -35,6 +38,7 @@ CASES = {
     "hyperx-mixed-language": (["train.steps=60"], ["pos/de", "pos/tr"]),
     "psf": (["train.steps=60"], ["pos/tr"]),
 }
+CI = ("hyperx", "badx", "psf")
 # Five steps of English to one of Maltese: in so few steps it is English that gets better, Maltese does not yet.
 RAW = {"badx": ("mlm/en/mt", "ud:en_ewt/dev[:60]")}
 
@@ -61,7 +65,7 @@ def perplexity(model: Model, pretrained: Path, condition: str, corpus: str) -> f
     return score_corpora(predictor, Condition.parse(condition), [resolve(corpus, root=DATA)])[0].value
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param(name, marks=() if name in CI else NIGHTLY) for name in CASES])
 def test_it_learns_and_transfers(case, pretrained, tmp_path):
     changes, zero_shot = CASES[case]
     recipe = load("badx" if case == "badx-1-5" else case, pretrained, changes)
@@ -72,7 +76,7 @@ def test_it_learns_and_transfers(case, pretrained, tmp_path):
         fifth = max(len(values) // 5, 1)
         if task != "mlm":  # whose loss differs more between languages than between first and last steps
             assert np.mean(values[-fifth:]) < 0.8 * np.mean(values[:fifth]), f"the loss of {task} did not fall"
-    run = load_run(tmp_path / "run")
+    run = Run.load(tmp_path / "run")
     assert not raw or perplexity(run.model, pretrained, *raw) < before
     test = {name: [recipe.data.test[name][0].replace("[:200]", "[:80]")] for name in zero_shot}
     matrix = run.evaluate(test)
@@ -84,18 +88,19 @@ def test_it_learns_and_transfers(case, pretrained, tmp_path):
         assert dataset.scores[0].value > baseline + 5, f"{name}: {dataset.scores[0].value} against {baseline}"
 
 
+@NIGHTLY
 def test_few_examples_of_a_new_cell_help(pretrained, tmp_path):
     """A finished run goes on with 5 and with 50 examples of a cell that it had never seen."""
     base = load("hyperx-single-task", pretrained, ["train.steps=40", "data.validation={}"])
     train_recipe(base, tmp_path / "base")
     test = {"pos/mt": ["ud:mt_mudt/test[:150]"]}
-    before = load_run(tmp_path / "base").evaluate(test).results[Condition("pos", "mt")]
+    before = Run.load(tmp_path / "base").evaluate(test).results[Condition("pos", "mt")]
     assert before.zero_shot
     scores = {0: before.scores[0].value}
     for count in (5, 50):
         changes = [f"init_from={tmp_path / 'base'}", f'data.train={{pos/mt: "ud:mt_mudt/train[:{count}]"}}']
         train_recipe(load("few-shot", pretrained, changes), tmp_path / str(count))
-        dataset = load_run(tmp_path / str(count)).evaluate(test).results[Condition("pos", "mt")]
+        dataset = Run.load(tmp_path / str(count)).evaluate(test).results[Condition("pos", "mt")]
         assert not dataset.zero_shot
         scores[count] = dataset.scores[0].value
     assert scores[50] > scores[5] > scores[0], scores

@@ -13,14 +13,15 @@ from polyloom.config import load_recipe
 from polyloom.data.catalog import resolve
 from polyloom.data.records import Bitext
 from polyloom.rundir import RunDir
-from polyloom.workflows.runs import load_run, train_recipe
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import train_recipe
 from tests.shared import DATA, needs_data, polyloom
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "mini" / "translation.yaml"
+RECIPE = Path(__file__).parents[2] / "src/polyloom/recipes" / "mini" / "translation.yaml"
 METHODS = [
-    "{name: dense}",
+    pytest.param("{name: dense}", marks=pytest.mark.nightly),
     "{name: lang-adapters, adapter_size: 16}",
-    "{name: pair-adapters, adapter_size: 16}",
+    pytest.param("{name: pair-adapters, adapter_size: 16}", marks=pytest.mark.nightly),
     "{name: hyper-adapters, hidden_size: 32, adapter_size: 16}",
 ]
 PAIRS = ["deu", "spa"]
@@ -83,7 +84,7 @@ def test_every_method_learns_to_translate(method, recipe_file, vocabulary, tmp_p
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
     (validation,) = (event for event in events if event["event"] == "validation")
     assert validation["scores"]["mt/eng/deu"] < 500, "a perplexity below that of a guess"
-    matrix = load_run(tmp_path / "run").evaluate(recipe.data.test)
+    matrix = Run.load(tmp_path / "run").evaluate(recipe.data.test)
     for dataset in matrix.results.values():
         assert [score.metric.name for score in dataset.scores] == ["bleu", "chrf"]
         assert "tok:13a" in dataset.scores[0].signature
@@ -116,7 +117,7 @@ def test_from_files_to_a_translation_at_the_prompt(recipe_file, vocabulary, tmp_
     polyloom("average", runs, "-o", tmp_path / "mean", "--last", "3")
     folder = RunDir(runs)
     parts = [read_tensors(folder.checkpoint(step)) for step in folder.steps()[-3:]]
-    mean = load_run(tmp_path / "mean").model.state_dict()
+    mean = Run.load(tmp_path / "mean").model.state_dict()
     for name in parts[0]:
         expected = sum(part[name].double() for part in parts) / 3
         torch.testing.assert_close(

@@ -21,10 +21,10 @@ from polyloom.data.readers.bitext import _Hashes
 from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import ConfigError
 from polyloom.rundir import RunDir
-from polyloom.train.prepare import prepare_dataset
+from polyloom.training.prepare import prepare_dataset
 from polyloom.workflows.planning import Size, plan, plan_run, tokens_per_second
 from polyloom.workflows.planning.schedule import BYTES_PER_HASH
-from polyloom.workflows.runs import prepare_training, train_recipe
+from polyloom.workflows.train import prepare_training, train_recipe
 from tests.reliability.forks import read_log
 from tests.reliability.tiny import CALM, changed, distance
 from tests.shared import DATA, needs_data
@@ -108,6 +108,7 @@ def test_hashes_are_a_set_however_they_collide(numbers):
     assert len(hashes._slots) >= 1.5 * len(seen)
 
 
+@pytest.mark.nightly
 def test_a_killed_run_goes_on_in_mid_corpus_as_if_nothing_had_happened(recipe, tmp_path):
     whole, run = tmp_path / "whole", tmp_path / "run"
     settings = load_recipe(recipe)
@@ -122,13 +123,14 @@ def test_a_killed_run_goes_on_in_mid_corpus_as_if_nothing_had_happened(recipe, t
     finish(start("train", recipe, "-o", run))
     (resumed,) = (event["total"] for event in read_log(run) if event["event"] == "resumed")
     assert 16 <= resumed < 60
-    passes = prepare_training(settings).plans()[0].make_mixture().passes(resumed)
-    assert all(value % 1 for value in passes.values()), "in the middle of a pass"
+    epochs = prepare_training(settings).plans()[0].make_mixture().epochs(resumed)
+    assert all(value % 1 for value in epochs.values()), "in the middle of an epoch"
     assert steps_of(run) == steps_of(whole), "the same examples, and the same losses to the last bit"
     one, other = (read_tensors(RunDir(path).checkpoint(60)) for path in (whole, run))
     assert not changed(one, other)
 
 
+@pytest.mark.nightly
 def test_two_processes_are_one(recipe, tmp_path):
     changes = ["train.dropout=false", "train.steps=30", *(f"optim.{key}={value}" for key, value in CALM.items())]
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
@@ -155,14 +157,14 @@ def test_a_run_takes_what_was_planned(recipe, tmp_path):
     train_recipe(settings, tmp_path / "run")
     log = read_log(tmp_path / "run")
     (mixture,) = (event["datasets"] for event in log if event["event"] == "mixture")
-    passes = {name: passed for name, _, _, passed in mixture}
+    epochs = {name: number for name, _, _, number in mixture}
     for direction in planned.directions:
-        assert direction.passes == pytest.approx(passes[f"mt/{direction.direction}"], rel=0.1)
+        assert direction.epochs == pytest.approx(epochs[f"mt/{direction.direction}"], rel=0.1)
     steps = [event for event in log if event["event"] == "step"]
     tokens = sum(step["tokens"] for step in steps)
     assert 0.8 * planned.tokens < tokens < 1.05 * planned.tokens
     examples = sum(sum(step["datasets"].values()) for step in steps)
-    assert examples == pytest.approx(sum(d.passes * d.pairs for d in planned.directions), rel=0.1)
+    assert examples == pytest.approx(sum(d.epochs * d.pairs for d in planned.directions), rel=0.1)
     on_disk = sum(one.path.stat().st_size for one in datasets.values())
     assert 0.85 * planned.dataset_bytes < on_disk < 1.1 * planned.dataset_bytes
     assert planned.order_bytes == 12 * 2 * len(dataset)
@@ -186,4 +188,4 @@ def test_real_lengths_make_about_as_many_batches_as_planned(name, recipe, tmp_pa
     size = Size(len(dataset), float(dataset.lengths.mean()))
     planned = plan_run(settings, plan(settings), sizes={frozenset(("eng", "deu")): size})
     mixture = Mixture({"one": dataset.lengths}, settings.mixture, seed=0, tokens_per_batch=4000)
-    assert mixture.passes(60)["one"] == pytest.approx(planned.directions[0].passes, rel=0.15)
+    assert mixture.epochs(60)["one"] == pytest.approx(planned.directions[0].epochs, rel=0.15)

@@ -20,11 +20,12 @@ from polyloom.config import load_recipe
 from polyloom.data.records import Bitext
 from polyloom.errors import PolyloomError
 from polyloom.evaluate.comet import PYTHON, Comet
-from polyloom.evaluate.direction_figures import draw_grid, draw_groups
 from polyloom.evaluate.matrix import Matrix, Result
+from polyloom.figures.bars import draw_groups
+from polyloom.figures.matrices import draw_directions
 from polyloom.metrics.score import COMET, Score, signature
 from polyloom.metrics.significance import bootstrap_interval, paired_bootstrap
-from polyloom.workflows.runs import train_recipe
+from polyloom.workflows.train import train_recipe
 from tests.shared import polyloom
 from tests.tasks.test_translation import sentence
 
@@ -171,14 +172,14 @@ def test_scores_of_other_checkpoints_are_not_compared(checkpoint, tmp_path):
 
 def test_a_process_that_dies_has_the_last_word(checkpoint):
     with Comet(str(checkpoint)) as comet:
-        with pytest.raises(PolyloomError, match=r"(?s)ended \(exit 1\)\. It said: .*SystemError: out of something"):
+        with pytest.raises(PolyloomError, match=r"(?s)ended \(exit 1\)\. Its stderr: .*SystemError: out of something"):
             comet.judge(RECORDS[:1], ["die"])
         with pytest.raises(PolyloomError, match="process ended"):
             comet.judge(RECORDS[:1], ["and is not asked again"])
 
 
 def test_lost_scores_are_not_passed_over(checkpoint):
-    with Comet(str(checkpoint)) as comet, pytest.raises(PolyloomError, match="2 translations, but 1 scores"):
+    with Comet(str(checkpoint)) as comet, pytest.raises(PolyloomError, match="2 translations, but 1 finite scores"):
         comet.judge(RECORDS[:2], ["lose", "one"])
 
 
@@ -187,14 +188,15 @@ def test_what_is_missing_is_said(checkpoint, monkeypatch):
         Comet("wmt99")
     (checkpoint.parent / "site" / "comet" / "__init__.py").write_text("import pkg_resources_of_long_ago")
     with pytest.raises(
-        PolyloomError, match=r"has no COMET \(No module named 'pkg_resources_of_long_ago'\)\. There: pip install"
+        PolyloomError,
+        match=r"has no COMET \(No module named 'pkg_resources_of_long_ago'\)\. Install it there: pip install",
     ):
         Comet(str(checkpoint))
     monkeypatch.setenv(PYTHON, "/no/such/python")
-    with pytest.raises(PolyloomError, match="names '/no/such/python', which is no program"):
+    with pytest.raises(PolyloomError, match="is '/no/such/python', which is not an executable"):
         Comet(str(checkpoint))
     monkeypatch.delenv(PYTHON)
-    with pytest.raises(PolyloomError, match=r"is not set\. COMET needs a virtual environment of its own"):
+    with pytest.raises(PolyloomError, match=r"is not set\. COMET needs its own virtual environment"):
         Comet(str(checkpoint))
 
 
@@ -204,7 +206,7 @@ def test_figures_of_scores_at_and_below_zero_are_drawn(tmp_path):
         results = [Result((Score(COMET, np.array(some), ""),), zero_shot=False) for some in parts]
         matrix = Matrix({Condition("mt", "en", f"l{i}"): result for i, result in enumerate(results)})
         draw_groups(matrix, tmp_path / "groups.png", metric="comet")
-        draw_grid(matrix, tmp_path / "grid.png", metric="comet")
+        draw_directions(matrix, tmp_path / "grid.png", metric="comet")
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

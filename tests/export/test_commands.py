@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from polyloom.config import load_recipe
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
-from polyloom.workflows.runs import train_recipe
+from polyloom.workflows.train import train_recipe
 from tests.shared import lines_of, polyloom
 from tests.tiny_run import sentences, tiny_recipe
 

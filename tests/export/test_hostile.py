@@ -24,9 +24,10 @@ from polyloom.export.adapterhub import write_adapterhub
 from polyloom.export.peft import write_peft
 from polyloom.export.storage import read_safetensors
 from polyloom.io.files import sha256_of
+from polyloom.loading import load_predictor
 from polyloom.methods.hyperx import HyperXConfig
 from polyloom.model import Model
-from polyloom.workflows.exchange import import_adapter, load_predictor
+from polyloom.workflows.import_adapter import import_adapter
 from tests.tiny_run import write_backbone
 
 NER = Condition("ner", "tr")
@@ -221,13 +222,14 @@ def test_what_was_not_touched_is_read(places, tmp_path):
         import_adapter([places[name]], NER, tmp_path / name, backbone=str(places["backbone"]), labels=LABELS)
 
 
-def test_a_hundred_thousand_damaged_headers_are_refused_or_harmless(tmp_path):
+@pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.nightly)])
+def test_damaged_headers_are_refused_or_harmless(tmp_path, count):
     save_file({"block.0.up": torch.ones(2, 3), "block.0.up_bias": torch.ones(3)}, tmp_path / "good.safetensors")
     content = (tmp_path / "good.safetensors").read_bytes()
     size = 8 + struct.unpack("<Q", content[:8])[0]
     draw, read = random.Random(0), 0
     file = tmp_path / "damaged.safetensors"
-    for _ in range(100_000):
+    for _ in range(count):
         damaged = bytearray(content)
         for _ in range(draw.randint(1, 4)):
             place = draw.randrange(size)
@@ -241,7 +243,7 @@ def test_a_hundred_thousand_damaged_headers_are_refused_or_harmless(tmp_path):
             continue
         read += 1
         assert all(t.dtype == torch.float32 and t.isfinite().all() for t in found.values())
-    assert read < 50_000
+    assert read < count / 2
 
 
 def test_a_damaged_file_with_a_matching_hash_is_refused_or_answers(places, tmp_path):

@@ -58,7 +58,7 @@ def test_stored_scores_of_unknown_metrics_or_parts_are_refused():
     stored = Score(ACCURACY, np.array([[1, 2]]), "").to_dict()
     with pytest.raises(PolyloomError, match=r"unknown metric 'acuracy'. Did you mean 'accuracy'\?"):
         Score.from_dict(stored | {"metric": "acuracy"})
-    with pytest.raises(PolyloomError, match=r"las: parts right, total\. Known: uas, las, words"):
+    with pytest.raises(PolyloomError, match=r"las: unexpected statistics right, total\. Known: uas, las, words"):
         Score.from_dict(stored | {"metric": "las"})
 
 

@@ -62,7 +62,7 @@ def test_a_system_does_not_differ_from_itself():
 @pytest.mark.parametrize("datasets", [1, 500, 1 << 20])
 @pytest.mark.parametrize("metric", [ACCURACY, F1, UAS, LAS, PERPLEXITY])
 def test_fast_and_slow_agree_whatever_the_chunk(metric, datasets, monkeypatch):
-    monkeypatch.setattr(significance, "_CELLS", datasets)
+    monkeypatch.setattr(significance, "_MAX_DRAWN", datasets)
     rng = np.random.default_rng(4)
     right, predicted, last = rng.binomial(8, 0.3, 60), rng.integers(8, 12, 60), rng.integers(8, 12, 60)
     columns = [right, predicted, last][-len(metric.statistics) :] if metric is PERPLEXITY else [right, predicted, last]
@@ -108,7 +108,7 @@ def test_other_data_is_refused():
         (score_of(ACCURACY, statistics, sha256="f" * 64), "sha256 is 0123456789ab for one score and ffffffffffff"),
         (score_of(ACCURACY, statistics[:2]), "sentences is 3 for one score and 2"),
         (score_of(UAS, np.array([[1, 1, 2], [2, 2, 5], [3, 3, 4]])), "metric is accuracy for one score and uas"),
-        (score_of(ACCURACY, statistics[::-1]), "do not agree on the total part of every sentence"),
+        (score_of(ACCURACY, statistics[::-1]), "have different numbers of total in some sentences"),
     ):
         with pytest.raises(PolyloomError, match=what):
             paired_bootstrap(one, other, seed=0)

@@ -9,15 +9,14 @@ import torch
 from typer.testing import CliRunner
 
 from polyloom.cli.probe import app
-from polyloom.cli.render import probe as probe_view
 from polyloom.conditions import Condition
 from polyloom.config import load_recipe, parse_recipe
 from polyloom.data.catalog import resolve
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.errors import ConditionError, ConfigError, PolyloomError
 from polyloom.model import Model
-from polyloom.probe.figures import STYLES, draw_capacity, draw_languages, draw_swap, draw_weights, family_styles
-from polyloom.workflows.runs import load_run, train_recipe
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import train_recipe
 from tests.tiny_run import tiny_recipe
 
 FAMILIES = "code\tfamily_name\naa\tOne\nbb\tTwo\ncc\tOne\n"
@@ -66,7 +65,7 @@ def test_every_probe_prints_keeps_and_draws(kind, hyperx, world, tmp_path):
     out, err = probe(kind, hyperx, *given, *files)
     found = kept(hyperx, kind)
     assert found.pop("kind") == kind
-    assert found.pop("checkpoint") == load_run(hyperx).checkpoint.name
+    assert found.pop("checkpoint") == Run.load(hyperx).checkpoint.name
     assert found.keys() == PLACES[kind]
     assert json.loads((tmp_path / "found.json").read_text()) == kept(hyperx, kind)
     assert (tmp_path / "figure.png").stat().st_size > 5000
@@ -82,7 +81,7 @@ def test_contradicting_languages_need_their_own_weights(hyperx):
         ["aa", "bb", "cc"],
         "accuracy",
     )
-    run = load_run(hyperx)
+    run = Run.load(hyperx)
     evaluated = run.evaluate(run.recipe.data.test)
     for row, language in enumerate(found["languages"]):
         own = evaluated.results[Condition("pos", language)].scores[0].value
@@ -105,9 +104,9 @@ def test_a_model_that_ignores_languages_is_found_out(world):
     assert all(len(set(row)) == 1 for row in kept(run, "swap")["scores"])
     out, _ = probe("weights", run)
     assert "All languages have the same weights." in out
-    with pytest.raises(PolyloomError, match="method multilingual: languages have nothing of their own"):
+    with pytest.raises(PolyloomError, match="method multilingual: has no parameters per language"):
         probe("languages", run)
-    with pytest.raises(PolyloomError, match="method multilingual: it generates nothing"):
+    with pytest.raises(PolyloomError, match="method multilingual: has no hypernetwork"):
         probe("capacity", run)
 
 
@@ -175,42 +174,10 @@ def test_translations_keep_their_tokens(tmp_path, monkeypatch):
     assert (found["languages"], found["donors"]) == (["boza/kepa", "boza/nina"], ["kepa", "nina"])
     assert found["own"] == ["kepa", "nina"]
     assert len(written) == 4
-    model = load_run(tmp_path / "run").model
+    model = Run.load(tmp_path / "run").model
     (own, one, by_right), (same, other, donated) = written[:2]
     assert own == same == [Condition("mt", "boza", "kepa")] * 2
     assert all(torch.equal(one[name], other[name]) for name in one), "text and language tokens are its own"
     for weights, name in ((by_right, "kepa"), (donated, "nina")):
         meant = model.weights([Condition("mt", "boza", name)]).blocks[0].tensors
         assert all(torch.allclose(t, meant[key]) for key, t in weights.blocks[0].tensors.items())
-
-
-def test_families_beyond_the_palette_share_one_style():
-    families = {f"x{i}": f"family {i % 10}" for i in range(30)} | {"zz": None}
-    styles = family_styles(families)
-    assert len(styles) == len(STYLES) + 2
-    assert len(set(styles.values())) == len(styles), "colour and marker tell them apart"
-    assert len({color for color, _ in STYLES}) == len({marker for _, marker in STYLES}) == len(STYLES)
-
-
-def test_figures_have_room_for_many_and_for_few(tmp_path):
-    for count in (2, 30):
-        names = [f"l{i}" for i in range(count)]
-        merges = [[0, 1, 0.1, 2]] + [[i + 1, count + i - 1, 0.1 * i, i + 2] for i in range(1, count - 1)]
-        draw_languages(
-            {
-                "languages": names,
-                "families": dict.fromkeys(names),
-                "map": {name: [i, -i] for i, name in enumerate(names)},
-                "linkage": merges,
-            },
-            tmp_path / "languages.png",
-        )
-        scores = [[float(i + j) if i != 1 else None for j in range(count)] for i in range(count)]
-        swapped = {"languages": names, "own": names, "donors": names, "scores": scores, "task": "pos", "metric": "f1"}
-        draw_swap(swapped, tmp_path / "swap.svg")
-        assert "language" in probe_view.show_swap(swapped, higher_is_better=True)
-        site = {"site": "encoder.0", "between_languages": 0.1, "between_tasks": None, "effective_rank": 1.0}
-        similarity = [[1.0] * count] * count
-        draw_weights({"conditions": names, "similarity": similarity, "sites": [site]}, tmp_path / "weights.png")
-    nothing = {"width": 3, "participation_ratio": 0.0, "effective_rank": 0.0, "spectrum": []}
-    draw_capacity({"embeddings": nothing, "read": {**nothing, "spectrum": [0.9, 0.1]}}, tmp_path / "capacity.png")

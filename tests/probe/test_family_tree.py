@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.cluster.hierarchy import cophenet
+from scipy.spatial.distance import squareform
 
 from polyloom.conditions import Condition
 from polyloom.config import load_recipe
 from polyloom.data.synthetic import Family
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
-from polyloom.probe.languages import cophenetic, language_vectors, probe_languages
-from polyloom.workflows.exchange import export_run
-from polyloom.workflows.runs import load_run, train_recipe
+from polyloom.probe.languages import language_vectors, probe_languages
+from polyloom.workflows.export import export_run
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import train_recipe
 from tests.shared import lines_of
 
 FAMILY = Family()
@@ -32,6 +35,7 @@ def train(folder: Path, name: str, languages: Sequence[str], **settings: Any) ->
     return folder / name
 
 
+@pytest.mark.nightly
 def test_embeddings_recover_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any) -> None:
     monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "results"))
     texts = {language: lines_of(f"synthetic:{language}/train[:500]") for language in FAMILY.names}
@@ -43,14 +47,14 @@ def test_embeddings_recover_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyP
     backbone = {"config": config, "tokenizer": str(tmp_path / "vocabulary")}
     # It has read one language: the others are up to their adapters.
     plain = train(tmp_path, "full", ["boza"], backbone=backbone, method={"name": "full"}, optim={"lr": 3e-3}, steps=300)
-    export_run(load_run(plain), [Condition("mlm", "boza")], tmp_path / "out", backbone=True)
+    export_run(Run.load(plain), [Condition("mlm", "boza")], tmp_path / "out", backbone=True)
     method = {"name": "hyperx", "adapter_size": 32, "projection_size": 16, "hidden_size": 32, "embedding_size": 8}
     run = train(
         tmp_path, "hyperx", FAMILY.names, backbone={"name": str(tmp_path / "out" / "backbone")}, method=method,
         optim={"lr": 1e-2, "warmup_steps": 20, "groups": {"embeddings": 1e-1}}, steps=500,
     )  # fmt: skip
-    found = probe_languages(language_vectors(load_run(run).model))
-    heights_NN = cophenetic(found["linkage"])
+    found = probe_languages(language_vectors(Run.load(run).model))
+    heights_NN = squareform(cophenet(found["linkage"]))
     truth_NN = np.array([[FAMILY.distance(a, b) for b in found["languages"]] for a in found["languages"]])
     value, chance = agreement(heights_NN, truth_NN)
     record_property("cophenetic correlation", value)

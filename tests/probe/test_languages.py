@@ -2,24 +2,18 @@
 
 import itertools
 import math
+import sys
 
 import numpy as np
 import pytest
 import torch
+from scipy.cluster.hierarchy import cophenet
+from scipy.spatial.distance import squareform
 
 from polyloom.data.typology import Typology
 from polyloom.errors import PolyloomError
 from polyloom.methods import METHODS
-from polyloom.probe.languages import (
-    cophenetic,
-    correlation,
-    flat_map,
-    language_vectors,
-    linkage,
-    members,
-    probe_languages,
-    purity,
-)
+from polyloom.probe.languages import correlation, flat_map, language_vectors, linkage, members, probe_languages, purity
 from tests.contracts.tiny import LANGUAGES, tiny_model
 
 GROUPS = {"Big": ["aaa", "bbb", "ccc", "ddd", "eee"], "Small": ["fff", "ggg", "hhh", "iii"]}
@@ -93,7 +87,7 @@ def test_nothing_depends_on_the_order_of_languages():
         assert again[key] == first[key], key
     heights = []
     for found in (first, again):
-        table, at = cophenetic(found["linkage"]), found["languages"].index
+        table, at = squareform(cophenet(found["linkage"])), found["languages"].index
         heights.append({(a, b): table[at(a), at(b)] for a in vectors for b in vectors})
     assert heights[0] == heights[1]
 
@@ -120,7 +114,7 @@ def test_linkage_is_average_linkage(seed):
     assert [frozenset(below[12 + i]) for i in range(11)] == [joined for joined, _ in expected]
     assert [height for _, _, height, _ in merges] == pytest.approx([height for _, height in expected])
     assert all(left < right and size == len(below[12 + i]) for i, (left, right, _, size) in enumerate(merges))
-    table = cophenetic(merges)
+    table = squareform(cophenet(merges))
     for i, j in itertools.combinations(range(12), 2):
         assert table[i, j] == table[j, i] == pytest.approx(next(h for joined, h in expected if {i, j} <= joined))
 
@@ -162,6 +156,12 @@ def test_what_is_not_known_is_left_out_and_said():
         probe_languages({"aaa": [1.0]})
 
 
+def test_without_scipy_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(PolyloomError, match=r"scipy is not installed. pip install 'polyloom\[probe\]'"):
+        probe_languages(planted())
+
+
 def test_a_language_without_any_vector_has_no_neighbours_but_harms_none():
     found = probe_languages(planted() | {"zzz": [0.0] * 8})
     assert {similarity for _, similarity in found["neighbours"]["zzz"]} == {0.0}
@@ -199,7 +199,7 @@ def test_every_method_has_vectors_or_says_why_not():
     for name in METHODS:
         model = tiny_model(name, "bert")
         if name in ("full", "dense", "badx", "multilingual", "pair-adapters"):
-            with pytest.raises(PolyloomError, match=f"method {name}: languages have nothing of their own"):
+            with pytest.raises(PolyloomError, match=f"method {name}: has no parameters per language"):
                 language_vectors(model)
         else:
             assert len(language_vectors(model)) == len(LANGUAGES)

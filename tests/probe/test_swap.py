@@ -56,7 +56,7 @@ def test_every_language_meets_every_donor():
         conditions("pos/en", "pos/tr"),
         ["en", "tr", "yo"],
         score=lambda condition, used: values.get((condition.source, used.source)),
-        progress=lambda *one: told.append(one),
+        on_score=lambda *one: told.append(one),
     )
     assert found == {
         "languages": ["en", "tr"],
@@ -87,7 +87,7 @@ def test_where_language_does_not_matter_that_is_said():
 
 
 def test_one_task_at_a_time():
-    with pytest.raises(PolyloomError, match="several tasks"):
+    with pytest.raises(PolyloomError, match="exactly one task"):
         donor_matrix(conditions("pos/en", "ner/en"), ["en"], score=lambda *_: 0.0)
 
 

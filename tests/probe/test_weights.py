@@ -158,7 +158,7 @@ def test_what_is_served():
 
 
 def test_what_has_no_weights_or_nothing_to_compare_is_refused():
-    with pytest.raises(PolyloomError, match="method full: it has no weights of its own"):
+    with pytest.raises(PolyloomError, match="method full: has no adapter weights"):
         probe_weights(tiny_model("full", "bert").method, POS)
     with pytest.raises(PolyloomError, match="1 condition; there is nothing to compare"):
         probe_weights(tiny_model("hyperx", "bert").method, POS[:1])
@@ -202,5 +202,5 @@ def test_capacity_by_parts_is_capacity(method, layers):
 
 
 def test_what_generates_nothing_has_no_capacity():
-    with pytest.raises(PolyloomError, match="method madx: it generates nothing"):
+    with pytest.raises(PolyloomError, match="method madx: has no hypernetwork"):
         probe_capacity(tiny_model("madx", "bert"), POS)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from polyloom.train.distributed import ProcessGroup
+from polyloom.training.distributed import ProcessGroup
 
 Work = Callable[[ProcessGroup], Any]
 

@@ -13,9 +13,10 @@ from pathlib import Path
 import torch
 
 from polyloom.config import load_recipe
-from polyloom.train.distributed import ProcessGroup, init_distributed
-from polyloom.train.loop import Step, TrainLoop
-from polyloom.workflows.runs import load_run, train_recipe
+from polyloom.training.distributed import ProcessGroup, init_distributed
+from polyloom.training.loop import Step, TrainLoop
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import train_recipe
 
 
 def die_once(process_group: ProcessGroup, run: Path, step: int) -> None:
@@ -33,7 +34,7 @@ def die_once(process_group: ProcessGroup, run: Path, step: int) -> None:
 
 def digests(run: Path) -> dict[str, str]:
     """Hashes of what was trained, and of the weights generated for every condition."""
-    model = load_run(run).model
+    model = Run.load(run).model
     made = hashlib.sha256()
     for task in model.tasks:
         for language in model.method.languages:

@@ -7,6 +7,7 @@ import pytest
 from polyloom.checkpoint import load_checkpoint, read_tensors, read_training, trained_parameters
 from polyloom.config import backbone_from_recipe
 from polyloom.rundir import RunDir
+from polyloom.training.events import StepTaken
 from tests.reliability.forks import alone, read_log, together
 from tests.reliability.tiny import CALM, changed, distance, tiny_fit, tiny_setup, weights
 
@@ -17,7 +18,7 @@ def trained(setup, run, process_group, *, stop=None):
     """Train with validation; weights at the end, and the last checkpoint's optimizer."""
 
     def on_event(event):
-        if event["event"] == "step" and event["total"] == stop:
+        if isinstance(event, StepTaken) and event.total == stop:
             os._exit(1)
 
     tiny_fit(setup, run, process_group=process_group, validate=setup.validate, on_event=on_event).run()

@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from polyloom.config import load_recipe
 from polyloom.rundir import RunDir
-from polyloom.workflows.runs import train_recipe
+from polyloom.workflows.train import train_recipe
 from tests.reliability.forks import read_log, together
 from tests.reliability.script import digests
 from tests.tiny_run import tiny_recipe
@@ -26,7 +28,8 @@ def recipe_of(world, **train):
 
 def launch(command, recipe, run, *more, **environment):
     """Start fresh processes, wait for their end, and return what they say came out."""
-    settings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | environment
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    settings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path} | environment
     command = [sys.executable, *command, "-m", SCRIPT, str(recipe), str(run), *more]
     with (run.parent / f"{run.name}.out").open("w+") as output:
         process = subprocess.Popen(
@@ -55,21 +58,31 @@ def in_children(recipe, run, folder):
     return together(work, folder, size=2)[0]
 
 
-def test_launchers_start_the_same_run_and_a_killed_worker_does_not_change_it(world, tmp_path):
-    """Six interpreters, of which one is killed: what was trained, and what is generated, is the same in all."""
+@pytest.fixture
+def expected(world, tmp_path):
+    """What two children of this process come to, and fresh interpreters must; another seed comes to another end."""
     other = in_children(recipe_of(world, seed=1), tmp_path / "other", tmp_path / "end")
-    recipe = recipe_of(world)
-    expected = in_children(recipe, tmp_path / "children", tmp_path / "end")
-    assert expected["trained"] != other["trained"]
-    assert expected["made"] != other["made"]
+    made = in_children(recipe_of(world), tmp_path / "children", tmp_path / "end")
+    assert made["trained"] != other["trained"]
+    assert made["made"] != other["made"]
+    return made
+
+
+def test_torchrun_starts_the_same_run_and_a_killed_worker_does_not_change_it(world, tmp_path, expected):
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=3"]
-    died = launch([*torchrun, "--monitor-interval=0.2"], recipe, tmp_path / "torchrun", "7", PYTHONHASHSEED="1")
+    run = tmp_path / "torchrun"
+    died = launch([*torchrun, "--monitor-interval=0.2"], recipe_of(world), run, "7", PYTHONHASHSEED="1")
+    assert died == expected
+    assert (run / "died").exists()
+    assert [event["total"] for event in read_log(run) if event["event"] == "resumed"] == [6]
+    assert RunDir(run).steps()[-1] == 12
+
+
+@pytest.mark.nightly
+def test_accelerate_starts_the_same_run(world, tmp_path, expected):
     accelerate = [
         "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--num_machines=1",
         "--mixed_precision=no", "--dynamo_backend=no", f"--main_process_port={free_port()}",
     ]  # fmt: skip
-    launched = launch(accelerate, recipe, tmp_path / "accelerate", ACCELERATE_USE_CPU="true", PYTHONHASHSEED="2")
-    assert died == launched == expected
-    assert (tmp_path / "torchrun" / "died").exists()
-    assert [event["total"] for event in read_log(tmp_path / "torchrun") if event["event"] == "resumed"] == [6]
-    assert RunDir(tmp_path / "torchrun").steps()[-1] == 12
+    run = tmp_path / "accelerate"
+    assert launch(accelerate, recipe_of(world), run, ACCELERATE_USE_CPU="true", PYTHONHASHSEED="2") == expected

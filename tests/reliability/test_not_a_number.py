@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from polyloom.errors import TrainingError
-from polyloom.train.loop import MAX_SKIPPED
+from polyloom.training.events import StepEvent, StepTaken
+from polyloom.training.loop import MAX_SKIPPED
 from tests.reliability.forks import read_log, together
 from tests.reliability.tiny import changed, state, tiny_fit, tiny_loop, tiny_setup, weights
 
@@ -75,12 +76,14 @@ def test_five_in_a_row_end_the_run_with_the_weights_before(world, tmp_path, kind
     poison, last = Poison(setup, kind), {}
 
     def on_event(event):
-        if event["event"] == "step" and event["step"] == 3:
+        if isinstance(event, StepTaken) and event.step == 3:
             poison.active = True
             last.update(weights(setup))
 
     fit = tiny_fit(setup, tmp_path / "run", on_event=on_event)
-    with pytest.raises(TrainingError, match=r"step 8: loss or gradient was not a number 5 times in a row .*optim.lr"):
+    with pytest.raises(
+        TrainingError, match=r"step 8: loss or gradient was NaN or infinite 5 times in a row .*optim.lr"
+    ):
         fit.run()
     assert not changed(last, weights(setup))
     events = read_log(tmp_path / "run")
@@ -98,8 +101,8 @@ def test_a_few_that_are_not_in_a_row_do_not_end_the_run(world, tmp_path):
     poison = Poison(setup, "loss nan")
 
     def on_event(event):
-        if event["event"] in ("step", "skipped"):
-            poison.active = event["step"] % 3 != 0
+        if isinstance(event, StepEvent):
+            poison.active = event.step % 3 != 0
 
     tiny_fit(setup, tmp_path / "run", on_event=on_event).run()
     assert sum(event["event"] == "skipped" for event in read_log(tmp_path / "run")) == 13

@@ -11,6 +11,7 @@ import torch
 from polyloom.checkpoint import read_tensors, read_training, write_checkpoint
 from polyloom.errors import CheckpointError, TrainingError
 from polyloom.rundir import RunDir
+from polyloom.training.events import StepTaken
 from tests.reliability.forks import alone, ended, fork, read_log, together
 from tests.reliability.tiny import changed, record, rejoined, saved, tiny_fit, tiny_loop, tiny_setup, weights
 
@@ -29,7 +30,7 @@ def left_at(setup, run, step, *, process_group=None):
     """Train, and be gone in the middle of a step's log entry."""
 
     def on_event(event):
-        if event["event"] == "step" and event["total"] == step:
+        if isinstance(event, StepTaken) and event.total == step:
             os._exit(0)
 
     tiny_fit(setup, run, process_group=process_group, on_event=on_event).run()

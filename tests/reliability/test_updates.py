@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from polyloom.nn.tables import Bank
-from polyloom.train.optim import RowAdam
+from polyloom.training.optim import RowAdam
 from tests.reliability.tiny import CALM, METHODS, changed, distance, record, rejoined, tiny_loop, tiny_setup, weights
 from tests.tiny_run import LANGUAGES
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from polyloom.config import load_recipe
 from polyloom.data.mixture import Pick
 from polyloom.rundir import RunDir
-from polyloom.train.distributed import ProcessGroup, whole
-from polyloom.train.loop import TrainLoop
-from polyloom.train.trainer import Trainer
-from polyloom.workflows.runs import TrainingSetup, prepare_training
+from polyloom.training.distributed import ProcessGroup, full_tensor
+from polyloom.training.loop import TrainLoop
+from polyloom.training.trainer import Trainer
+from polyloom.workflows.train import TrainingSetup, prepare_training
 from tests.tiny_run import tiny_recipe
 
 METHODS = ("full", "madx", "badx", "multilingual", "hyperx", "psf")
@@ -36,9 +36,9 @@ def tiny_fit(setup: TrainingSetup, run: Path, *, process_group: ProcessGroup | N
     """A run of all stages, without validation unless it is asked for."""
     about = {"trained_on": setup.trained_on, "tokenizer": setup.tokenizer.fingerprint}
     parts: dict[str, Any] = {
-        "tokens": setup.tokenizer,
+        "tokenizer": setup.tokenizer,
         "folder": RunDir(run),
-        "team": process_group or ProcessGroup(),
+        "process_group": process_group or ProcessGroup(),
         "about": about,
     }
     return Trainer(setup.model, setup.plans(), **(parts | more))
@@ -86,7 +86,7 @@ def saved(run: Path) -> int:
 
 def weights(setup: TrainingSetup) -> dict[str, Tensor]:
     """A copy of all parameters, gathered where they are sharded."""
-    return {name: whole(parameter).detach().clone() for name, parameter in setup.model.named_parameters()}
+    return {name: full_tensor(parameter).detach().clone() for name, parameter in setup.model.named_parameters()}
 
 
 def state(loop: TrainLoop) -> dict[str, Tensor]:

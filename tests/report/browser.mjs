@@ -1,4 +1,4 @@
-// Opens a report in Chromium and tells, as JSON, what a reader would notice.
+// Opens a report in Chromium and prints, as JSON, what a reader would notice.
 //   node browser.mjs PAGE FOLDER        FOLDER gets screenshots and a PDF
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
@@ -28,6 +28,12 @@ for (const [name, width, colorScheme] of [["desktop", 1280, "light"], ["phone", 
     links: [...document.querySelectorAll("a")].map((a) => !!document.querySelector(a.getAttribute("href"))),
     scripts: document.scripts.length,
     styled: getComputedStyle(document.querySelector(".s0")).backgroundColor === "rgb(0, 34, 78)",
+    cut: [...document.querySelectorAll(".interval")].filter((e) => {
+      const [cell, region] = [e, e.closest(".wide")].map((x) => x.getBoundingClientRect());
+      return cell.width === 0 || cell.right > Math.min(region.right, innerWidth) + 1;
+    }).map((e) => e.outerHTML.slice(0, 120)),
+    small: Math.min(...[...document.querySelectorAll("svg.chart text, .forest, .beside svg text")].map((e) =>
+      parseFloat(getComputedStyle(e).fontSize) * (e.ownerSVGElement ? e.ownerSVGElement.getScreenCTM().a : 1))),
     unreachable: [...document.querySelectorAll("*")].filter((e) => e.scrollWidth > e.clientWidth + 1 && e.tabIndex < 0
       && ["auto", "scroll"].includes(getComputedStyle(e).overflowX)).map((e) => e.outerHTML.slice(0, 120)),
   }));

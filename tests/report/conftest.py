@@ -10,7 +10,8 @@ from polyloom.config import load_recipe
 from polyloom.evaluate.saved import store
 from polyloom.report.page import make_report
 from polyloom.rundir import RunDir
-from polyloom.workflows.runs import load_run, train_recipe
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import train_recipe
 from tests.tiny_run import LANGUAGES, tiny_recipe
 
 HOSTILE = '<img src=x onerror="alert(1)">'
@@ -22,7 +23,7 @@ def short_run(folder: Path, method: str, into: Path, **train) -> Path:
         folder, method, tasks=TASKS, train={"steps": 12, "rows_per_batch": 8, "evaluate_every": 6} | train
     )
     train_recipe(load_recipe(recipe), into)
-    run = load_run(into)
+    run = Run.load(into)
     store(run.evaluate(run.recipe.data.test), into, "test")
     return into
 

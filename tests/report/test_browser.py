@@ -54,6 +54,13 @@ def test_the_page_does_not_scroll_sideways_and_what_does_can_be_reached(seen, vi
 
 
 @pytest.mark.parametrize("view", VIEWS)
+def test_no_interval_is_cut_off_and_text_of_figures_can_be_read(seen, view):
+    found = seen["found"][view]
+    assert found["cut"] == []
+    assert found["small"] >= 9, "pixels"
+
+
+@pytest.mark.parametrize("view", VIEWS)
 def test_no_accessibility_fault_is_found(seen, view):
     assert seen["found"][view]["violations"] == []
 

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,23 +15,13 @@ from polyloom.errors import CheckpointError, PolyloomError
 from polyloom.evaluate.comparison import compare
 from polyloom.evaluate.matrix import MARK, Matrix
 from polyloom.report.page import make_report
-from polyloom.report.sources import History, read_source
+from polyloom.report.sources import read_source
 from tests.report.conftest import HOSTILE
 from tests.report.reading import Page
 from tests.shared import polyloom
 
-SECTIONS = [
-    "runs",
-    "scores",
-    "comparison",
-    "examples",
-    "curves",
-    "mixture",
-    "parameter_report",
-    "languages",
-    "donors",
-    "weights",
-]
+SECTIONS = ["verdict", "scores", "comparison", "examples", "curves", "mixture", "parameters", "languages", "donors"]
+SECTIONS += ["weights", "settings", "commands"]
 
 
 def only(run: Path, **options) -> Page:
@@ -49,7 +40,7 @@ def test_a_report_has_every_section_and_its_links_lead_to_them(page):
     assert len(ids) == len(set(ids))
     assert [name for name, _ in read.elements].count("h1") == 1
     links = read.attributes("href")
-    assert {f"#{name}" for name in [*SECTIONS, "commands", "main"]} <= set(links)
+    assert [link for link in links if link != "#main"] == [f"#{name}" for name in SECTIONS], "in this order"
     assert {link.removeprefix("#") for link in links} <= set(ids)
     assert set(read.attributes("aria-labelledby")) <= set(ids)
 
@@ -98,20 +89,48 @@ def test_scores_are_those_that_were_stored(page, hyperx, madx):
 
 def test_differences_are_those_of_polyloom_compare(page, hyperx, madx):
     text = Page(page).text()
-    a, b = (Matrix.read(run / "evaluations" / "test.json") for run in (madx, hyperx))
-    for one in compare(a, b).differences:
-        low, high = (f"{end:+.1f}".replace("-", "−") for end in one.interval)
-        assert f"{low} to {high}" in text
-    assert f"polyloom compare {madx}" in text
+    a, b = (Matrix.read(run / "evaluations" / "test.json") for run in (hyperx, madx))
+    for difference in compare(a, b).differences:
+        value, low, high = (f"{x:+.1f}".replace("-", "−") for x in (difference.a - difference.b, *difference.interval))
+        assert re.search(rf"{re.escape(value)} +{re.escape(low)} to {re.escape(high)}", text), "first minus second"
+    assert f"polyloom compare {shlex.quote(str(hyperx))} {madx}" in text
 
 
 def test_a_single_run_is_compared_with_nothing(hyperx):
-    assert "comparison" not in only(hyperx).attributes("id")
+    read = only(hyperx)
+    assert "comparison" not in read.attributes("id")
+    matrix = Matrix.read(hyperx / "evaluations" / "test.json")
+    assert f"pos: accuracy {matrix.mean('pos', 'accuracy'):.1f}." in read.text()
+    assert "One seed:" in read.text()
+
+
+def test_no_p_value_is_zero_and_every_setting_shown_differs(page):
+    read = Page(page)
+    assert not re.search(r"p = 0\.000|>0\.000<", page)
+    start = page.index('<section id="settings"')
+    settings = page[start : page.index("</section>", start)]
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th><td>(.*?)</td><td>(.*?)</td></tr>', settings)
+    assert {"method", "steps", "method.hidden_size"} <= {name for name, *_ in rows}
+    assert not [row for row in rows if row[1] == row[2]]
+    assert "None" not in read.text().partition("Settings")[2].partition("polyloom train")[0]
+
+
+def test_losses_and_validation_scores_have_units(page):
+    captions = [text for name, text in Page(page).texts if name == "figcaption"]
+    for caption in ("Training loss of mlm (nats per token)", "Training loss of pos (nats per label)"):
+        assert caption in captions
+    assert "Validation of dep (LAS)" in captions
+
+
+def test_a_missing_matplotlib_is_named_before_a_run_is_loaded(madx, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(PolyloomError, match=r"report: the package matplotlib .*pip install"):
+        make_report([madx], output=Path("r"))
 
 
 def test_runs_scored_on_other_data_are_told_apart(madx, copy):
     stored = json.loads((copy / "evaluations" / "test.json").read_text())
-    for result in stored["datasets"].values():
+    for result in stored["results"].values():
         for score in result["scores"]:
             score["signature"] = re.sub("sha256:[^|]*", "sha256:other", score["signature"])
     (copy / "evaluations" / "test.json").write_text(json.dumps(stored))
@@ -167,8 +186,8 @@ def test_a_spoilt_probe_spoils_nothing_else(hyperx, tmp_path, spoilt):
     for kind in ("languages", "swap", "weights"):
         (run / "probes" / f"{kind}.json").write_text(spoilt.replace("%s", checkpoint))
     read = only(run)
-    assert read.text().count("Make it anew: polyloom probe") == 3
-    assert "parameter_report" in read.attributes("id")
+    assert read.text().count("Run again: polyloom probe") == 3
+    assert "parameters" in read.attributes("id")
 
 
 def test_probes_are_drawn(hyperx):
@@ -176,33 +195,6 @@ def test_probes_are_drawn(hyperx):
     assert {"Map of 3 languages", "Dendrogram of 3 languages"} <= {text for name, text in read.texts if name == "title"}
     assert "of the same family for 100 %" in read.text()
     assert [a.get("class", "") for name, a in read.elements if name == "td" and "own" in (a.get("class") or "")]
-
-
-def test_steps_that_a_resumed_run_took_again_are_counted_once(tmp_path):
-    def step(total: int, loss: float) -> dict[str, object]:
-        return {"event": "step", "total": total, "losses": {"pos": loss}, "datasets": {"pos/aa": 1}}
-
-    events = [
-        {"event": "stage", "stage": "joint", "steps": 4, "parameter_report": []},
-        *(step(i, 1.0) for i in (1, 2, 3)),
-        {"event": "validation", "total": 3, "scores": {}, "best": True},
-        {"event": "resumed", "total": 1},
-        {"event": "stage", "stage": "joint", "steps": 4, "parameter_report": []},
-        *(step(i, 2.0) for i in (2, 3, 4)),
-    ]
-    log = tmp_path / "log.jsonl"
-    log.write_text("".join(json.dumps(event) + "\n" for event in events) + '{"event": "st')
-    history = History.read(log)
-    assert [(s["total"], s["losses"]["pos"]) for s in history.steps] == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0)]
-    assert not history.validations
-    assert list(history.stages) == ["joint"]
-    assert not history.done
-
-
-def test_a_log_that_is_none_is_refused_with_its_line(tmp_path):
-    (tmp_path / "log.jsonl").write_text('{"event": "begin"}\nnonsense\n{"event": "done"}\n')
-    with pytest.raises(PolyloomError, match=r"log\.jsonl:2: not an event"):
-        History.read(tmp_path / "log.jsonl")
 
 
 def test_a_run_in_progress_can_be_reported(copy):

@@ -3,35 +3,36 @@
 import json
 import re
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from jinja2 import UndefinedError
+from markupsafe import escape
 
 from polyloom.conditions import Condition
+from polyloom.data.mixture import Share
 from polyloom.data.records import Bitext, Pair, Record, Tagged, Tree
 from polyloom.evaluate.matrix import Matrix, Result
+from polyloom.figures.palette import DARK, LIGHT
+from polyloom.figures.trees import draw_tree
 from polyloom.metrics.attachment import attachment_statistics
 from polyloom.metrics.score import ACCURACY, F1, LAS, PERPLEXITY, Metric, Score, signature
-from polyloom.report import page as page_module
-from polyloom.report.colors import SCALE, contrast, ink, luminance, shade
-from polyloom.report.example_view import examples_section
-from polyloom.report.examples import Example, Examples, choose_conditions, choose_sentence, mistakes, spread
-from polyloom.report.html import Markup, joined, tag
-from polyloom.report.maps import dendrogram, language_map
-from polyloom.report.page import render
-from polyloom.report.plots import Line, chart, thinned, ticks
-from polyloom.report.probes import probe_sections
-from polyloom.report.scores import Shading, scores_section
+from polyloom.report.example_choice import Example, Examples, choose_conditions, choose_sentence, spread
+from polyloom.report.page import render_page, style_sheet
+from polyloom.report.sections.examples import examples_section
+from polyloom.report.sections.scores import scores_section
+from polyloom.report.sections.weights import weights_section
 from polyloom.report.sources import read_source, read_sources
-from polyloom.report.trees import draw_tree
-from polyloom.tasks.parsing import Arcs
+from polyloom.report.tables import Shading, Table, TableCell, p_value, shade
+from polyloom.report.templating import Section, render
+from polyloom.tasks.parsing import Arcs, Parsing
+from polyloom.tasks.tagging import Pos
 from tests.report.conftest import write_probes
 from tests.report.reading import Page
 
-STYLE = Path(page_module.__file__).with_name("style.css").read_text()
 HOSTILE = ["<script>alert(1)</script>", "</title></style>", "&lt;", '" onload="x', "'", "]]>", "\x00\x1b[31m", "\ud800"]
 
 
@@ -47,15 +48,20 @@ def score(value: float, metric: Metric = ACCURACY) -> Score:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_is_text_wherever_it_stands(text):
     shown = re.sub("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "�", text)
-    read = Page(tag("p", text, title=text))
-    assert read.elements == [("p", {"title": shown})]
-    assert "".join(piece for _, piece in read.texts) == shown
-    tag("p", text).encode()
+    table = Table(text, [text, text], [[text, TableCell(text, title=text, note=text)]], foot=[[text, text]])
+    section = Section("settings", text, {"several": False, "table": table}).html()
+    read = Page(section)
+    usual = Page(section.replace(str(escape(shown)), "x"))
+    assert [name for name, _ in read.elements] == [name for name, _ in usual.elements]
+    assert {shown} >= {attributes["title"] for _, attributes in read.elements if "title" in attributes}
+    for element in ("h2", "caption", "th", "td", "small"):
+        assert shown in [piece for name, piece in read.texts if name == element] or shown in read.text(), element
+    section.encode()
 
 
-def test_markup_is_not_escaped_twice_and_text_beside_it_is():
-    assert joined([tag("b", "a"), " < ", None, 3]) == "<b>a</b> &lt; 3"
-    assert tag("td", Markup("&amp;"), hidden=True, id=None) == "<td hidden>&amp;</td>"
+def test_a_template_that_misses_something_is_an_error():
+    with pytest.raises(UndefinedError):
+        render("settings.html")
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -71,40 +77,48 @@ def test_what_stands_in_a_corpus_stays_in_its_place(text):
     records: list[Record] = [Tagged(("a", "b"), ("N", "X")), Tree(("a", "b"), (0, 1), ("r", "x")), Pair("a", "b", "c")]
     answers = (["V", "X"], Arcs([2, 0], ["x", "r"]), "other", "c")
     plain = [
-        replace(example, corpus="c", record=record, answers={"run": answer})
+        replace(example, corpus="c", record=record, predictions={"run": answer})
         for example, record, answer in zip(examples, [*records, Bitext("a", "b")], answers, strict=True)
     ]
-    hostile, usual = (Page(examples_section(Examples(some), 1)) for some in (examples, plain))
+    hostile, usual = (Page(examples_section(Examples(given), 1).html()) for given in (examples, plain))
     assert [name for name, _ in hostile.elements] == [name for name, _ in usual.elements]
     assert [set(a) for _, a in hostile.elements] == [set(a) for _, a in usual.elements]
 
 
-def test_every_cell_of_the_scale_can_be_read():
-    assert all(contrast(color, ink(color)) >= 4.5 for color in SCALE)
-    brightness = [luminance(color) for color in SCALE]
-    assert brightness == sorted(brightness), "printed in grey it is the same scale"
-    assert [shade(share) for share in (-1, 0, 0.5, 1, 2)] == ["s0", "s0", "s8", "s15", "s15"]
-    assert contrast("#ffffff", "#000000") == pytest.approx(21)
-
-
-def test_text_and_lines_can_be_seen_in_light_dark_and_print():
+def test_the_page_puts_every_colour_of_a_figure_into_dark_mode():
+    style = style_sheet()
     palettes = [
-        dict(re.findall(r"--(\w+): (#\w{6})", block)) for block in re.findall(r":root \{(.*?)\}", STYLE, re.DOTALL)
+        dict(re.findall(r"--(\w+): (#\w{6})", block)) for block in re.findall(r":root \{(.*?)\}", style, re.DOTALL)
     ]
-    assert len(palettes) == 3
-    for palette in palettes:
-        for name in ("ink", "soft", "link", "bad"):
-            assert contrast(palette[name], palette["paper"]) >= 4.5, name
-        for name in ("c0", "c1", "c2", "c3", "c4", "c5", "soft"):
-            assert contrast(palette[name], palette["paper"]) >= 3, name
+    assert palettes == [LIGHT, DARK, LIGHT], "light, dark, printed"
+    for name, color in LIGHT.items():
+        for kind in ("fill", "stroke"):
+            assert f'svg [{kind}="{color}"]{{{kind}:var(--{name})}}' in style
+    assert set(re.findall(r"var\(--(\w+)\)", style)) <= LIGHT.keys()
+    assert not re.findall(
+        r"#[0-9a-f]{6}",
+        Path(sys.modules[render_page.__module__].__file__ or "")
+        .with_name("templates")
+        .joinpath("style.css")
+        .read_text(),
+    )
+
+
+def test_shades_go_from_the_darkest_to_the_brightest():
+    assert [shade(share) for share in (-1, 0, 0.5, 1, 2)] == ["s0", "s0", "s8", "s15", "s15"]
+
+
+@pytest.mark.parametrize(("p", "text"), [(0.0, "< 0.001"), (0.00099, "< 0.001"), (0.001, "= 0.001"), (0.25, "= 0.250")])
+def test_p_values_are_never_zero(p, text):
+    assert p_value(p) == text
 
 
 def test_better_is_brighter_also_where_less_is_better():
     rising, falling = Shading([10.0, 20.0, 30.0], "accuracy"), Shading([10.0, 100.0, 1000.0], "perplexity")
-    assert [rising.of(v) for v in (10, 20, 30)] == ["s0", "s8", "s15"]
-    assert [falling.of(v) for v in (1000, 90, 10)] == ["s0", "s8", "s15"]
-    assert Shading([5.0], "accuracy").of(5.0) == "s15"
-    assert Shading([float("nan")], "accuracy").of(float("nan")) == ""
+    assert [rising.classes(v) for v in (10, 20, 30)] == ["s0", "s8", "s15"]
+    assert [falling.classes(v) for v in (1000, 90, 10)] == ["s0", "s8", "s15"]
+    assert Shading([5.0], "accuracy").classes(5.0) == "s15"
+    assert Shading([float("nan")], "accuracy").classes(float("nan")) == ""
 
 
 def test_refused_cells_and_directions_are_shown_with_their_reasons(madx):
@@ -112,7 +126,7 @@ def test_refused_cells_and_directions_are_shown_with_their_reasons(madx):
     results = {Condition("mt", a, b): Result((score(10 * i + j),), zero_shot=a == "cc")
              for i, a in enumerate(("aa", "bb", "cc")) for j, b in enumerate(("aa", "bb")) if a != b}  # fmt: skip
     refused = {Condition("mt", "bb", "cc"): "no <token> for it"}
-    read = Page(scores_section([replace(source, matrix=Matrix(results, refused, {}))]))
+    read = Page(scores_section([replace(source, matrix=Matrix(results, refused, {}))]).html())
     assert "no <token> for it" in read.text()
     assert ("td", "–") in read.texts
     assert "no <token> for it" in read.attributes("title")
@@ -144,10 +158,10 @@ def test_languages_are_spread_from_worst_to_best(madx):
 def test_the_sentence_is_the_first_of_handy_length_that_any_run_got_wrong():
     right = [Tagged(("w",) * n, ("X",) * n) for n in (1, 4, 4, 40, 4)]
     answers = [[list(r.tags) for r in right] for _ in range(2)]
-    assert choose_sentence(right, answers) == 1
+    assert choose_sentence(Pos, right, answers) == 1
     answers[1][3][0] = answers[1][4][0] = answers[0][0][0] = "Y"
-    assert choose_sentence(right, answers) == 4
-    assert choose_sentence(right[:1], [answers[0][:1]]) == 0
+    assert choose_sentence(Pos, right, answers) == 4
+    assert choose_sentence(Pos, right[:1], [answers[0][:1]]) == 0
 
 
 def test_arcs_are_wrong_exactly_where_las_counts_them_wrong():
@@ -157,57 +171,16 @@ def test_arcs_are_wrong_exactly_where_las_counts_them_wrong():
         words = tuple(f"w{i}" for i in range(size))
         gold, said = ((draw.integers(0, size + 1, size), draw.choice(relations, size).tolist()) for _ in range(2))
         tree = Tree(words, tuple(map(int, gold[0])), tuple(gold[1]))
-        wrong = mistakes(tree, Arcs(said[0].tolist(), said[1]))
+        wrong = Parsing.mistakes(tree, Arcs(said[0].tolist(), said[1]))
         assert len(wrong) == size - attachment_statistics([tree], [Arcs(said[0].tolist(), said[1])])[0, 1]
         drawn = Page(draw_tree(words, (tree.heads, tree.relations), (said[0].tolist(), said[1])))
         classes = [a.get("class") for name, a in drawn.elements if name == "g"]
-        assert classes.count("arc said") == classes.count("arc missed") == len(wrong)
+        assert classes.count("arc predicted") == classes.count("arc missed") == len(wrong)
         assert classes.count("arc right") == size - len(wrong)
         assert (
             "title",
-            f"Tree of {size} words; " + (f"{len(wrong)} of them are attached wrongly" if wrong else "all right"),
+            f"Tree of {size} words; " + (f"{len(wrong)} of them are attached wrongly" if wrong else "all correct"),
         ) in drawn.texts
-
-
-def test_arcs_over_the_same_words_lie_at_different_heights():
-    drawn = Page(draw_tree(tuple("abcd"), ((0, 1, 1, 1), ("r", "x", "y", "z")), ((0, 1, 1, 1), ("r", "x", "y", "z"))))
-    heights = [a["y"] for name, a in drawn.elements if name == "text" and "arc" in (a.get("class") or "") and a["x"]]
-    assert len(set(heights[1:])) == 3
-
-
-def test_ticks_are_round_and_within():
-    draw = np.random.default_rng(0)
-    for low, size in zip(draw.normal(0, 100, 300), 10 ** draw.uniform(-4, 5, 300), strict=True):
-        found = ticks(low, low + size)
-        assert 1 <= len(found) <= 6
-        assert all(low - 1e-6 * size <= tick <= low + size * (1 + 1e-6) for tick in found)
-    assert ticks(3, 3) == [3]
-
-
-def test_charts_stay_within_their_frame_and_long_runs_make_no_long_page():
-    points = [(float(i), 1.0 / (i + 1)) for i in range(100_000)]
-    thin = thinned(points)
-    assert len(thin) <= 80
-    assert sum(y for _, y in thin) / len(thin) == pytest.approx(sum(y for _, y in points) / len(points), rel=0.01)
-    for log in (False, True):
-        for values in ([(0.0, 0.0), (10.0, 5.0)], [(10.0, 3.0)], thin, [(1.0, 1e-3), (9.0, 1e6)]):
-            drawn = Page(chart([Line(values, band=[(x, y, y) for x, y in values])], label="x", end=100_000.0, log=log))
-            numbers = [float(n) for d in drawn.attributes("d") for n in re.findall(r"-?[\d.]+", d)]
-            assert all(-1 <= n <= 321 for n in numbers)
-
-
-def test_a_map_shows_every_language_and_no_name_over_another():
-    places = {f"l{i}": (float(i % 12), float(i // 12) * 0.3) for i in range(120)}
-    read = Page(language_map(places, {name: f"f{int(name[1:]) % 9}" for name in places}))
-    assert {text.partition(":")[0] for name, text in read.texts if name == "title"} >= places.keys()
-    one = Page(language_map({"aa": (0.0, 0.0)}, {}))
-    assert ("text", "aa") in one.texts
-
-
-def test_a_dendrogram_has_each_language_once_beside_its_neighbour():
-    read = Page(dendrogram(["a", "b", "c", "d"], [[0, 2, 0.1, 2], [1, 3, 0.2, 2], [4, 5, 1.0, 4]], {}))
-    assert [text for name, text in read.texts if name == "text"] == ["a", "c", "b", "d"]
-    assert Page(dendrogram(["a"], [], {})).texts
 
 
 def test_a_hundred_languages_make_a_page_well_below_two_megabytes(madx, tmp_path):
@@ -220,18 +193,20 @@ def test_a_hundred_languages_make_a_page_well_below_two_megabytes(madx, tmp_path
              for task, metric in (("pos", ACCURACY), ("ner", F1), ("dep", LAS))}  # fmt: skip
     names = [f"{task}/{one}" for task in ("mlm", "pos", "ner", "dep") for one in languages]
     losses = dict.fromkeys(("mlm", "pos", "ner", "dep"), 1.0)
-    steps: list[Any] = [
-        {"event": "step", "total": i, "losses": losses, "datasets": {names[i % 400]: 8}} for i in range(1, 5000)
-    ]
-    validations: list[Any] = [
-        {"total": i, "scores": dict.fromkeys(names[100:], 50.0), "best": True} for i in range(100, 5000, 100)
-    ]
-    mixtures: dict[str, Any] = {"joint": [[name, 1000, 0.0025, 1.5] for name in names]}
-    stages: dict[str, Any] = {"joint": {**source.history.stages["tasks"], "stage": "joint", "steps": 5000}}
-    history = replace(source.history, steps=steps, validations=validations, mixtures=mixtures, stages=stages)
+    step, validation = source.history.steps[0], source.history.validations[0]
+    history = replace(
+        source.history,
+        steps=[replace(step, total=i, losses=losses, datasets={names[i % 400]: 8}) for i in range(1, 5000)],
+        validations=[
+            replace(validation, total=i, scores=dict.fromkeys(names[100:], 50.0), best=True)
+            for i in range(100, 5000, 100)
+        ],
+        mixtures={"joint": [Share(name, 1000, 0.0025, 1.5) for name in names]},
+        stages={"joint": replace(source.history.stages["tasks"], stage="joint", steps=5000)},
+    )
     large = replace(source, matrix=Matrix(results), history=history)
     other = replace(large, name="other", path=tmp_path / "other")
-    text = render([large, other], Examples(), count=0, line="polyloom report")
+    text = render_page([large, other], Examples(), count=0, line="polyloom report")
     regions = [a["aria-label"] for _, a in Page(text).elements if a.get("role") == "region"]
     assert len(regions) == len(set(regions)), "two runs, and every table can be told from the others"
     assert len(text.encode()) < 1_500_000
@@ -239,6 +214,6 @@ def test_a_hundred_languages_make_a_page_well_below_two_megabytes(madx, tmp_path
 
 
 def test_how_full_the_hypernetwork_is_stands_below_its_weights(hyperx):
-    page = str(probe_sections(read_sources([hyperx]))[-1])
+    page = weights_section(read_sources([hyperx])).html()
     for line in ("language embeddings (participation ratio)", "1.9", "active units of layer 1", ">27<", ">32<"):
         assert line in page, line

@@ -23,12 +23,14 @@ from polyloom.export.adapterhub import read_adapterhub, write_adapterhub
 from polyloom.export.onnx import write_onnx
 from polyloom.export.peft import read_peft, write_peft
 from polyloom.inference.streams import choose_formats, predict_stream
+from polyloom.loading import load_predictor
 from polyloom.model import Model
 from polyloom.tasks import TASKS
 from polyloom.tasks.classification import TextClassification
 from polyloom.tasks.parsing import Arcs, ParserConfig
-from polyloom.workflows.exchange import export_run, load_predictor
-from polyloom.workflows.runs import Run, load_run, prepare_training, train_recipe
+from polyloom.workflows.export import export_run
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import prepare_training, train_recipe
 from tests.contracts.tiny import LANGUAGES, shared_backbone, tiny_backbone, tiny_config, tiny_inputs
 from tests.tiny_run import SIZES, WORDS, tiny_recipe
 
@@ -67,7 +69,7 @@ def write_recipe(folder: Path, **sections) -> Path:
 def run(tmp_path_factory) -> Run:
     folder = tmp_path_factory.mktemp("classification")
     train_recipe(load_recipe(write_recipe(folder)), folder / "run")
-    return load_run(folder / "run")
+    return Run.load(folder / "run")
 
 
 def test_it_trains_and_is_scored_beyond_the_majority(run):
@@ -83,7 +85,7 @@ def test_it_trains_and_is_scored_beyond_the_majority(run):
 
 def test_text_goes_in_and_labels_come_out(run):
     formats, stream = choose_formats("cls", None, None), io.BytesIO(b"ba do fi gu\n\nko lem mur sat\n")
-    predict, condition = run.predictor.predict, Condition("cls", "aa")
+    predict, condition = run.predictor.predict_mixed, Condition("cls", "aa")
     assert "".join(predict_stream(stream, condition, formats=formats, predict=predict)) == "good\n\nbad\n"
     formats, stream = choose_formats("cls", "jsonl", None), io.BytesIO(b'{"text": "ba do fi gu", "id": 3}\n')
     (line,) = predict_stream(stream, condition, formats=formats, predict=predict)

@@ -26,7 +26,8 @@ from polyloom.tasks import TASKS
 from polyloom.tasks.base import Example
 from polyloom.tasks.batch import Batch, make_batch
 from polyloom.tasks.translation import default_language_tokens, default_start_id
-from polyloom.workflows.runs import TrainingSetup, load_run, prepare_training, train_recipe
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import TrainingSetup, prepare_training, train_recipe
 from tests.contracts.tiny import CONFIGS, SIZES
 from tests.data.test_pieces_languages import LINES, m2m100, marian, mbart, mbart50, mt5, nllb
 
@@ -283,7 +284,7 @@ def test_from_a_name_to_a_translation(checkpoints, tmp_path, capfd):
     kind, condition = "marian", "mt/fra/deu"
     recipe = recipe_for(checkpoints(kind), kind, tmp_path)
     train_recipe(recipe, tmp_path / "run")
-    run = load_run(tmp_path / "run", device="cpu")
+    run = Run.load(tmp_path / "run", device="cpu")
     written = list(run.predictor.predict(PAIRS, Condition.parse(condition)))
     assert "max_length" not in capfd.readouterr().err, "what its generation_config.json says is not the user's concern"
     run.model.backbone.model.save_pretrained(tmp_path)

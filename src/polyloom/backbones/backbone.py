@@ -1,4 +1,4 @@
-"""A Transformers model whose sites listen: weights are given for one forward pass, row by row."""
+"""The backbone: a Transformers model whose hooks apply the weights of one forward pass, row by row."""
 
 import hashlib
 from collections.abc import Container, Iterator, Mapping
@@ -19,11 +19,12 @@ from polyloom.weights import BackboneShape, Site, Weights
 class Backbone(nn.Module):
     """Any Transformers model of a known family, with hooks at its sites.
 
-    Without weights it is the bare model, bit for bit. One use at a time: a second thread (or a nested use) is refused.
+    Without weights it computes exactly what the bare model does. It runs one forward pass at a time: a second thread or
+    a nested use raises `BusyError`.
 
     Args:
         model: The Transformers model, with or without a head.
-        family: Its layout; looked up in the table by default.
+        family: Layout of the model. Default: the registered family of its model type.
     """
 
     def __init__(self, model: PreTrainedModel, family: Family | None = None) -> None:
@@ -75,12 +76,12 @@ class Backbone(nn.Module):
 
     @contextmanager
     def using(self, weights: Weights, *, num_rows: int, expand: int = 1) -> Iterator[None]:
-        """Let the sites apply these weights while the context is open.
+        """Apply weights at the sites while the context is open.
 
         Args:
             weights: One shared set, or one set per row (`Weights.for_rows`).
-            num_rows: Rows of the batch; any other number reaching a site is an error.
-            expand: How often each row is repeated in the decoder (beams).
+            num_rows: Rows of the batch. A site that sees another number raises an error.
+            expand: Number of copies of each row in the decoder (beams).
         """
         if any(block.kind == "invertible" for block in weights.blocks) and not self.inverts:
             raise BackboneError(
@@ -99,11 +100,11 @@ class Backbone(nn.Module):
                 self._listener.release()
 
     def forward(self, **inputs: Any) -> Any:
-        """Run the model on its usual inputs."""
+        """Run the Transformers model on its usual inputs."""
         return self.model(**inputs)
 
     def hidden(self, **inputs: Any) -> Tensor:
-        """Last hidden states ``[B, T, D]`` before the language-modelling head; of the decoder, if it is given input."""
+        """Return the last hidden states ``[B, T, D]``, of the decoder if decoder inputs are given."""
         if "decoder_input_ids" in inputs:
             return self._decoder_hidden(**inputs)
         if len(self.shape.stacks) > 1:
@@ -131,7 +132,7 @@ class Backbone(nn.Module):
         return hidden_BTD
 
     def vocabulary(self, hidden_BTD: Tensor, candidates_V: Tensor | None = None) -> Tensor:
-        """The language-modelling head alone, from hidden states to logits; of some pieces only, if they are given."""
+        """Apply the language-modelling head to hidden states; `candidates_V` restricts the logits to some tokens."""
         if getattr(self.model.config, "scale_decoder_outputs", False):  # T5 with tied embeddings
             hidden_BTD = hidden_BTD * self.shape.width**-0.5
         whole = [] if candidates_V is None else self.model.get_output_embeddings().parameters()
@@ -148,20 +149,20 @@ class Backbone(nn.Module):
 
     @property
     def max_length(self) -> int:
-        """How many tokens a row may have."""
+        """Return the maximum number of tokens of a row."""
         config = self.model.config
         limit = int(getattr(config, "max_position_embeddings", None) or 512)
-        # RoBERTa and its kin count positions from behind the padding's.
+        # RoBERTa models start counting positions after the padding id.
         return limit - config.pad_token_id - 1 if "roberta" in self.shape.family else limit
 
     def enable_gradient_checkpointing(self) -> None:
-        """Recompute layers in the backward pass, each with the weights its own forward pass had."""
+        """Recompute layers in the backward pass, with the weights of their own forward pass."""
         self.model.gradient_checkpointing_enable(
             {"use_reentrant": False, "context_fn": self._listener.checkpoint_contexts}
         )
 
     def norm_parameters(self) -> dict[str, nn.Parameter]:
-        """The parameters of all normalisation layers of the base model (not of a head), by their names in the model."""
+        """Return the parameters of all normalisation layers of the base model, by name; heads are left out."""
         norms = {
             id(parameter)
             for module in self.model.base_model.modules()
@@ -172,7 +173,7 @@ class Backbone(nn.Module):
 
     @torch.no_grad()
     def fingerprint(self, *, skip: Container[str] = ()) -> str:
-        """A hash of the model's type and parameters, except those named in `skip` (because they are trained)."""
+        """Hash the model type and all parameters except those in `skip`, which are trained."""
         digest = hashlib.sha256(self.shape.family.encode())
         for name, parameter in sorted(self.model.named_parameters()):
             if name not in skip:
@@ -182,7 +183,7 @@ class Backbone(nn.Module):
 
 
 def _submodule(parent: nn.Module, path: str, model_type: str) -> nn.Module:
-    """Follow a dotted path; ``-1`` is the last of a list."""
+    """Return the submodule at a dotted path; ``-1`` is the last module of a list."""
     module = parent
     for part in path.split("."):
         if part.lstrip("-").isdigit() and isinstance(module, nn.ModuleList):

@@ -1,4 +1,4 @@
-"""How text is generated: settings, and a limit for every row that does not depend on the rows beside it."""
+"""Settings of text generation, and logits processors that treat every row of a batch on its own."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,10 @@ class Decoding:
     """Settings of beam search.
 
     Attributes:
-        beams: Hypotheses that are kept; 1 for greedy search.
-        length_penalty: Power of the length that scores are divided by.
-        max_ratio: A text ends after so many pieces for every one of its source ...
-        max_extra: ... and so many more.
+        beams: Number of beams. Default 5; 1 is greedy search.
+        length_penalty: Exponent of the length by which scores are divided. Default 1.0.
+        max_ratio: Maximum number of generated tokens per source token. Default 2.0.
+        max_extra: Number of tokens allowed beyond that. Default 20.
     """
 
     beams: Count = 5
@@ -26,21 +26,21 @@ class Decoding:
     max_extra: Count = 20
 
     def limits(self, mask_BT: Tensor) -> Tensor:
-        """Pieces that the text of each row may have."""
+        """Return the maximum number of generated tokens of each row."""
         return (self.max_ratio * mask_BT.sum(-1)).long() + self.max_extra
 
 
 class LengthLimit(LogitsProcessor):  # type: ignore[misc]
-    """Ends every row at its own limit: with one limit for all, a long neighbour would change what a row says."""
+    """End every row at its own length limit, so that its output does not depend on the other rows."""
 
     def __init__(self, limits_B: Tensor, *, prefix: int, eos_id: int) -> None:
         self.limits_B, self.prefix, self.eos_id = limits_B, prefix, eos_id
         self.first = int(limits_B.min())
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Leave only the end to rows that have reached their limit."""
+        """Allow only the end token in rows that have reached their limit."""
         written = input_ids.shape[1] - self.prefix
-        if written < self.first - 1:  # most steps: no need to touch the whole vocabulary
+        if written < self.first - 1:  # most steps end here without touching the whole vocabulary
             return scores
         beams = len(input_ids) // len(self.limits_B)
         over = written >= self.limits_B.repeat_interleave(beams) - 1
@@ -50,13 +50,13 @@ class LengthLimit(LogitsProcessor):  # type: ignore[misc]
 
 
 class ForcedPrefix(LogitsProcessor):  # type: ignore[misc]
-    """Gives every row what it begins with, its language; counted as a piece, as by ``forced_bos_token_id``."""
+    """Force the prefix of every row, such as its language token. It counts as generated."""
 
     def __init__(self, prefix_BP: Tensor) -> None:
         self.prefix_BP = prefix_BP
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Leave only the row's own token, while it begins."""
+        """Allow only the row's own prefix token at each prefix position."""
         at = input_ids.shape[1]
         if at >= self.prefix_BP.shape[1]:
             return scores

@@ -1,7 +1,7 @@
-"""The table of model families: where each keeps its layers, and which module is which placement.
+"""Model families: the paths of their layers and of the modules at which adapters are placed.
 
-A further family is one more entry (see `register_family`). All module paths are relative to a layer, except `stacks`,
-which are relative to the base model. No model code is copied and no class is replaced.
+`register_family` adds a family. Module paths are relative to a layer, except those of `stacks`, which are relative to
+the base model. No model code is copied and no class is replaced.
 """
 
 from collections.abc import Mapping
@@ -9,20 +9,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 from polyloom.errors import BackboneError, suggest
+from polyloom.registry import Registry
 
 
 @dataclass(frozen=True)
 class Family:
-    """How one family of models is laid out.
+    """The layout of one family of models.
 
     Attributes:
         stacks: Path of the list of layers of each stack (``encoder``, ``decoder``), in the order of computation.
-        output: Module whose output is what the feed-forward sublayer adds to its residual (placement ``output``).
+        output: Module whose output the feed-forward sublayer adds to its residual (placement ``output``).
         norm: The layer norm *after* the feed-forward residual, in post-norm families (placement ``norm``).
         projections: The attention projections that LoRA adapts.
         undeclared: Keys of its ``config.json`` that Transformers reads without declaring them.
         auto_class: The Transformers auto class that has the family's language-modelling head.
-        vocabulary: The modules of that head, in turn, from hidden states to the vocabulary; relative to the model.
+        vocabulary: Modules of that head in order, from hidden states to logits; relative to the model.
     """
 
     stacks: Mapping[str, str]
@@ -37,7 +38,7 @@ class Family:
 
     @property
     def placements(self) -> tuple[str, ...]:
-        """The placements that bottlenecks can take in this family."""
+        """Return the placements of bottleneck adapters in this family."""
         return ("layer", "output", "norm") if self.norm else ("layer", "output")
 
 
@@ -81,7 +82,7 @@ def _llama_like(output: str = "mlp") -> Family:
     )
 
 
-FAMILIES: dict[str, Family] = {
+_FAMILIES: dict[str, Family] = {
     "bert": _bert_like("cls"),
     "roberta": _bert_like("lm_head"),
     "xlm-roberta": _bert_like("lm_head"),
@@ -120,15 +121,16 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-def register_family(model_type: str, family: Family) -> None:
-    """Describe a further family. `model_type` is the one in the model's ``config.json``."""
-    if model_type in FAMILIES:
-        raise BackboneError(f"family {model_type!r} is in the table already.")
-    FAMILIES[model_type] = family
+FAMILIES: Registry[Family] = Registry("family", _FAMILIES.items())
+
+
+def register_family(model_type: str, family: Family) -> Family:
+    """Register the layout of a further model type, the one that is named in the model's ``config.json``."""
+    return FAMILIES.register(model_type, family)
 
 
 def family_of(model_type: str) -> Family:
-    """The entry of a model type, or an error that says how to write one."""
+    """Return the family of a model type, or raise an error that explains how to register one."""
     if model_type in FAMILIES:
         return FAMILIES[model_type]
     raise BackboneError(

@@ -1,4 +1,4 @@
-"""Backbones by name, from a directory, or from a configuration alone."""
+"""Load a backbone by name or from a directory, or build one from a configuration."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,9 +17,13 @@ def load_backbone(
 ) -> Backbone:
     """Load a pretrained model with its language-modelling head from the Hugging Face Hub or a directory.
 
-    Code shipped with a model is never run. The data type is the one asked for, whatever the checkpoint holds. On the
-    device ``meta`` only the configuration is read. `attention` is one of Transformers' implementations, such as
-    ``eager``.
+    Code shipped with a model is never run.
+
+    Args:
+        name: Name on the Hub, or a directory.
+        dtype: Data type of the parameters, whatever the checkpoint holds. Default fp32.
+        device: Device; ``meta`` reads only the configuration.
+        attention: One of Transformers' attention implementations, such as ``eager``.
     """
     try:
         config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
@@ -32,7 +36,7 @@ def load_backbone(
     if device == "meta":
         with torch.device(device):
             return Backbone(auto_class.from_config(config).eval())
-    transformers.utils.logging.disable_progress_bar()  # it is a matter of a second, and stderr is ours
+    transformers.utils.logging.disable_progress_bar()  # stderr is for our own messages
     model, info = auto_class.from_pretrained(
         name,
         config=config,
@@ -50,8 +54,8 @@ def backbone_from_config(settings: Mapping[str, Any], *, device: str = "cpu") ->
     """Build a backbone with random weights from the keys of a ``config.json``.
 
     Args:
-        settings: ``model_type`` and any of its keys; an unknown key is an error, not ignored.
-        device: ``meta`` builds shapes only, at no cost.
+        settings: ``model_type`` and any of its keys. An unknown key is an error.
+        device: ``meta`` builds shapes without allocating memory.
     """
     settings = dict(settings)
     model_type = settings.pop("model_type", None)
@@ -72,7 +76,7 @@ def backbone_from_config(settings: Mapping[str, Any], *, device: str = "cpu") ->
 
 
 def extend_backbone(name: str, vocab_size: int, into: Path, *, seed: int) -> None:
-    """Write a backbone with embeddings for more pieces; new ones are drawn around the mean of the others."""
+    """Write a backbone with a larger vocabulary; new embeddings are drawn around the mean of the others."""
     network = load_backbone(name).model
     torch.manual_seed(seed)
     network.resize_token_embeddings(max(vocab_size, network.get_input_embeddings().num_embeddings))

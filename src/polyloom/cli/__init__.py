@@ -1,6 +1,6 @@
-"""The command line. Each verb is one file, and imports what is slow only when it runs.
+"""The command line. Each command is one file, which imports slow packages only when the command runs.
 
-stdout is data, stderr is talk. Exit 0; 1 for a mistake of the user's, in one paragraph; 2 for wrong usage.
+Results go to stdout, messages to stderr. Exit codes: 0, 1 for a mistake in the input, 2 for wrong usage.
 """
 
 import os
@@ -20,6 +20,7 @@ from polyloom.cli import (
     demo,
     evaluate,
     export,
+    init,
     listing,
     plan,
     predict,
@@ -27,21 +28,23 @@ from polyloom.cli import (
     report,
     train,
 )
+from polyloom.cli.extensible import extensible
 from polyloom.errors import PolyloomError
 
 # Plain help: typer's decorated one takes three times as long to print.
-app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.command(name="plan")(plan.show_plan)
-app.command(name="train")(train.train)
-app.command(name="evaluate")(evaluate.evaluate)
-app.command(name="compare")(compare.compare)
-app.command(name="predict")(predict.predict)
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.command(name="init")(init.init)
+app.command(name="plan")(extensible(plan.show_plan))
+app.command(name="train")(extensible(train.train))
+app.command(name="evaluate")(extensible(evaluate.evaluate))
+app.command(name="compare")(extensible(compare.compare))
+app.command(name="predict")(extensible(predict.predict))
 app.command(name="average")(average.average)
-app.command(name="export")(export.export)
-app.command(name="import")(export.import_)
+app.command(name="export")(extensible(export.export))
+app.command(name="import")(extensible(export.import_))
 app.command(name="push")(export.push)
 app.command(name="pull")(export.pull)
-app.command(name="report")(report.report)
+app.command(name="report")(extensible(report.report))
 app.command(name="demo")(demo.demo)
 app.add_typer(add.app, name="add")
 app.add_typer(probe.app, name="probe")
@@ -65,7 +68,7 @@ def _root(
 ) -> None:
     """One multilingual Transformer, many languages and tasks.
 
-    First see what a recipe costs: polyloom plan recipes/hyperx/mbert-base.yaml
+    polyloom demo shows all of it in three minutes; polyloom list recipes shows where to start.
     """
 
 

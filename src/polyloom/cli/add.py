@@ -1,61 +1,69 @@
-"""``polyloom add``: a language or a task that a trained run does not know yet."""
+"""``polyloom add``: add a language or a task to a trained run."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from polyloom.cli.extensible import extensible
+
 if TYPE_CHECKING:
+    from polyloom.training.events import Event
     from polyloom.workflows.add_language import AddLanguageResult
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Add a language or a task to a run; nothing else changes."
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Add a language or a task to a trained run. All other predictions stay the same.",
 )
 
 
 @app.command(name="language")
+@extensible
 def language(  # noqa: PLR0913 - options of a command
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    run: Annotated[Path, typer.Argument(help="Trained run.")],
     name: Annotated[str, typer.Argument(help="Code of the new language, such as gn.")],
     *,
-    into: Annotated[Path, typer.Option("-o", "--output", help="Folder for the run that knows it.")],
+    into: Annotated[Path, typer.Option("-o", "--output", help="Folder of the new run.")],
     text: Annotated[str | None, typer.Option(help="TextPacking text of the language.")] = None,
     examples: Annotated[
         list[str] | None, typer.Option(help="Labelled examples: pos=gn.conllu; translations: mt/en=pairs.tsv.")
     ] = None,
-    test: Annotated[list[str] | None, typer.Option(help="Scored before and after, such as pos=test.conllu.")] = None,
+    test: Annotated[list[str] | None, typer.Option(help="Test data, scored before and after: pos=test.conllu.")] = None,
     init_from: Annotated[
-        Literal["best-donor", "mean", "typology", "family", "fresh"], typer.Option(help="What it begins as.")
+        Literal["best-donor", "mean", "typology", "family", "fresh"],
+        typer.Option(help="How its parameters are initialised."),
     ] = "best-donor",
-    like: Annotated[str, typer.Option(help="Languages to begin as, with commas, instead.")] = "",
+    like: Annotated[
+        str, typer.Option(help="Languages to copy (their mean), separated by commas, instead of --init-from.")
+    ] = "",
     typology: Annotated[
         Path | None, typer.Option(help="Tables of families and features; meta/ beside the corpora.")
     ] = None,
     add_tokens: Annotated[
-        int, typer.Option(min=0, help="New pieces for letters that the tokenizer does not know.")
+        int, typer.Option(min=0, help="Number of new tokens for characters that the tokenizer does not know.")
     ] = 0,
-    steps: Annotated[int, typer.Option(min=1, help="How many steps are taken.")] = 200,
+    steps: Annotated[int, typer.Option(min=1, help="Number of optimizer steps.")] = 200,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
 ) -> None:
-    r"""Fit what a method has for each language, for a new one: an embedding where weights are generated.
+    r"""Add a language to a trained run by fitting only its new parameters.
 
-    Everything else stays as it is, and so does, bit for bit, every answer in every other language. Donors are the
-    languages under whose weights the new one's text is likeliest: it begins as the best of them. --init-from typology
-    takes the mean of the three nearest languages by features, --init-from family the mean of its family
-    (docs/probes.md says which tables are read).
+    Those are the language's embedding where weights are generated, its adapter where they are stored. All other
+    parameters, and all predictions in other languages, stay bit for bit the same. By default the new language starts
+    as its best donor: the language whose weights predict the held-out data best. --init-from typology takes the mean of
+    the three nearest languages by features, --init-from family the mean of its family (docs/probes.md).
 
-    In translation, which needs pairs with a language that it knows, it also begins with the token of its best donor.
+    Translation needs pairs with a known language. The new language then also uses the token of its best donor.
 
     Example: polyloom add language runs/first gn --text gn.txt --test pos=gn.conllu -o runs/gn
     """
     from polyloom.data.typology import Typology  # noqa: PLC0415
     from polyloom.workflows.add_language import AddLanguageConfig, NewLanguageData, add_language  # noqa: PLC0415 - imports torch
-    from polyloom.workflows.runs import load_run  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
 
     names = tuple(part.strip() for part in like.split(",") if part.strip())
     added = add_language(
-        load_run(run), name, into,
+        Run.load(run), name, into,
         data=NewLanguageData(text, _pairs(examples), _pairs(test)),
         settings=AddLanguageConfig(init_from=init_from, like=names, steps=steps, lr=lr, add_tokens=add_tokens),
         typology=Typology.read(typology) if typology else None,
@@ -65,34 +73,35 @@ def language(  # noqa: PLR0913 - options of a command
 
 
 @app.command(name="task")
+@extensible
 def task(  # noqa: PLR0913 - options of a command
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    name: Annotated[str, typer.Argument(help="The new task: pos, ner, dep or nli.")],
+    run: Annotated[Path, typer.Argument(help="Trained run.")],
+    name: Annotated[str, typer.Argument(help="Name of the new task (polyloom list tasks).")],
     *,
-    into: Annotated[Path, typer.Option("-o", "--output", help="Folder for the run that knows it.")],
+    into: Annotated[Path, typer.Option("-o", "--output", help="Folder of the new run.")],
     examples: Annotated[list[str], typer.Option(help="Examples by language, such as en=en.conllu.")],
-    test: Annotated[list[str] | None, typer.Option(help="Scored before and after, such as tr=test.conllu.")] = None,
-    like: Annotated[str, typer.Option(help="A task to begin as; fresh by default.")] = "",
-    steps: Annotated[int, typer.Option(min=1, help="How many steps are taken.")] = 400,
+    test: Annotated[list[str] | None, typer.Option(help="Test data, scored before and after: tr=test.conllu.")] = None,
+    like: Annotated[str, typer.Option(help="Task to copy. Default: fresh parameters.")] = "",
+    steps: Annotated[int, typer.Option(min=1, help="Number of optimizer steps.")] = 400,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
 ) -> None:
-    r"""Fit what a method has for each task, and a head, for a new one. No other task's answers change.
+    r"""Add a task to a trained run by fitting only its new parameters and its head.
 
     Example: polyloom add task runs/first ner --examples en=ner.tsv --test tr=tr.tsv -o runs/first-ner
     """
     from polyloom.workflows.add_language import AddLanguageConfig, add_task  # noqa: PLC0415 - imports torch
-    from polyloom.workflows.runs import load_run  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
 
     settings = AddLanguageConfig(like=(like,) if like else (), steps=steps, lr=lr)
     _report(
         add_task(
-            load_run(run), name, into, examples=_pairs(examples), test=_pairs(test), settings=settings, on_event=_show
+            Run.load(run), name, into, examples=_pairs(examples), test=_pairs(test), settings=settings, on_event=_show
         )
     )
 
 
 def _report(added: "AddLanguageResult") -> None:
-    typer.echo(f"began as\t{','.join(added.like) or '-'}")
+    typer.echo(f"initialised from\t{','.join(added.like) or '-'}")
     if added.donors:
         typer.echo("donors\t" + ", ".join(f"{donor} {value:.3f}" for donor, value in added.donors[:5]))
     typer.echo("held out\t" + "\t".join(f"{value:.3f}" for value in added.held_out))
@@ -100,10 +109,10 @@ def _report(added: "AddLanguageResult") -> None:
         typer.echo(f"{condition}\t{added.before[condition]:.2f}\t{value:.2f}")
     typer.echo(f"seconds\t{added.seconds:.1f}")
     if added.added_tokens:
-        typer.echo(f"new pieces\t{added.added_tokens}")
+        typer.echo(f"new tokens\t{added.added_tokens}")
     elif added.unknown > 0.01:
-        share = f"{added.unknown:.0%} of the text's pieces are unknown to the tokenizer."
-        typer.echo(f"polyloom: {share} Let them have pieces of their own: --add-tokens 200", err=True)
+        share = f"{added.unknown:.0%} of the text's tokens are unknown to the tokenizer."
+        typer.echo(f"polyloom: {share} Add tokens for them: --add-tokens 200", err=True)
 
 
 def _pairs(given: list[str] | None) -> dict[str, str]:
@@ -116,6 +125,8 @@ def _pairs(given: list[str] | None) -> dict[str, str]:
     return pairs
 
 
-def _show(event: Mapping[str, Any]) -> None:
-    if event["score"] is not None:
-        typer.echo(f"step {event['step']} of {event['of']}: held out {event['score']:.3f}", err=True)
+def _show(event: "Event") -> None:
+    from polyloom.training.events import RowStep  # noqa: PLC0415 - imports NumPy
+
+    if isinstance(event, RowStep) and event.score is not None:
+        typer.echo(f"step {event.step} of {event.steps}: held-out selection score {event.score:.3f}", err=True)

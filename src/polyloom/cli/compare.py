@@ -1,4 +1,4 @@
-"""``polyloom compare``: whether one run is better than another, cell by cell."""
+"""``polyloom compare``: test whether the scores of two runs differ."""
 
 import json
 from pathlib import Path
@@ -14,23 +14,20 @@ if TYPE_CHECKING:
 
 
 def compare(
-    run_a: Annotated[Path, typer.Argument(help="Folder of a run that was evaluated.")],
-    run_b: Annotated[Path, typer.Argument(help="Folder of another.")],
+    run_a: Annotated[Path, typer.Argument(help="Run that was evaluated.")],
+    run_b: Annotated[Path, typer.Argument(help="Run to compare it with.")],
     *,
-    on: Annotated[Split, typer.Option(help="Which scores.")] = "test",
-    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = "table",
-    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
+    on: Annotated[Split, typer.Option(help="Split whose scores are compared.")] = "test",
+    form: Annotated[Format, typer.Option("--format", help="Output format.")] = "table",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
 ) -> None:
     """Compare two runs on the sentences that both were scored on, with a paired bootstrap.
 
     Example: polyloom compare runs/hyperx runs/madx
     """
-    from polyloom.evaluate.comparison import compare as compare_scores  # noqa: PLC0415 - imports torch
-    from polyloom.evaluate.saved import read_stored  # noqa: PLC0415
-    from polyloom.rundir import RunDir  # noqa: PLC0415
+    from polyloom.workflows.compare import compare as compare_runs  # noqa: PLC0415 - imports torch
 
-    a, b = (read_stored(run, on, checkpoint=RunDir(run).best().name) for run in (run_a, run_b))
-    compared = compare_scores(a, b, seed=seed)
+    compared = compare_runs(run_a, run_b, split=on, seed=seed)
     typer.echo(_render(compared, form, names=(str(run_a), str(run_b))), nl=False)
 
 
@@ -55,9 +52,9 @@ def _render(compared: "Comparison", form: Format, *, names: tuple[str, str]) -> 
     notes = [
         f"A: {names[0]}",
         f"B: {names[1]}",
-        "p: of each cell by itself; two-sided, paired bootstrap over sentences.",
+        "p: two-sided paired bootstrap over sentences, for each row by itself.",
     ]
-    notes.append("p (Holm): corrected for the number of cells; below 0.05 it decides what A is.")
+    notes.append("p (Holm): corrected for the number of rows; the verdict uses p < 0.05.")
     for name, conditions in (("A", compared.only_a), ("B", compared.only_b)):
         notes += [f"Only {name} was scored on: {', '.join(map(str, conditions))}"] if conditions else []
     return "\n".join([(markdown if form == "markdown" else aligned)(columns, rows), *notes]) + "\n"

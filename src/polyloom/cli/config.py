@@ -6,19 +6,21 @@ from typing import Annotated
 
 import typer
 
+from polyloom.cli.extensible import extensible
 from polyloom.errors import ConfigError
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at recipes: show, check, schema.")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Show and check recipes; print their JSON schema.")
 
 
 @app.command()
+@extensible
 def show(
-    recipe: Annotated[Path, typer.Argument(help="A YAML file.")],
+    recipe: Annotated[Path, typer.Argument(help="Recipe: a YAML file or the name of a shipped one.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change, as key.key=value.")] = None,
 ) -> None:
     """Print a recipe with every setting, defaults included.
 
-    Example: polyloom config show recipes/hyperx/mbert-base.yaml optim.lr=5e-5
+    Example: polyloom config show hyperx/mbert-base optim.lr=5e-5
     """
     from polyloom.config import load_recipe, resolved  # noqa: PLC0415 - imports torch
     from polyloom.io.yaml import dump_yaml  # noqa: PLC0415
@@ -27,12 +29,13 @@ def show(
 
 
 @app.command()
+@extensible
 def check(
     recipes: Annotated[list[Path], typer.Argument(help="YAML files.")],
 ) -> None:
-    """Check recipes; report all mistakes of each at once, and exit with 1 if there are any.
+    """Check recipes. All mistakes are reported at once; exits with 1 if there are any.
 
-    Example: polyloom config check recipes/*/*.yaml
+    Example: polyloom config check recipe.yaml
     """
     from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
 
@@ -50,6 +53,7 @@ def check(
 
 
 @app.command()
+@extensible
 def schema() -> None:
     """Print the JSON schema of recipes, for editors that complete and check YAML.
 

@@ -1,34 +1,37 @@
 """``polyloom data``: list, check, fetch, vocab, prepare."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from polyloom.cli.data_vocab import vocab
+from polyloom.cli.extensible import extensible
 
 if TYPE_CHECKING:
     from polyloom.data.check import CorpusRole
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Corpora: list, check, fetch, vocab, prepare.")
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="List, check, download and prepare corpora; train vocabularies."
+)
 app.command()(vocab)
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Root = Annotated[
-    Path | None, typer.Option("--root", help="Where corpora lie. Else POLYLOOM_DATA, else ~/.cache/polyloom/data.")
+    Path | None, typer.Option("--root", help="Data root. Default: POLYLOOM_DATA, else ~/.cache/polyloom/data.")
 ]
 
 
 @app.command(name="list")
+@extensible
 def show_list(
-    collection: Annotated[str | None, typer.Argument(help="Such as ud or wikiann.")] = None,
+    collection: Annotated[str | None, typer.Argument(help="Collection, such as ud or wikiann.")] = None,
     *,
-    language: Annotated[str | None, typer.Option(help="Codes of languages, separated by commas: yo,yor.")] = None,
+    language: Annotated[str | None, typer.Option(help="Language codes, separated by commas: yo,yor.")] = None,
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what is under the data root, and what can be fetched.
+    """List the corpora under the data root and those that can be downloaded.
 
     Example: polyloom data list ud --language tr
     """
@@ -51,19 +54,20 @@ def show_list(
 
 
 @app.command()
+@extensible
 def check(  # noqa: PLR0913 - options of a command
-    names: Annotated[list[str], typer.Argument(help="Names of corpora, or one recipe (.yaml).")],
+    names: Annotated[list[str], typer.Argument(help="Names of corpora, or one recipe.")],
     *,
-    task: Annotated[str | None, typer.Option(help="What they are for: pos, ner, dep, nli, mlm or mt.")] = None,
-    backbone: Annotated[str | None, typer.Option(help="Count pieces with the tokenizer of this model.")] = None,
-    max_length: Annotated[int | None, typer.Option(min=1, help="Longest input, in pieces.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if there is anything to worry about.")] = False,
+    task: Annotated[str | None, typer.Option(help="Task of the corpora, such as pos (polyloom list tasks).")] = None,
+    backbone: Annotated[str | None, typer.Option(help="Model whose tokenizer counts tokens.")] = None,
+    max_length: Annotated[int | None, typer.Option(min=1, help="Maximum length of an input in tokens.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if an issue is found.")] = False,
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """See what is in corpora, and what to worry about: leaks, unknown labels, repetitions, unknown letters.
+    """Show statistics of corpora and report issues: leaks, unknown labels, duplicates, unknown characters.
 
-    Without a recipe, a corpus plays the role of its split, and serves the usual task of its collection.
+    Without a recipe, the role of a corpus follows from its split and its task from its collection.
 
     Example: polyloom data check wikiann:yo/train wikiann:yo/test --max-length 128 --backbone xlm-roberta-base
     """
@@ -71,8 +75,9 @@ def check(  # noqa: PLR0913 - options of a command
 
     from polyloom.cli.render import data as data_view  # noqa: PLC0415
     from polyloom.data.check import check_corpora  # noqa: PLC0415
+    from polyloom.recipes import find_file  # noqa: PLC0415
 
-    if len(names) == 1 and names[0].endswith((".yaml", ".yml")):
+    if len(names) == 1 and find_file(names[0]).suffix in (".yaml", ".yml"):
         uses = _uses_of_recipe(Path(names[0]), root)
     else:
         uses = [_use(name, task, root) for name in names]
@@ -94,16 +99,17 @@ def check(  # noqa: PLR0913 - options of a command
 
 
 @app.command()
+@extensible
 def fetch(
-    names: Annotated[list[str], typer.Argument(help="Such as ud:tr_boun/test, or ud:tr_boun for all its splits.")],
+    names: Annotated[list[str], typer.Argument(help="Corpora, such as ud:tr_boun/test, or ud:tr_boun for all splits.")],
     *,
     mirror: Annotated[
         str | None,
-        typer.Option(envvar="POLYLOOM_MIRROR", help="Address of a copy of a data root with its SHA256SUMS."),
+        typer.Option(envvar="POLYLOOM_MIRROR", help="URL of a copy of a data root with its SHA256SUMS."),
     ] = None,
     root: Root = None,
 ) -> None:
-    """Download corpora, and print where they are. What was broken off goes on where it stopped.
+    """Download corpora and print their paths. Interrupted downloads resume.
 
     Example: polyloom data fetch ud:tr_boun ud:yo_ytb/test
     """
@@ -124,6 +130,7 @@ def fetch(
 
 
 @app.command()
+@extensible
 def prepare(
     recipe: Annotated[Path, typer.Argument(help="A YAML file.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change, as key.key=value.")] = None,
@@ -133,11 +140,12 @@ def prepare(
     Example: polyloom data prepare recipe.yaml
     """
     from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
-    from polyloom.workflows.runs import prepare_recipe  # noqa: PLC0415 - imports transformers
+    from polyloom.training.events import DatasetPrepared, Event  # noqa: PLC0415
+    from polyloom.workflows.train import prepare_recipe  # noqa: PLC0415 - imports transformers
 
-    def on_event(event: Mapping[str, Any]) -> None:
-        if event["event"] == "dataset":
-            typer.echo(f"{event['cell']}\t{event['examples']}\t{event['path']}")
+    def on_event(event: Event) -> None:
+        if isinstance(event, DatasetPrepared):
+            typer.echo(f"{event.dataset}\t{event.examples}\t{event.path}")
 
     prepare_recipe(load_recipe(recipe, overrides or ()), on_event=on_event)
 
@@ -150,7 +158,7 @@ def _use(name: str, task: str | None, root: Path | None) -> "CorpusRole":
     corpus = resolve(name, root=root)
     used_for = task or corpus.task
     if used_for is None:
-        raise DataError(name, None, "its name does not tell what it is for. Add --task pos, ner, dep, nli, mlm or mt.")
+        raise DataError(name, None, "its task does not follow from its name. Add --task, such as --task pos.")
     roles: dict[str | None, Role] = {"dev": "validation", "validation": "validation", "test": "test"}
     language = "/".join(corpus.languages) if corpus.languages else corpus.language or "?"
     return CorpusRole(used_for, language, roles.get(corpus.split, "train"), corpus)

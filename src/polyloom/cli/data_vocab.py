@@ -1,4 +1,4 @@
-"""``polyloom data vocab``: learn a vocabulary from the corpora of a recipe, or from files."""
+"""``polyloom data vocab``: train a vocabulary on the corpora of a recipe, or on files."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Side:
-    """The lines of one language in a corpus, read anew each time.
+    """The lines of one language in a corpus; iterating reads the corpus again.
 
     Attributes:
         corpus: Where they are.
@@ -40,7 +40,7 @@ class _Side:
 
 @dataclass(frozen=True)
 class _Lines:
-    """The lines of a language in several corpora."""
+    """The lines of one language in several corpora."""
 
     sides: tuple[_Side, ...]
 
@@ -50,22 +50,24 @@ class _Lines:
 
 
 def vocab(  # noqa: PLR0913 - options of a command
-    recipe: Annotated[Path | None, typer.Argument(help="A YAML file: its mt and mlm corpora to train on.")] = None,
+    recipe: Annotated[Path | None, typer.Argument(help="Recipe whose raw text and translations are used.")] = None,
     *,
-    into: Annotated[Path, typer.Option("-o", "--into", help="The folder to make.")],
-    size: Annotated[int, typer.Option(min=5, help="Pieces; language tokens come on top.")] = 32_000,
-    text: Annotated[list[str] | None, typer.Option(help="More text, as language=corpus or language=file.")] = None,
-    temperature: Annotated[float, typer.Option(help="Languages have lines by their size to the power 1/T.")] = 5.0,
-    coverage: Annotated[float, typer.Option(help="Share of characters that must not be unknown.")] = 0.99995,
-    lines: Annotated[int, typer.Option(min=1, help="Lines to learn from.")] = 1_000_000,
-    seed: Annotated[int, typer.Option(min=0, help="Which lines.")] = 0,
-    mask: Annotated[bool, typer.Option("--mask", help="For encoders: with a token for masks.")] = False,
-    root: Annotated[Path | None, typer.Option("--root", help="Where corpora lie. Else as the recipe says.")] = None,
+    into: Annotated[Path, typer.Option("-o", "--into", help="New folder.")],
+    size: Annotated[int, typer.Option(min=5, help="Number of tokens, without language tokens.")] = 32_000,
+    text: Annotated[list[str] | None, typer.Option(help="Further text: language=corpus or language=file.")] = None,
+    temperature: Annotated[
+        float, typer.Option(help="Sampling temperature T: lines in proportion to size^(1/T).")
+    ] = 5.0,
+    coverage: Annotated[float, typer.Option(help="Share of characters that the vocabulary covers.")] = 0.99995,
+    lines: Annotated[int, typer.Option(min=1, help="Number of sampled lines.")] = 1_000_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the sample.")] = 0,
+    mask: Annotated[bool, typer.Option("--mask", help="Add a mask token, for encoders.")] = False,
+    root: Annotated[Path | None, typer.Option("--root", help="Data root. Default: that of the recipe.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Learn a vocabulary that languages share, with a token for each, and show what it makes of them.
+    """Train a shared vocabulary (SentencePiece unigram) with a token per language, and show statistics per language.
 
-    A sentence that stands in several corpora of a language counts once.
+    A sentence that occurs in several corpora of a language counts once.
 
     Example: polyloom data vocab --text en=en.txt --text de=de.txt -o vocabulary --size 8000
     """
@@ -74,7 +76,7 @@ def vocab(  # noqa: PLR0913 - options of a command
     from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary  # noqa: PLC0415
 
     languages, sides = _of_recipe(recipe, root) if recipe else ((), [])
-    sides += [_of_option(one, root) for one in text or ()]
+    sides += [_of_option(option, root) for option in text or ()]
     with Console(stderr=True).status("") as status:
         report = train_vocabulary(
             _by_language(sides),
@@ -89,7 +91,7 @@ def vocab(  # noqa: PLR0913 - options of a command
 
 
 def _of_recipe(path: Path, root: Path | None) -> tuple[tuple[str, ...], list[_Side]]:
-    """The languages of a recipe, and the text it trains on; other tasks than mt and mlm bring none."""
+    """Return the languages of a recipe and its training text."""
     from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
     from polyloom.data.catalog import resolve  # noqa: PLC0415
@@ -140,4 +142,4 @@ def _table(report: "Report") -> str:
         ]
         for language, share in report.shares.items()
     ]
-    return aligned(["language", "lines", "drawn", "pieces per word", "unknown characters"], rows)
+    return aligned(["language", "lines", "drawn", "tokens per word", "unknown characters"], rows)

@@ -1,4 +1,4 @@
-"""``polyloom export``, ``import``, ``push`` and ``pull``: adapters as files."""
+"""``polyloom export``, ``import``, ``push`` and ``pull``: exchange adapters as files."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -7,21 +7,21 @@ import typer
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    conditions: Annotated[list[str] | None, typer.Argument(help="Tasks and languages, such as ner/tr.")] = None,
+    run: Annotated[Path, typer.Argument(help="Trained run.")],
+    conditions: Annotated[list[str] | None, typer.Argument(help="Conditions to export, such as ner/tr.")] = None,
     *,
     into: Annotated[Path, typer.Option("-o", "--output", help="A new directory.")],
-    every: Annotated[bool, typer.Option("--all", help="All conditions that the run can serve.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Export all conditions that the run supports.")] = False,
     to: Annotated[
-        Literal["polyloom", "adapterhub", "peft", "onnx", "onnx-baked"], typer.Option(help="Whose format.")
+        Literal["polyloom", "adapterhub", "peft", "onnx", "onnx-baked"], typer.Option(help="File format.")
     ] = "polyloom",
     backbone: Annotated[
-        bool, typer.Option("--backbone", help="Also write the backbone, with all that was trained in it.")
+        bool, typer.Option("--backbone", help="Also write the backbone, with its trained parameters.")
     ] = False,
 ) -> None:
-    r"""Write the adapter of a task and language as an ordinary file, whatever method made it.
+    r"""Export the adapters of conditions as files, whatever method made them.
 
-    The adapter answers without that method, bit for bit as the run does: polyloom predict DIR ner/tr. For other
+    An exported adapter predicts exactly what the run does, without its method: polyloom predict DIR ner/tr. For other
     libraries: --to adapterhub (bottlenecks, with head), --to peft (block: lora). What a format cannot hold is refused.
     --to onnx writes one graph of a task whose adapters are inputs, with the adapters of all conditions beside it;
     --to onnx-baked one with a condition's adapter inside. Both contain the backbone.
@@ -32,43 +32,46 @@ def export(
     """
     from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.model import supported_conditions  # noqa: PLC0415
-    from polyloom.workflows.exchange import export_run  # noqa: PLC0415 - imports torch
-    from polyloom.workflows.runs import load_run  # noqa: PLC0415
+    from polyloom.workflows.export import export_run  # noqa: PLC0415 - imports torch
+    from polyloom.workflows.run import Run  # noqa: PLC0415
 
     if bool(conditions) == every:
         raise typer.BadParameter("name conditions such as ner/tr, or give --all.")
     asked = [Condition.parse(text) for text in conditions or []]
-    loaded = load_run(run)
+    loaded = Run.load(run)
     asked = [c for c in supported_conditions(loaded.model.method) if c.task in loaded.model.tasks] if every else asked
     export_run(loaded, asked, into, to=to, backbone=backbone, progress=lambda path: typer.echo(str(path)))
 
 
 def import_(
-    folders: Annotated[list[Path], typer.Argument(help="Adapters that act one after another: a language's, a task's.")],
+    folders: Annotated[
+        list[Path], typer.Argument(help="Adapters in the order in which they are stacked: language, task.")
+    ],
     *,
-    condition: Annotated[str, typer.Option("--as", help="What it is for, such as ner/tr.")],
-    backbone: Annotated[str, typer.Option(help="The model that it is for: a name on the Hub, or a directory.")],
+    condition: Annotated[str, typer.Option("--as", help="Condition of the adapter, such as ner/tr.")],
+    backbone: Annotated[str, typer.Option(help="Model of the adapter: a name on the Hub, or a directory.")],
     into: Annotated[Path, typer.Option("-o", "--output", help="A new directory.")],
-    labels: Annotated[str, typer.Option(help="Labels of a PEFT classifier in order, with commas.")] = "",
+    labels: Annotated[str, typer.Option(help="Labels of a PEFT classifier in order, separated by commas.")] = "",
 ) -> None:
-    r"""Read an adapter of AdapterHub (language, task, invertible) or a LoRA of PEFT; it then answers as any of ours.
+    r"""Import an adapter of AdapterHub (language, task, invertible) or a LoRA of PEFT.
 
-    Several adapters in one folder make a bank: polyloom import … -o bank/ner/tr; polyloom predict bank ner/tr.
+    Several imported adapters in one folder can be loaded together: polyloom import … -o bank/ner/tr, then
+    polyloom predict bank ner/tr.
 
     Example: polyloom import tr-wiki ner-adapter --as ner/tr --backbone xlm-roberta-base -o bank/ner/tr
     """
     from polyloom.conditions import Condition  # noqa: PLC0415
-    from polyloom.workflows.exchange import import_adapter  # noqa: PLC0415 - imports torch
+    from polyloom.workflows.import_adapter import import_adapter  # noqa: PLC0415 - imports torch
 
     names = [name.strip() for name in labels.split(",") if name.strip()]
     typer.echo(str(import_adapter(folders, Condition.parse(condition), into, backbone=backbone, labels=names)))
 
 
 def push(
-    folder: Annotated[Path, typer.Argument(help="What export wrote.")],
+    folder: Annotated[Path, typer.Argument(help="Exported adapters.")],
     repo: Annotated[str, typer.Argument(help="Name on the Hugging Face Hub: owner/name.")],
     *,
-    private: Annotated[bool, typer.Option("--private", help="Only for you.")] = False,
+    private: Annotated[bool, typer.Option("--private", help="Make the repository private.")] = False,
 ) -> None:
     r"""Upload exported adapters to the Hugging Face Hub, with their cards.
 
@@ -85,7 +88,7 @@ def pull(
     into: Annotated[Path, typer.Option("-o", "--output", help="A new directory.")],
     revision: Annotated[str | None, typer.Option(help="A branch, tag or commit.")] = None,
 ) -> None:
-    r"""Download adapters from the Hugging Face Hub: safetensors, JSON and text only, never pickles or code.
+    r"""Download adapters from the Hugging Face Hub. Only safetensors, JSON and text files are downloaded.
 
     Example: polyloom pull me/ner-tr -o ner-tr
     """

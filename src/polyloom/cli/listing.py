@@ -1,4 +1,4 @@
-"""``polyloom list``: what there is to choose from."""
+"""``polyloom list``: list methods, tasks, backbones and recipes."""
 
 import json
 from collections.abc import Mapping
@@ -7,15 +7,18 @@ from typing import Annotated
 
 import typer
 
+from polyloom.cli.extensible import extensible
+
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="List what there is: methods, tasks, backbones, recipes."
+    no_args_is_help=True, rich_markup_mode=None, help="List methods, tasks, backbones and shipped recipes."
 )
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 @app.command()
+@extensible
 def methods(*, as_json: AsJson = False) -> None:
-    """List the methods, and the papers they come from.
+    """List the methods with their papers.
 
     Example: polyloom list methods
     """
@@ -25,8 +28,9 @@ def methods(*, as_json: AsJson = False) -> None:
 
 
 @app.command()
+@extensible
 def tasks(*, as_json: AsJson = False) -> None:
-    """List the tasks, and how they are scored.
+    """List the tasks with their metrics.
 
     Example: polyloom list tasks
     """
@@ -36,8 +40,9 @@ def tasks(*, as_json: AsJson = False) -> None:
 
 
 @app.command()
+@extensible
 def backbones(*, as_json: AsJson = False) -> None:
-    """List the families of models that can be extended, by the model_type of their config.json.
+    """List the supported model families by the model_type of their config.json.
 
     Example: polyloom list backbones --json
     """
@@ -51,24 +56,23 @@ def backbones(*, as_json: AsJson = False) -> None:
 
 
 @app.command()
+@extensible
 def recipes(
-    folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("recipes"), *, as_json: AsJson = False
+    folder: Annotated[Path | None, typer.Argument(help="A folder of your own; the shipped recipes by default.")] = None,
+    *,
+    as_json: AsJson = False,
 ) -> None:
-    """List the recipes of a folder, with the first line that each says of itself.
+    """List the shipped recipes, or those of a folder. polyloom init copies one; their names also work as they are.
 
     Example: polyloom list recipes
     """
     from polyloom.errors import ConfigError  # noqa: PLC0415
+    from polyloom.recipes import shipped_recipes, summary  # noqa: PLC0415
 
-    files = sorted(folder.rglob("*.yaml"))
+    files = {str(path): path for path in sorted(folder.rglob("*.yaml"))} if folder else shipped_recipes()
     if not files:
         raise ConfigError(str(folder), ["no recipes (*.yaml) here. Name another folder: polyloom list recipes FOLDER."])
-    _show({str(path): {"summary": _first_line(path)} for path in files}, as_json=as_json)
-
-
-def _first_line(path: Path) -> str:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return file.readline().removeprefix("#").strip()
+    _show({name: {"summary": summary(path)} for name, path in files.items()}, as_json=as_json)
 
 
 def _show(rows: Mapping[str, Mapping[str, str]], *, as_json: bool, separator: str = "\n") -> None:

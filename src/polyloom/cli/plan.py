@@ -1,4 +1,4 @@
-"""``polyloom plan``: what a recipe costs, before anything is spent."""
+"""``polyloom plan``: the cost of a recipe before training."""
 
 import json
 from pathlib import Path
@@ -8,27 +8,30 @@ import typer
 
 
 def show_plan(
-    recipe: Annotated[Path, typer.Argument(help="A YAML file.")],
+    recipe: Annotated[Path, typer.Argument(help="Recipe: a YAML file or the name of a shipped one.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change, as key.key=value.")] = None,
     *,
     pairs: Annotated[
         Path | None,
-        typer.Option(help="Plan the run too: a table of languages (en/de), pairs and mean length, with tabs."),
+        typer.Option(help="Table of translation corpora, to plan the run: languages (en/de), pairs, mean length."),
     ] = None,
-    tflops: Annotated[float | None, typer.Option(min=1e-6, help="What the device really does, for the hours.")] = None,
-    like: Annotated[Path | None, typer.Option(help="Or a run of the same model that was as fast.")] = None,
+    tflops: Annotated[
+        float | None, typer.Option(min=1e-6, help="Sustained TFLOP/s of the device, to estimate hours.")
+    ] = None,
+    like: Annotated[Path | None, typer.Option(help="Run of the same model, whose speed is used instead.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """See what a recipe costs against every alternative, before anything is spent.
+    """Show the cost of a recipe's method next to every other method, before training.
 
-    Parameters, bytes per adapter, operations per token, and growth with the number of languages, for the same
-    backbone, languages and tasks. Needs no weights, and no network where the recipe has a backbone.config.
+    Parameters, bytes per adapter, FLOPs per token and growth with the number of languages, for the same backbone,
+    languages and tasks. Loads no weights, and needs no network if the recipe has a backbone.config.
 
-    With --pairs, also what a run of translation takes: passes through every direction, tokens, hours, disk, memory.
+    --pairs also plans a translation run: epochs per direction, tokens, hours, disk and memory.
 
-    Example: polyloom plan recipes/hyper-adapters/ml50-base.yaml method.hidden_size=204
+    Example: polyloom plan hyper-adapters/ml50-base method.hidden_size=204
     """
     from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
+    from polyloom.recipes import find_file  # noqa: PLC0415
     from polyloom.workflows.planning import plan, plan_run, read_sizes, tokens_per_second  # noqa: PLC0415 - imports transformers
 
     if pairs is None and (tflops or like):
@@ -39,7 +42,7 @@ def show_plan(
         run = plan_run(
             settings,
             made,
-            sizes=read_sizes(pairs),
+            sizes=read_sizes(find_file(pairs)),
             flops_per_second=tflops and tflops * 1e12,
             tokens_per_second=tokens_per_second(like, settings) if like else None,
         )

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -23,7 +25,8 @@ def predict(  # noqa: PLR0913 - options of a command
     ] = None,
     *,
     source: Annotated[
-        Literal["text", "columns", "conllu", "jsonl"] | None, typer.Option("--input", help="Format of stdin.")
+        Literal["text", "tokenized", "columns", "conllu", "jsonl"] | None,
+        typer.Option("--input", help="Format of stdin."),
     ] = None,
     target: Annotated[
         Literal["text", "columns", "conllu", "jsonl"] | None, typer.Option("--output", help="Format of stdout.")
@@ -39,15 +42,16 @@ def predict(  # noqa: PLR0913 - options of a command
 ) -> None:
     r"""Predict what arrives on stdin, in order, as it arrives.
 
-    pos, ner and dep read one sentence per line with spaces between words (text), one word per line with a blank line
-    after each sentence (columns), CoNLL-U (conllu), or JSON lines with "words" or "text" (jsonl). nli reads a premise,
+    pos, ner and dep read one raw text per line (text), one sentence per line with spaces between words (tokenized), one
+    word per line with a blank line after each sentence (columns), CoNLL-U (conllu), or JSON lines with "words" or
+    "text" (jsonl). Raw text is segmented into words; JSON output has their "offsets". nli reads a premise,
     a tab and a hypothesis per line (columns), or JSON lines with these names. cls and mt read one text per line (text)
     and write one label or translation per line, or read JSON lines with "text", which get a "label" or a
     "translation" (jsonl). The format of the output follows from that of the input.
 
     A JSON line may name its own "condition", such as pos/tr; without the argument every line must.
 
-    Example: echo "Kedi uyuyor ." | polyloom predict runs/first pos/tr
+    Example: echo "Kedi uyuyor." | polyloom predict runs/first pos/tr
 
     Example: polyloom predict runs/mt mt/en/de < in.txt > out.txt
     """
@@ -55,7 +59,7 @@ def predict(  # noqa: PLR0913 - options of a command
     from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.inference.streams import choose_formats, predict_stream  # noqa: PLC0415
     from polyloom.inference.translate import translate  # noqa: PLC0415
-    from polyloom.workflows.exchange import load_predictor  # noqa: PLC0415
+    from polyloom.loading import load_predictor  # noqa: PLC0415
 
     asked = Condition.parse(condition) if condition else None
     formats = choose_formats(asked.task if asked else None, source, target)
@@ -70,10 +74,14 @@ def predict(  # noqa: PLR0913 - options of a command
         if confidence and task.generates:
             raise typer.BadParameter(f"--confidence: predictions of {condition.task} have no probabilities.")
 
-    def predict_records(records: "list[Record]", condition: Condition) -> "Iterable[Any]":
-        if predictor.model.task(condition.task).generates:
-            return translate(predictor, records, condition, pivot=pivot, sentences=sentences)
-        return predictor.predict(records, condition, confidence=confidence)
+    def predict_records(inputs: "list[tuple[Condition, Record]]") -> "Iterable[Any]":
+        if not (pivot or sentences):
+            return predictor.predict_mixed(inputs, confidences=confidence)
+        return (
+            text
+            for condition, group in groupby(inputs, key=itemgetter(0))
+            for text in translate(predictor, [r for _, r in group], condition, pivot=pivot, sentences=sentences)
+        )
 
     if asked:
         check(asked)

@@ -1,53 +1,52 @@
-"""``polyloom probe``: what a run has learnt of languages, how much it matters, where it lies, how full it is."""
+"""``polyloom probe``: analyse the languages and weights of a run."""
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from polyloom.cli.evaluate import Split
+from polyloom.cli.extensible import extensible
 
 if TYPE_CHECKING:
     from polyloom.conditions import Condition
     from polyloom.data.typology import Typology
     from polyloom.probe.swap import Score
-    from polyloom.workflows.runs import Run
+    from polyloom.workflows.run import Run
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Look into a run: languages, donors of weights, where weights differ, capacity.",
+    help="Analyse a run: languages, swapped weights, similarity of weights, capacity.",
 )
-Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write what was found there, too.")]
-Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it; PNG, SVG or PDF by the suffix.")]
-Index = Annotated[str | None, typer.Option(help="Only these, separated by commas: yo,br.")]
+Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Run to analyse.")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")]
+Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw a figure (PNG, SVG or PDF).")]
+NameList = Annotated[str | None, typer.Option(help="Only these, separated by commas: yo,br.")]
 Progress = Callable[[str], None]
-FOLDER = "probes"
 
 
 @app.command()
+@extensible
 def languages(
     run: Folder,
     *,
     typology: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Tables of families and features; DATA/meta by default.")
+        Path | None, typer.Option(metavar="DIR", help="Tables of families and features. Default: DATA/meta.")
     ] = None,
     json_file: Json = None,
     figure: Figure = None,
 ) -> None:
-    """Map and tree of languages, nearest neighbours, and whether they agree with families and typology.
+    """Map the languages, draw their tree, and test agreement with families and typology.
 
     Example: polyloom probe languages runs/first --figure languages.png
     """
     from polyloom.cli.render.probe import show_languages  # noqa: PLC0415 - what follows imports torch
-    from polyloom.probe.figures import draw_languages  # noqa: PLC0415
+    from polyloom.figures.languages import draw_languages  # noqa: PLC0415
     from polyloom.probe.languages import language_vectors, probe_languages  # noqa: PLC0415
 
     _check_figure(figure)
@@ -58,25 +57,26 @@ def languages(
 
 
 @app.command()
+@extensible
 def swap(  # noqa: PLR0913 - options of a command
     run: Folder,
     *,
-    task: Annotated[str | None, typer.Option(help="Which task, if there are several.")] = None,
-    on: Annotated[Split, typer.Option(help="Which corpora of the recipe.")] = "test",
-    languages: Index = None,
-    donors: Annotated[str | None, typer.Option(help="Also the weights of these: en,tr.")] = None,
-    sentences: Annotated[int | None, typer.Option(min=1, help="Only so many of every language.")] = None,
+    task: Annotated[str | None, typer.Option(help="Task, if the run has several.")] = None,
+    on: Annotated[Split, typer.Option(help="Split of the recipe's corpora.")] = "test",
+    languages: NameList = None,
+    donors: Annotated[str | None, typer.Option(help="Further languages whose weights are tried: en,tr.")] = None,
+    sentences: Annotated[int | None, typer.Option(min=1, help="Maximum number of sentences per language.")] = None,
     json_file: Json = None,
     figure: Figure = None,
 ) -> None:
-    """Score every language with every other language's weights. Text, head and language tokens stay its own.
+    """Score every language with the weights of every other language. Text, head and language tokens stay its own.
 
     Of translation directions that all share a language, the other language's weights are swapped; else the target's.
 
     Example: polyloom probe swap runs/first --task pos --sentences 200
     """
     from polyloom.cli.render.probe import show_swap  # noqa: PLC0415 - what follows imports torch
-    from polyloom.probe.figures import draw_swap  # noqa: PLC0415
+    from polyloom.figures.matrices import draw_donors  # noqa: PLC0415
     from polyloom.probe.swap import donor_matrix, kept_language, own_language  # noqa: PLC0415
 
     _check_figure(figure)
@@ -90,31 +90,32 @@ def swap(  # noqa: PLR0913 - options of a command
             list(corpora),
             lenders,
             score=_scorer(loaded, corpora, sentences),
-            progress=lambda row, donor, score: say(
+            on_score=lambda row, donor, score: say(
                 f"{row} with weights of {donor}: {'–' if score is None else f'{score:.2f}'}"
             ),
         )
     found = {"task": next(iter(corpora)).task, "metric": metric.name, **found}
     text = show_swap(found, higher_is_better=metric.higher_is_better)
     _hand_out("swap", loaded, found, text=text, json_file=json_file)
-    _draw(draw_swap, found, figure)
+    _draw(draw_donors, found, figure)
 
 
 @app.command()
+@extensible
 def weights(
     run: Folder,
     *,
     tasks: Annotated[str | None, typer.Option(help="Only these, separated by commas: pos,ner.")] = None,
-    languages: Index = None,
+    languages: NameList = None,
     json_file: Json = None,
     figure: Figure = None,
 ) -> None:
-    """How alike the weights of conditions are, and where in the network languages and tasks differ.
+    """Measure how similar the weights of conditions are, by layer.
 
     Example: polyloom probe weights runs/first --tasks pos,ner --figure weights.png
     """
     from polyloom.cli.render.probe import show_weights  # noqa: PLC0415 - what follows imports torch
-    from polyloom.probe.figures import draw_weights  # noqa: PLC0415
+    from polyloom.figures.matrices import draw_weights  # noqa: PLC0415
     from polyloom.probe.weights import probe_weights  # noqa: PLC0415
 
     _check_figure(figure)
@@ -128,14 +129,15 @@ def weights(
 
 
 @app.command()
+@extensible
 def capacity(run: Folder, *, json_file: Json = None, figure: Figure = None) -> None:
-    """How much of what the hypernetwork could express is used.
+    """Measure how much of the hypernetwork's capacity is used.
 
     Example: polyloom probe capacity runs/first
     """
     from polyloom.cli.render.probe import show_capacity  # noqa: PLC0415 - what follows imports torch
+    from polyloom.figures.curves import draw_capacity  # noqa: PLC0415
     from polyloom.probe.capacity import probe_capacity  # noqa: PLC0415
-    from polyloom.probe.figures import draw_capacity  # noqa: PLC0415
 
     _check_figure(figure)
     loaded = _load(run)
@@ -145,13 +147,13 @@ def capacity(run: Folder, *, json_file: Json = None, figure: Figure = None) -> N
 
 
 def _load(run: Path) -> "Run":
-    from polyloom.workflows.runs import load_run  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
 
-    return load_run(run)
+    return Run.load(run)
 
 
 def _typology(run: "Run", folder: Path | None) -> "Typology | None":
-    """The tables asked for, else those beside the corpora, if there are any."""
+    """Read the tables asked for, else those beside the corpora, if there are any."""
     from polyloom.data.typology import Typology, read_typology  # noqa: PLC0415
 
     found = Typology.read(folder) if folder else read_typology(run.recipe.data.root)
@@ -163,7 +165,7 @@ def _typology(run: "Run", folder: Path | None) -> "Typology | None":
 def _chosen(
     run: "Run", on: Split, *, task: str | None, languages: Sequence[str] | None
 ) -> "dict[Condition, Sequence[str]]":
-    """The corpora of one task."""
+    """Select the corpora of one task."""
     from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.errors import ConfigError, suggest  # noqa: PLC0415
 
@@ -188,7 +190,7 @@ def _known(run: "Run", donors: str | None) -> list[str]:
 
 
 def _conditions(run: "Run", tasks: Sequence[str] | None, languages: Sequence[str] | None) -> "list[Condition]":
-    """What is served, of some tasks and languages."""
+    """Select the supported conditions of some tasks and languages."""
     from polyloom.model import supported_conditions  # noqa: PLC0415
 
     method = run.model.method
@@ -203,7 +205,7 @@ def _conditions(run: "Run", tasks: Sequence[str] | None, languages: Sequence[str
 
 
 def _scorer(run: "Run", corpora: "Mapping[Condition, Sequence[str]]", sentences: int | None) -> "Score":
-    """From a condition, and the condition whose weights it is given, to its score."""
+    """Return a function that scores a condition with the weights of another one."""
     from itertools import islice  # noqa: PLC0415
 
     from polyloom.data.catalog import resolve  # noqa: PLC0415
@@ -236,15 +238,14 @@ def _scorer(run: "Run", corpora: "Mapping[Condition, Sequence[str]]", sentences:
 
 
 def _hand_out(kind: str, run: "Run", found: Mapping[str, Any], *, text: str, json_file: Path | None) -> None:
-    """Print it, and keep it beside the run."""
+    """Print a result and store it with the run."""
+    from polyloom.rundir import RunDir  # noqa: PLC0415 - imports torch
+
     whole = {"kind": kind, "checkpoint": run.checkpoint.name, **_rounded(found)}
     content = json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n"
     typer.echo(text, nl=False)
-    path = run.path / FOLDER / f"{kind}.json"
-    path.parent.mkdir(exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(content, encoding="utf-8")
-    partial.replace(path)  # there whole or not at all
+    directory = RunDir(run.path)
+    path = directory.write(directory.probe(kind), content)
     typer.echo(f"Stored in {path}", err=True)
     if json_file:
         json_file.write_text(content, encoding="utf-8")
@@ -259,13 +260,15 @@ def _rounded(value: Any) -> Any:
 
 
 def _check_figure(path: Path | None) -> None:
-    """Nobody should wait for what cannot be drawn then."""
+    """Check that a figure can be written before anything is computed."""
+    if path is None:
+        return
     from polyloom.errors import PolyloomError  # noqa: PLC0415
+    from polyloom.figures.canvas import FORMATS, require_matplotlib  # noqa: PLC0415
 
-    if path and find_spec("matplotlib") is None:
-        raise PolyloomError("--figure: the package matplotlib is not installed. pip install 'polyloom[plots]'")
-    if path and path.suffix not in (".png", ".svg", ".pdf"):
-        raise PolyloomError(f"--figure {path}: unknown format. Known: .png, .svg, .pdf.")
+    require_matplotlib("--figure")
+    if path.suffix not in FORMATS:
+        raise PolyloomError(f"--figure {path}: unknown format. Known: {', '.join(FORMATS)}.")
 
 
 def _draw(draw: Callable[[Mapping[str, Any], Path], None], found: Mapping[str, Any], path: Path | None) -> None:
@@ -280,7 +283,7 @@ def _split(names: str | None) -> list[str] | None:
 
 @contextmanager
 def _progress() -> Iterator[Progress]:
-    """Say on stderr how far it is: in one place on a terminal, line by line elsewhere."""
+    """Show progress on stderr: in place on a terminal, line by line elsewhere."""
     from rich.console import Console  # noqa: PLC0415
 
     if not sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""``polyloom report``: one page that shows a run, or several side by side."""
+"""``polyloom report``: an HTML page about one run or several."""
 
 import sys
 from pathlib import Path
@@ -10,27 +10,24 @@ from polyloom.cli.evaluate import Split
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs; the others are compared with the first.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of runs. The first run is compared with each of the others.")
+    ],
     *,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The page.")] = Path("report.html"),
-    on: Annotated[Split, typer.Option(help="Which scores.")] = "test",
-    examples: Annotated[int, typer.Option(min=0, help="Sentences to look at, of each task; 0 loads no model.")] = 3,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),
+    on: Annotated[Split, typer.Option(help="Which scores to show.")] = "test",
+    examples: Annotated[int, typer.Option(min=0, help="Example sentences per task; 0 loads no model.")] = 3,
 ) -> None:
-    """Write a page with scores, comparison, examples, learning curves, mixture, audit and probes of runs.
+    """Write an HTML report: which run is better, scores, comparison, examples, learning curves, probes, settings.
 
-    It is one file without scripts that loads nothing, and names the command that each of its figures comes from.
+    The report is one file without scripts or network requests. It names the command behind each table and figure.
 
     Example: polyloom report runs/hyperx runs/madx -o report.html
     """
-    from polyloom.report.page import make_report  # noqa: PLC0415 - imports torch
+    from polyloom.workflows.report import write_report  # noqa: PLC0415 - imports torch
 
     def progress(doing: str) -> None:
         if sys.stderr.isatty():
             typer.echo(doing, err=True)
 
-    page = make_report(runs, output=output, split=on, examples=examples, progress=progress)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    partial = output.with_name(f".{output.name}.partial")
-    partial.write_text(page, encoding="utf-8")
-    partial.replace(output)  # there whole or not at all
-    typer.echo(output)
+    typer.echo(write_report(runs, output, split=on, examples=examples, progress=progress))

@@ -1,45 +1,47 @@
-"""``polyloom train``: from a recipe to a run; begun, watched, and taken up again with the same command."""
+"""``polyloom train``: train a recipe, or resume an unfinished run."""
 
 import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from polyloom.cli.render.train import Tally
+    from polyloom.cli.render.train import TrainingProgress
+    from polyloom.training.events import Event
 
 
 def train(
     recipe: Annotated[Path, typer.Argument(help="A YAML file.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change, as key.key=value.")] = None,
     *,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the run. An unfinished one goes on.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Directory of the run. An unfinished run is resumed.")],
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write curves to RUN/tensorboard.")] = False,
 ) -> None:
-    """Train what a recipe describes, or go on where the run was left.
+    """Train a recipe, or resume an unfinished run.
 
-    Prints the checkpoint to use; all else that is said goes to stderr and to RUN/log.jsonl. To stop, press Ctrl-C; the
-    same command goes on from the newest checkpoint. With several processes: torchrun -m polyloom train ...
+    Prints the checkpoint to use. Progress is shown on stderr, and every event is written to RUN/log.jsonl. To stop,
+    press Ctrl-C; the same command resumes from the newest checkpoint. With several processes: torchrun -m polyloom
+    train ...
 
     Example: polyloom train recipe.yaml optim.lr=5e-4 -o runs/first
     """
-    from polyloom.cli.render.train import Tally, watching  # noqa: PLC0415 - what follows imports torch
+    from polyloom.cli.render.train import TrainingProgress, show_progress  # noqa: PLC0415
     from polyloom.config import load_recipe  # noqa: PLC0415
-    from polyloom.train.distributed import init_distributed  # noqa: PLC0415
-    from polyloom.train.tensorboard import TensorBoardWriter  # noqa: PLC0415
-    from polyloom.workflows.runs import train_recipe  # noqa: PLC0415
+    from polyloom.rundir import RunDir  # noqa: PLC0415
+    from polyloom.training.distributed import init_distributed  # noqa: PLC0415
+    from polyloom.training.tensorboard import TensorBoardWriter  # noqa: PLC0415
+    from polyloom.workflows.train import train_recipe  # noqa: PLC0415
 
     read = load_recipe(recipe, overrides or ())
-    tally = Tally()
+    progress = TrainingProgress()
     with init_distributed() as process_group:
-        board = TensorBoardWriter(output / "tensorboard") if tensorboard and process_group.is_main else None
+        board = TensorBoardWriter(RunDir(output).tensorboard) if tensorboard and process_group.is_main else None
         try:
-            with watching(tally) as show:
+            with show_progress(progress) as show:
 
-                def on_event(event: Mapping[str, Any]) -> None:
+                def on_event(event: "Event") -> None:
                     show(event)
                     if board is not None:
                         board.on_event(event)
@@ -47,8 +49,8 @@ def train(
                 path = train_recipe(read, output, process_group=process_group, on_event=on_event)
         except KeyboardInterrupt:
             if process_group.is_main:
-                typer.echo(_interrupted(tally), err=True)
-            raise typer.Exit(130) from None  # as shells say of a process that Ctrl-C ended
+                typer.echo(_interrupted(progress), err=True)
+            raise typer.Exit(130) from None  # the exit code of a process that Ctrl-C ended
         finally:
             if board is not None:
                 board.close()
@@ -56,7 +58,7 @@ def train(
             typer.echo(str(path))
 
 
-def _interrupted(tally: "Tally") -> str:
-    saved = f"the newest checkpoint is of step {tally.saved}. To go on from there"
-    then = saved if tally.saved else "nothing was saved yet. To begin again"
-    return f"Interrupted at step {tally.total}; {then}:\n  {shlex.join(['polyloom', *sys.argv[1:]])}"
+def _interrupted(progress: "TrainingProgress") -> str:
+    saved = f"the newest checkpoint is of step {progress.saved}. To resume from there"
+    then = saved if progress.saved else "no checkpoint was written yet. To start again"
+    return f"Interrupted at step {progress.total}; {then}:\n  {shlex.join(['polyloom', *sys.argv[1:]])}"

@@ -1,13 +1,16 @@
 """Recipes, and how they are read."""
 
-from polyloom.config.parse import load_recipe, parse_recipe, recipe_schema, resolved
+from polyloom.config.overrides import apply_overrides
+from polyloom.config.parse import fit_mistakes, load_recipe, parse_recipe, recipe_schema, resolved
 from polyloom.config.recipe import DataConfig, Recipe, StageConfig, backbone_from_recipe
 
 __all__ = [
     "DataConfig",
     "Recipe",
     "StageConfig",
+    "apply_overrides",
     "backbone_from_recipe",
+    "fit_mistakes",
     "load_recipe",
     "parse_recipe",
     "recipe_schema",

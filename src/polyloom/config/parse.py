@@ -14,24 +14,37 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from polyloom.conditions import Condition
+from polyloom.config.overrides import apply_overrides, drop_stale_config
 from polyloom.config.recipe import BackboneConfig, Recipe, StageConfig
 from polyloom.config.renamed import upgrade
 from polyloom.errors import BackboneError, ConditionError, ConfigError, PolyloomError, suggest
 from polyloom.io.yaml import describe, read_settings
 from polyloom.methods import METHODS, build_method
 from polyloom.methods.base import layer_blocks
+from polyloom.recipes import find_file, shipped_recipes
 from polyloom.tasks import TASKS, TaskConfig, find_task
 from polyloom.weights import BackboneShape
 
 
-def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
+def load_recipe(path: str | Path, overrides: Iterable[str] | Mapping[str, Any] = ()) -> Recipe:
     """Read and check a recipe; every mistake in it is reported at once.
 
     Args:
-        path: A YAML file.
-        overrides: Settings to change, such as ``optim.lr=5e-5``.
+        path: A YAML file, or the name of a shipped recipe such as ``mini/hyperx``.
+        overrides: Settings to change: ``["optim.lr=5e-5"]`` or ``{"optim.lr": 5e-5}``. With another
+            ``backbone.name``, the configuration of the recipe's own backbone is dropped.
     """
-    return parse_recipe(read_settings(path, overrides), source=str(path))
+    file = find_file(path)
+    if not file.parent.is_dir():
+        known = suggest(str(path), shipped_recipes(), limit=40)
+        raise ConfigError(str(path), [f"neither a file nor a shipped recipe. {known}"])
+    if isinstance(overrides, Mapping):
+        return parse_recipe(apply_overrides(read_settings(file), overrides), source=str(path))
+    overrides = tuple(overrides)
+    settings = read_settings(file, overrides)
+    if overrides:
+        drop_stale_config(settings, read_settings(file))
+    return parse_recipe(settings, source=str(path))
 
 
 def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Recipe:
@@ -61,7 +74,7 @@ def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Reci
     if not mistakes:
         recipe = Recipe(**made)
         if shape is not None:
-            mistakes += _fit_mistakes(recipe, shape)
+            mistakes += fit_mistakes(recipe, shape)
     if mistakes:
         order = ["", *known]
         raise ConfigError(source, sorted(dict.fromkeys(mistakes), key=lambda text: _rank(text, order)))
@@ -170,7 +183,7 @@ def _method(value: Any, mistakes: list[str]) -> Any:
     elif not isinstance(name, str) or name not in METHODS:
         mistakes.append(f"method.name: unknown method {name!r}. {suggest(str(name), METHODS)}")
         name = next(iter(get_close_matches(str(name), METHODS, n=1)), None)
-    if name not in METHODS:
+    if name is None or name not in METHODS:
         return None
     settings = {key: item for key, item in value.items() if key != "name"}
     return _checked(METHODS[name].config_type, settings, mistakes, path="method")
@@ -353,8 +366,8 @@ def _backbone_shape(backbone: BackboneConfig | None, mistakes: list[str]) -> Bac
     return None
 
 
-def _fit_mistakes(recipe: Recipe, shape: BackboneShape) -> list[str]:
-    """Whether method, backbone and world go together."""
+def fit_mistakes(recipe: Recipe, shape: BackboneShape) -> list[str]:
+    """List what does not fit together: method, backbone, languages, stages, and directions of the training data."""
     try:
         with torch.device("meta"):
             method = build_method(recipe.method, shape=shape, inventory=recipe.inventory())
@@ -363,4 +376,11 @@ def _fit_mistakes(recipe: Recipe, shape: BackboneShape) -> list[str]:
     except PolyloomError as error:
         return [str(error)]
     names = [stage.name for stage in method.stages()]
-    return [f"stages.{name}: unknown stage. {suggest(name, names)}" for name in recipe.stages if name not in names]
+    mistakes = [f"stages.{name}: unknown stage. {suggest(name, names)}" for name in recipe.stages if name not in names]
+    for name in recipe.data.train:
+        try:
+            for condition in method.trained_by(Condition.parse(name)):
+                method.pair_row(condition)
+        except ConditionError as error:
+            mistakes.append(f"data.train.{name}: {error} {recipe.method.name} stores weights for `directions` only.")
+    return mistakes

@@ -1,19 +1,21 @@
 """Recipes: everything a run is made from, in one place."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 from pydantic import ConfigDict, Field, with_config
 
 from polyloom.conditions import Inventory
+from polyloom.data.catalog import Corpus, resolve
 from polyloom.data.mixture import MixtureConfig
 from polyloom.data.readers.bitext import Filter
 from polyloom.methods import MethodConfig
 from polyloom.model import inventory_of
 from polyloom.tasks import TaskConfig
-from polyloom.train.config import OptimConfig, TrainConfig
+from polyloom.training.config import OptimConfig, TrainConfig
 
 if TYPE_CHECKING:
     from polyloom.backbones import Backbone
@@ -85,6 +87,10 @@ class DataConfig:
     test: dict[str, tuple[str, ...]] = field(default_factory=dict)
     filter: Filter = field(default_factory=Filter)
     root: str | None = None
+
+    def resolve(self, names: Iterable[str]) -> list[Corpus]:
+        """Find corpora by their names."""
+        return [resolve(name, root=Path(self.root) if self.root else None) for name in names]
 
 
 @with_config(STRICT)

@@ -1,1 +1,1 @@
-"""From files to memory-mapped cells, and from cells to batches."""
+"""Read corpora, encode them as memory-mapped datasets, and draw batches from the datasets."""

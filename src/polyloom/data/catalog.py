@@ -1,7 +1,7 @@
-"""Names of corpora: what ``ud:tr_boun/test[:20]`` means, where it lies, whose it is.
+"""Resolve names of corpora such as ``ud:tr_boun/test[:20]``: find their files, languages and licences.
 
-A collection is a row of ``COLLECTIONS``: where its files lie under the data root, where they come from, under which
-licence. Treebanks (repository, commit, licence) are rows of ``catalog.tsv``. All else is listed by looking at the root.
+A collection is a row of ``COLLECTIONS``: the paths of its files under the data root, their origin, their licence.
+Treebanks (repository, commit, licence) are rows of ``catalog.tsv``. Everything else is found by listing the data root.
 """
 
 import os
@@ -13,38 +13,53 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from polyloom.data.readers.bitext import SPLITS, Aligned, Table, bitext_of, is_turned, mirrored, renamed, split_file
-from polyloom.data.readers.formats import read_records
+from polyloom.data.readers.bitext import (
+    SPLITS,
+    Aligned,
+    Table,
+    aligned_of,
+    is_turned,
+    mirrored,
+    renamed,
+    split_file,
+    table_of,
+)
+from polyloom.data.readers.formats import parse_file, read_records
 from polyloom.data.readers.huggingface import HubTable
 from polyloom.data.records import Kind, Record
 from polyloom.data.synthetic import LICENCE, SyntheticCorpus
 from polyloom.errors import DataError, suggest
-from polyloom.io.files import sha256_of
+from polyloom.io.files import File, sha256_of
 
 KINDS = dict[str, Kind](pos="tags", ner="tags", dep="tree", nli="pair", cls="labelled", mlm="text", mt="bitext")
-NON_COMMERCIAL = "nc"  # the folder of the root that holds what is for research only
+NON_COMMERCIAL = "nc"  # the folder of the root with corpora for non-commercial use
 
 _NAME = r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*"
 _SLICE = re.compile(r"\[(\d*):(\d*)\]$")
 _SPLITS = {split: split for split in SPLITS}
-_UNITS = ("split", "vref", "url", "ids")  # of an aligned collection: what says something of its lines, no language
+_UNITS = (
+    "split",
+    "vref",
+    "url",
+    "ids",
+)  # files of an aligned collection that describe its lines and are not a language
 _RAW = "https://raw.githubusercontent.com"
 
 
 @dataclass(frozen=True)
 class Collection:
-    """Corpora of one kind and origin.
+    """A collection of corpora of one kind and origin.
 
     Attributes:
-        task: What it is mostly used for.
-        summary: One line.
-        layout: Where its files lie under the root (or under ``nc/``), before compression.
-        licence: Of all of it, where ``catalog.tsv`` says nothing else.
-        url: Where a file comes from, pinned; ``None`` if only a mirror has it.
-        splits: What each split is called in the layout.
+        task: The task that it is mostly used for.
+        summary: A description in one line.
+        layout: Paths of its files under the root (or under ``nc/``), without the ending of compression.
+        licence: The licence, unless ``catalog.tsv`` has another for an item.
+        url: The pinned address of a file; ``None`` if only a mirror has it.
+        splits: The name of each split in the layout.
         language: For a collection of one language: its only item.
-        aligned: Whether it has a file for each language, all with the same lines, and their splits in ``split.txt``:
-            any two of them are a corpus.
+        aligned: Whether it has a file for each language, all with the same lines, and the splits of the lines in
+            ``split.txt``. Any two files are then a corpus.
     """
 
     task: str
@@ -58,7 +73,7 @@ class Collection:
 
     @property
     def has_splits(self) -> bool:
-        """Whether each split has a file of its own."""
+        """Whether each split has a separate file."""
         return "{split}" in self.layout
 
 
@@ -115,7 +130,7 @@ COLLECTIONS: Mapping[str, Collection] = {
 
 
 class Entry(NamedTuple):
-    """What the packaged table knows of a treebank."""
+    """A row of the packaged table of treebanks."""
 
     repository: str
     commit: str
@@ -123,7 +138,7 @@ class Entry(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A file under the root, and which corpus it is."""
+    """A file under the root and the corpus that it is."""
 
     collection: str
     item: str
@@ -132,29 +147,29 @@ class Place(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As it is written in recipes."""
+        """The name as it is written in recipes."""
         return written(self.collection, self.item, self.split)
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A named sequence of examples.
+    """A corpus: a named sequence of examples.
 
     Attributes:
-        name: As written, the slice included.
-        source: A file, two that belong together, a table of the Hugging Face Hub, or what generates it.
-        task: What it is mostly used for; ``None`` if its name does not tell.
-        language: Code of the language, as the collection writes it; ``None`` if its name does not tell.
-        split: ``train``, ``dev`` or ``test``; ``None`` if its name does not tell.
-        licence: ``None`` if its name does not tell.
+        name: The name as written, including the slice.
+        source: A file, two aligned files, a data set of the Hugging Face Hub, or a generator.
+        task: The task that it is mostly used for; ``None`` if unknown.
+        language: Code of the language, as the collection writes it; ``None`` if unknown.
+        split: ``train``, ``dev`` or ``test``; ``None`` if unknown.
+        licence: The licence; ``None`` if unknown.
         non_commercial: Whether the licence forbids commercial use.
         start: First example, counted from 0.
-        stop: First example that is left out; ``None`` for all.
-        languages: Of the two sides of bitext, in the order of the name; ``None`` if it does not tell.
+        stop: The end of the slice, exclusive; ``None`` for all.
+        languages: For bitext: the languages of its two sides, in the order of the name; ``None`` if unknown.
     """
 
     name: str
-    source: Path | Table | Aligned | HubTable | SyntheticCorpus
+    source: Path | File | Table | Aligned | HubTable | SyntheticCorpus
     task: str | None = None
     language: str | None = None
     split: str | None = None
@@ -165,12 +180,12 @@ class Corpus:
     languages: tuple[str, str] | None = None
 
     def records(self, kind: Kind, *, direction: tuple[str, str] | None = None) -> Iterator[Record]:
-        """Read the examples of the slice; fewer than it asks for are an error, not a smaller corpus.
+        """Read the examples of the slice; too few examples are an error.
 
         Args:
-            kind: Which kind of record.
-            direction: Of bitext: source and target language. Where neither name nor file tells which side is which, the
-                first is the source.
+            kind: The kind of record.
+            direction: For bitext: source and target language. If neither the name nor the file names the languages,
+                the first side is the source.
         """
         seen = self.start
         for record in islice(self._all(kind, direction), self.start, self.stop):
@@ -183,25 +198,28 @@ class Corpus:
         source = self.source
         if isinstance(source, HubTable) and kind == "bitext":
             raise DataError(self.name, None, "translations are not read from the Hub. Save them as JSON lines.")
-        rows = read_records(source, kind, direction=direction) if isinstance(source, Path) else source.records(kind)
+        if isinstance(source, Path | File):
+            rows = read_records(source, kind, direction=direction)
+        else:
+            rows = source.records(kind)
         if kind == "bitext" and self.languages and direction and is_turned(self.languages, direction, self.name):
             return mirrored(rows)
         return rows
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of the files as they lie there, or of the rows of what has no file; a slice does not change it."""
+        """Hash of the files as they are stored, or of the rows if there is no file; the same for every slice."""
         return sha256_of(self.source) if isinstance(self.source, Path) else self.source.sha256()
 
 
 def data_root(root: Path | None = None) -> Path:
-    """The argument, else ``POLYLOOM_DATA``, else ``~/.cache/polyloom/data``."""
+    """Return the data root: the argument, else ``POLYLOOM_DATA``, else ``~/.cache/polyloom/data``."""
     return root or Path(os.environ.get("POLYLOOM_DATA") or Path.home() / ".cache" / "polyloom" / "data")
 
 
 @cache
 def treebanks(collection: str) -> Mapping[str, Entry]:
-    """Rows of the packaged table, by item such as ``tr_boun``."""
+    """Return the rows of the packaged table, by item such as ``tr_boun``."""
     lines = Path(__file__).with_name("catalog.tsv").read_text(encoding="utf-8").splitlines()
     rows = (line.split("\t") for line in lines[1:])
     return {item: Entry(*rest) for owner, item, *rest in rows if owner == collection}
@@ -211,9 +229,10 @@ def resolve(name: str, *, root: Path | None = None) -> Corpus:
     """Find a corpus by its name.
 
     Args:
-        name: ``collection:item/split``, ``hf:org/name[:config]/split[#column]`` or the path of a file; of bitext also
-            ``train.{en,de}`` and ``pairs.tsv#en,de``. A slice such as ``[:20]`` or ``[10:20]`` may follow.
-        root: Where corpora lie; see ``data_root``.
+        name: ``collection:item/split``, ``hf:org/name[:config]/split[#column]``, or the path of a file, with its format
+            and columns after ``#``; for bitext also ``train.{en,de}`` and ``pairs.tsv#en,de``. A slice such as
+            ``[:20]`` or ``[10:20]`` may follow.
+        root: The folder of the corpora; see ``data_root``.
     """
     bare, start, stop = _without_slice(name)
     return replace(_resolve(name, bare, data_root(root)), start=start, stop=stop)
@@ -225,8 +244,10 @@ def _resolve(name: str, bare: str, root: Path) -> Corpus:
         table = HubTable.parse(bare)
         return Corpus(name, table, split=table.split)
     if bare.startswith("synthetic:"):
-        made = SyntheticCorpus.parse(bare)
-        return Corpus(name, made, made.task, made.language, made.split, LICENCE, languages=made.languages)
+        generated = SyntheticCorpus.parse(bare)
+        return Corpus(
+            name, generated, generated.task, generated.language, generated.split, LICENCE, languages=generated.languages
+        )
     if prefix in COLLECTIONS and prefix != bare:
         if COLLECTIONS[prefix].task == "mt":
             return _resolve_bitext(name, bare, root)
@@ -234,12 +255,9 @@ def _resolve(name: str, bare: str, root: Path) -> Corpus:
         place = _find(collection, item, split=split, root=root)
         licence, non_commercial = licence_of(place, root)
         return Corpus(name, place.path, COLLECTIONS[collection].task, language_of(item), split, licence, non_commercial)
-    path = Path(bare)
-    if path.is_file():
-        return Corpus(name, path)
-    if bitext := bitext_of(bare):
-        return Corpus(name, bitext[0], "mt", languages=bitext[1])
-    if path.is_dir():
+    if corpus := _resolve_path(name, bare):
+        return corpus
+    if Path(bare).is_dir():
         raise DataError(name, None, "is a folder. Name a file in it.")
     if re.fullmatch(r"[a-z0-9-]+:[^\\]+", bare):
         known = [*COLLECTIONS, "synthetic", "hf"]
@@ -248,30 +266,40 @@ def _resolve(name: str, bare: str, root: Path) -> Corpus:
     raise DataError(name, None, what)
 
 
+def _resolve_path(name: str, bare: str) -> Corpus | None:
+    """Find a file, with what may follow it after ``#``, or two files that belong together."""
+    if Path(bare).is_file():
+        return Corpus(name, Path(bare))
+    file = parse_file(bare)
+    if bitext := table_of(file, bare) if file else aligned_of(bare):
+        return Corpus(name, bitext[0], "mt", languages=bitext[1])
+    return Corpus(name, file) if file else None
+
+
 def _resolve_bitext(name: str, bare: str, root: Path) -> Corpus:
-    """A pair of languages of a collection, in either order."""
+    """Resolve a pair of languages of a collection, in either order."""
     bare, sign, after = bare.partition("#")
     collection, item, split = parse_name(bare)
     source: Path | Table | Aligned
     if COLLECTIONS[collection].aligned:
-        found = _find_sides(collection, item, split=split, root=root)
-        source = Aligned((found[0].path, found[1].path), split_file(found[0].path), split)
-        languages = found[0].item, found[1].item
+        sides = _find_sides(collection, item, split=split, root=root)
+        source = Aligned((sides[0].path, sides[1].path), split_file(sides[0].path), split)
+        languages = sides[0].item, sides[1].item
     else:
         first, _, second = item.partition("-")
         turned = not places(collection, root=root, item=item) and places(
             collection, root=root, item=f"{second}-{first}"
         )
-        found = [_find(collection, f"{second}-{first}" if turned else item, split=split, root=root)]
-        source = Table(found[0].path, (1, 0)) if turned else found[0].path
+        sides = [_find(collection, f"{second}-{first}" if turned else item, split=split, root=root)]
+        source = Table(sides[0].path, (1, 0)) if turned else sides[0].path
         languages = first, second
-    non_commercial = any(licence_of(place, root)[1] for place in found)
-    licence, languages = licence_of(found[0], root)[0], renamed(after, name) if sign else languages
+    non_commercial = any(licence_of(place, root)[1] for place in sides)
+    licence, languages = licence_of(sides[0], root)[0], renamed(after, name) if sign else languages
     return Corpus(name, source, "mt", None, split, licence, non_commercial, languages=languages)
 
 
 def _find_sides(collection: str, item: str, *, split: str | None, root: Path) -> list[Place]:
-    """The files of two languages; codes such as ``ha-ne`` may have a hyphen themselves."""
+    """Find the files of two languages; codes such as ``ha-ne`` may contain a hyphen."""
     known = {place.item for place in places(collection, root=root)}
     cuts = [(item[: at.start()], item[at.end() :]) for at in re.finditer("-", item)]
     first, second = max(cuts, key=lambda cut: sum(language in known for language in cut), default=("", ""))
@@ -282,74 +310,74 @@ def _find_sides(collection: str, item: str, *, split: str | None, root: Path) ->
 
 
 def parse_name(name: str) -> tuple[str, str, str | None]:
-    """Take ``ud:tr_boun/test`` apart; whether there is such a corpus is not looked at."""
+    """Parse ``ud:tr_boun/test`` without checking whether the corpus exists."""
     collection, _, rest = name.partition(":")
     if collection not in COLLECTIONS:
         raise DataError(name, None, f"unknown collection {collection!r}. {suggest(collection, COLLECTIONS, limit=20)}")
-    made = COLLECTIONS[collection]
-    with_split = made.has_splits or made.aligned
+    about = COLLECTIONS[collection]
+    with_split = about.has_splits or about.aligned
     shape = f"{collection}:ITEM/SPLIT" if with_split else f"{collection}:ITEM"
     item, slash, split = rest.partition("/")
     if not re.fullmatch(_NAME, item):
         raise DataError(name, None, f"{item!r} is not the name of a corpus. Write {shape}.")
     if slash and not with_split:
         raise DataError(name, None, f"{collection} has no splits. Write {written(collection, item, None)}.")
-    if slash and split not in made.splits:
-        raise DataError(name, None, f"unknown split {split!r}. {suggest(split, made.splits)}")
+    if slash and split not in about.splits:
+        raise DataError(name, None, f"unknown split {split!r}. {suggest(split, about.splits)}")
     return collection, item, split or None
 
 
 def written(collection: str, item: str, split: str | None) -> str:
-    """The name of a corpus."""
+    """Return the name of a corpus."""
     return f"{collection}:{item}/{split}" if split else f"{collection}:{item}"
 
 
 def language_of(item: str) -> str:
-    """The language of ``tr_boun`` or ``tr``."""
+    """Return the language of an item such as ``tr_boun`` or ``tr``."""
     return item.partition("_")[0]
 
 
 def licence_of(place: Place, root: Path) -> tuple[str, bool]:
-    """The licence, and whether it forbids commercial use; what lies under ``nc/`` always does."""
+    """Return the licence and whether it forbids commercial use, as for everything under ``nc/``."""
     entry = treebanks(place.collection).get(place.item)
     licence = entry.licence if entry else COLLECTIONS[place.collection].licence
     return licence, "-NC" in licence or place.path.relative_to(root).parts[0] == NON_COMMERCIAL
 
 
 def places(collection: str, *, root: Path, item: str | None = None) -> list[Place]:
-    """What is under the root of a collection, or of one of its items, in the order of names."""
-    made = COLLECTIONS[collection]
-    if made.language and item not in (None, made.language):
+    """List the files of a collection, or of one of its items, that are under the root, in the order of names."""
+    about = COLLECTIONS[collection]
+    if about.language and item not in (None, about.language):
         return []
-    wild = made.layout.format(repository="*", item=item or "*", split="*")
-    found = []
+    wild = about.layout.format(repository="*", item=item or "*", split="*")
+    listed = []
     for base in (root, root / NON_COMMERCIAL):
         for path in base.glob(wild + "*"):
             place = place_of(collection, path.relative_to(base).as_posix())
             if place and (item is None or place[0] == item):
-                found.append(Place(collection, *place, path))
-    return sorted(found, key=lambda place: (place.item, place.split or "", place.path))
+                listed.append(Place(collection, *place, path))
+    return sorted(listed, key=lambda place: (place.item, place.split or "", place.path))
 
 
 def place_of(collection: str, path: str) -> tuple[str, str | None] | None:
-    """Item and split of a path below the root (or below ``nc/``), if the collection has such a path."""
-    made = COLLECTIONS[collection]
+    """Return item and split of a path below the root (or below ``nc/``), if it belongs to the collection."""
+    about = COLLECTIONS[collection]
     match = _pattern(collection).fullmatch(path)
     if match is None:
         return None
     groups = match.groupdict()
-    if made.aligned and groups["item"] in _UNITS:
+    if about.aligned and groups["item"] in _UNITS:
         return None
-    inside = {word: split for split, word in made.splits.items()}
-    return made.language or groups["item"], inside[groups["split"]] if made.has_splits else None
+    inside = {word: split for split, word in about.splits.items()}
+    return about.language or groups["item"], inside[groups["split"]] if about.has_splits else None
 
 
 @cache
 def _pattern(collection: str) -> re.Pattern[str]:
-    made = COLLECTIONS[collection]
-    words = "|".join(map(re.escape, made.splits.values()))
+    about = COLLECTIONS[collection]
+    words = "|".join(map(re.escape, about.splits.values()))
     groups = {"repository": _NAME, "item": f"(?P<item>{_NAME})", "split": f"(?P<split>{words})"}
-    parts = re.split(r"\{(\w+)\}", made.layout)
+    parts = re.split(r"\{(\w+)\}", about.layout)
     body = "".join(groups[part] if odd % 2 else re.escape(part) for odd, part in enumerate(parts))
     return re.compile(body + r"(?:\.gz|\.xz)?")
 
@@ -367,20 +395,20 @@ def _without_slice(name: str) -> tuple[str, int, int | None]:
 
 
 def _find(collection: str, item: str, *, split: str | None, root: Path) -> Place:
-    """The one file of a corpus; anything else is an error that says what there is and how to get more."""
-    made, name = COLLECTIONS[collection], written(collection, item, split)
+    """Find the file of a corpus; if there is none or several, the error says what there is and how to get more."""
+    about, name = COLLECTIONS[collection], written(collection, item, split)
     here = places(collection, root=root, item=item)
     splits = ", ".join(sorted({place.split for place in here if place.split}))
-    if here and made.has_splits and split is None:
+    if here and about.has_splits and split is None:
         raise DataError(name, None, f"which split? Here: {splits}. Write {collection}:{item}/SPLIT.")
-    found = [place for place in here if place.split == split]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        files = " and ".join(str(place.path) for place in found)
+    matching = [place for place in here if place.split == split]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        files = " and ".join(str(place.path) for place in matching)
         raise DataError(name, None, f"there are several files: {files}. Keep the one that is meant.")
     if here:
-        fetch = f" If it exists at the source: polyloom data fetch {name}" if made.url else ""
+        fetch = f" If it exists at the source: polyloom data fetch {name}" if about.url else ""
         raise DataError(
             name, None, f"no {split} split. Here: {splits}. Another split is never taken in its place.{fetch}"
         )
@@ -388,12 +416,12 @@ def _find(collection: str, item: str, *, split: str | None, root: Path) -> Place
 
 
 def _absent(collection: str, item: str, *, name: str, root: Path) -> str:
-    """Say why a corpus is not there, and what is."""
-    made = COLLECTIONS[collection]
+    """Explain why a corpus is missing, and what there is."""
+    about = COLLECTIONS[collection]
     where = f"not under {root}" if root.is_dir() else f"there is no data root {root} (POLYLOOM_DATA or --root)"
     if item in treebanks(collection):
         return f"{where}. To get it: polyloom data fetch {name}"
     known = sorted({place.item for place in places(collection, root=root)} | set(treebanks(collection)))
     kin = [other for other in known if language_of(other) == language_of(item)]
     more = "" if treebanks(collection) else f" If there is such a corpus: polyloom data fetch {name}"
-    return f"{where}. {suggest(item, kin or known)}{more}{'' if made.url else ' --mirror URL'}"
+    return f"{where}. {suggest(item, kin or known)}{more}{'' if about.url else ' --mirror URL'}"

@@ -1,7 +1,7 @@
-"""Look at corpora before training on them: what is in them, and what a person should worry about.
+"""Check corpora before training: count what is in them, and find leaks, missing labels and other issues.
 
-Texts are kept as hashes of 8 bytes and lengths of 4, so that memory stays at 16 bytes per sentence (at 48
-per pair of a sentence and its translation).
+Texts are kept as hashes of 8 bytes and lengths of 4, so that memory is 16 bytes per sentence (48 per pair of a sentence
+and its translation).
 """
 
 import unicodedata
@@ -11,13 +11,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from polyloom.data.catalog import KINDS, Corpus
+from polyloom.data.readers.formats import header_of
 from polyloom.data.records import Bitext, Kind, LabelledText, Pair, Record, Tagged, Text, Tree
 from polyloom.errors import DataError, suggest
+from polyloom.io.files import File
 
 if TYPE_CHECKING:
     from polyloom.data.tokenization.tokenizer import Tokenizer  # imports transformers
@@ -25,17 +28,19 @@ if TYPE_CHECKING:
 Role = Literal["train", "validation", "test"]
 Severity = Literal["serious", "check", "note"]
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
-MUCH_OVERLAP = 0.01  # short sentences recur by nature; above this share, scores are skewed
+MUCH_OVERLAP = 0.01  # short sentences recur naturally; above this share, scores are skewed
 MANY_UNKNOWN = 0.01
 MANY_DUPLICATES = 0.05
 MANY_LONG = 0.01
-UNLABELED = "_"  # how CoNLL-U writes that there is no value
+COMMON = 0.01  # share of the training labels from which on a label is missed in a test corpus
+ENOUGH_LABELS = 100  # with fewer, rare and missing labels mean nothing
+UNLABELED = "_"  # how CoNLL-U marks a missing value
 _BATCH = 1000
 _SIDES = ("source", "target")
 
 
 class CorpusRole(NamedTuple):
-    """A corpus in the role it plays for a condition; of translation, the language is ``source/target``."""
+    """A corpus and its role for a condition; for translation, the language is ``source/target``."""
 
     task: str
     language: str
@@ -45,7 +50,7 @@ class CorpusRole(NamedTuple):
 
 @dataclass(frozen=True)
 class Lengths:
-    """How long the sentences are."""
+    """Statistics of the lengths of sentences."""
 
     total: int
     mean: float
@@ -56,24 +61,26 @@ class Lengths:
 
 @dataclass(frozen=True)
 class CorpusStats:
-    """What is in a corpus.
+    """Statistics of a corpus.
 
     Attributes:
-        name: Of the corpus.
-        task: What it is used for.
-        language: In which language.
-        role: In which role.
-        licence: If known.
+        name: Name of the corpus.
+        task: The task that it is used for.
+        language: Its language.
+        role: Its role.
+        licence: The licence; ``None`` if unknown.
         non_commercial: Whether the licence forbids commercial use.
-        sha256: Of the file.
-        sentences: Sentences, lines or pairs.
-        words: Their lengths in words; texts are counted at white space.
-        tokens: Their lengths in pieces, without special tokens.
-        labels: How often each label occurs.
-        unknown: Pieces that are unknown.
-        too_long: Sentences of more pieces, with special tokens, than ``max_length``; of bitext, sides of pairs.
-        empty: Sentences with nothing in them, or with an empty word.
-        duplicates: Sentences that came before in the same corpus.
+        sha256: Hash of the file.
+        sentences: Number of sentences, lines or pairs.
+        words: Lengths of sentences in words; texts are split at white space.
+        tokenizer: Lengths of sentences in tokens, without special tokens; ``None`` without a tokenizer.
+        labels: Number of occurrences of each label.
+        unknown: Number of unknown tokens.
+        too_long: Number of sentences with more tokens, including special tokens, than ``max_length``; for bitext, of
+            sides of pairs.
+        empty: Number of sentences that are empty or have an empty word.
+        duplicates: Number of sentences that occurred before in the same corpus.
+        header: The header that the file begins with, which is not data; ``None`` if it has none.
     """
 
     name: str
@@ -91,13 +98,14 @@ class CorpusStats:
     too_long: int
     empty: int
     duplicates: int
+    header: str | None
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Sentences of a corpus that are also in another, by their text without regard to case and spaces.
+    """Sentences of a corpus that are also in another, compared without regard to case and spaces.
 
-    Of translations there are three: pairs (in either direction), and sources and targets that are on any side there.
+    For translations there are three: pairs (in either direction), and sources and targets that are on any side there.
     """
 
     name: str
@@ -109,7 +117,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Issue:
-    """What a person should look at."""
+    """An issue that the user should look at."""
 
     severity: Severity
     what: str
@@ -117,14 +125,14 @@ class Issue:
 
 @dataclass(frozen=True)
 class Report:
-    """All that was found, worries in the order of their severity."""
+    """The result of a check, with issues in the order of their severity."""
 
     corpora: tuple[CorpusStats, ...]
     overlaps: tuple[Overlap, ...]
     issues: tuple[Issue, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Convert to a dictionary for JSON."""
         return asdict(self)
 
 
@@ -133,7 +141,8 @@ class _Seen(NamedTuple):
     facts: CorpusStats
     hashes_N: Hashes
     sides: tuple[Hashes, ...]  # of bitext
-    texts_N: Hashes  # all that can be read in it
+    texts_N: Hashes  # all texts in it
+    first_label: str | None
 
 
 def check_corpora(
@@ -143,12 +152,12 @@ def check_corpora(
     max_length: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
-    """Read corpora once, and compare them.
+    """Read corpora once and compare them.
 
     Args:
         uses: The corpora and their roles.
-        tokenizer: The backbone's tokenizer, to count pieces.
-        max_length: The longest input in pieces, special tokens included.
+        tokenizer: The backbone's tokenizer, to count tokens. By default tokens are not counted.
+        max_length: Maximum length of an input in tokens, special tokens included.
         progress: Called with the name of each corpus before it is read.
     """
     seen = []
@@ -158,30 +167,30 @@ def check_corpora(
         seen.append(_look(use, tokenizer, max_length))
     overlaps = list(_overlaps(seen))
     issues = chain(
-        _overlap_worries(overlaps), _label_worries(seen), _corpus_worries(seen, max_length), _unknown_worries(seen),
-        _licence_worries(seen),
+        _overlap_worries(overlaps), _label_worries(seen), _rare_label_worries(seen), _header_worries(seen),
+        _corpus_worries(seen, max_length), _unknown_worries(seen), _licence_worries(seen),
     )  # fmt: skip
     order: list[Severity] = ["serious", "check", "note"]
-    once = dict.fromkeys(issues)  # one file may serve two directions
+    once = dict.fromkeys(issues)  # one file may be used for two directions
     return Report(
-        tuple(one.facts for one in seen),
+        tuple(corpus.facts for corpus in seen),
         tuple(overlap for _, _, overlap in overlaps),
         tuple(sorted(once, key=lambda issue: order.index(issue.severity))),
     )
 
 
 def text_key(record: Record) -> int:
-    """A hash of what a record says: the same for words and for the text that they make up, and for both directions."""
+    """Hash the text of a record: the same for words and for their text, and for both directions of translation."""
     if isinstance(record, Bitext):
-        one, other = sorted(side_keys(record))
-        return _hash(one.to_bytes(8) + other.to_bytes(8))
+        low, high = sorted(side_keys(record))
+        return _hash(low.to_bytes(8) + high.to_bytes(8))
     if isinstance(record, Pair):
         return _text_hash(f"{record.first}\0{record.second}")
     return _text_hash(record.text if isinstance(record, Text | LabelledText) else "".join(record.words))
 
 
 def side_keys(record: Bitext) -> tuple[int, int]:
-    """What ``text_key`` would be of source and target alone."""
+    """Return ``text_key`` of source and target alone."""
     return _text_hash(record.source), _text_hash(record.target)
 
 
@@ -202,6 +211,7 @@ def _look(use: CorpusRole, tokenizer: "Tokenizer | None", max_length: int | None
     hashes, words, lengths = array("Q"), array("I"), array("I")
     sides = (array("Q"), array("Q"))
     labels: Counter[str] = Counter()
+    first_label: str | None = None
     empty = unknown = 0
     source, between, target = use.language.partition("/")
     records = use.corpus.records(kind, direction=(source, target) if between else None)
@@ -215,6 +225,7 @@ def _look(use: CorpusRole, tokenizer: "Tokenizer | None", max_length: int | None
                     side.append(key)
             words.append(len(parts) if kind in ("tags", "tree") else sum(len(part.split()) for part in parts))
             labels.update(_labels(record))
+            first_label = first_label or next(iter(labels), None)
         for ids in _cut(batch, kind, tokenizer) if tokenizer else ():
             lengths.append(len(ids))
             unknown += list(ids).count(tokenizer.unk_id) if tokenizer else 0
@@ -229,10 +240,11 @@ def _look(use: CorpusRole, tokenizer: "Tokenizer | None", max_length: int | None
         tokens=_lengths(lengths) if tokenizer else None, labels=dict(labels.most_common()), unknown=unknown,
         too_long=int((np.frombuffer(lengths, dtype=np.uint32) > room).sum()) if lengths else 0, empty=empty,
         duplicates=int((hashes_N[1:] == hashes_N[:-1]).sum()),
+        header=header_of(corpus.source, kind) if isinstance(corpus.source, Path | File) and len(hashes) else None,
     )  # fmt: skip
     if kind == "bitext":
-        return _Seen(use, facts, hashes_N, tuple(sides_N), np.sort(np.concatenate(sides_N)))
-    return _Seen(use, facts, hashes_N, (), hashes_N)
+        return _Seen(use, facts, hashes_N, tuple(sides_N), np.sort(np.concatenate(sides_N)), None)
+    return _Seen(use, facts, hashes_N, (), hashes_N, first_label)
 
 
 def _parts(record: Record) -> tuple[str, ...]:
@@ -252,7 +264,7 @@ def _labels(record: Record) -> tuple[str, ...]:
 
 
 def _cut(batch: Sequence[Record], kind: Kind, tokenizer: "Tokenizer") -> Iterator[list[int]]:
-    """The pieces of each record, or of each side of bitext."""
+    """Tokenize each record, or each side of bitext."""
     parts = [_parts(record) for record in batch]
     if kind in ("tags", "tree"):
         yield from (words.ids for words in tokenizer.words(parts))
@@ -271,54 +283,56 @@ def _lengths(counts: "array[int]") -> Lengths:
 
 
 def _overlaps(seen: Sequence[_Seen]) -> Iterator[tuple[_Seen, _Seen, Overlap]]:
-    """Every test corpus against all that a model learns or is chosen from, every validation corpus against training."""
+    """Compare test corpora with training and validation corpora, and validation corpora with training corpora."""
     before: Mapping[Role, tuple[Role, ...]] = {"train": (), "validation": ("train",), "test": ("train", "validation")}
-    for one in seen:
-        for other in (other for other in seen if other.use.role in before[one.use.role]):
-            whole_N = other.hashes_N if one.sides else other.texts_N
-            counts = [max(_shared(one.hashes_N, whole_N), _shared_slice(one, other))]
-            counts += [_shared(side_N, other.texts_N) for side_N in one.sides]
+    for corpus in seen:
+        for other in (other for other in seen if other.use.role in before[corpus.use.role]):
+            whole_N = other.hashes_N if corpus.sides else other.texts_N
+            counts = [max(_shared(corpus.hashes_N, whole_N), _shared_slice(corpus, other))]
+            counts += [_shared(side_N, other.texts_N) for side_N in corpus.sides]
             for side, count in zip((None, *_SIDES), counts, strict=False):
                 if count:
-                    share = count / one.facts.sentences
-                    yield one, other, Overlap(one.facts.name, other.facts.name, count, share, side)
+                    share = count / corpus.facts.sentences
+                    yield corpus, other, Overlap(corpus.facts.name, other.facts.name, count, share, side)
 
 
 def _shared(one_N: Hashes, other_N: Hashes) -> int:
-    """How many sentences of a corpus are in another; both are sorted."""
+    """Count the sentences of a corpus that are in another; both are sorted."""
     if not len(one_N) or not len(other_N):
         return 0
     at_N = np.searchsorted(other_N, one_N).clip(max=len(other_N) - 1)
     return int((other_N[at_N] == one_N).sum())
 
 
-def _shared_slice(one: _Seen, other: _Seen) -> int:
-    """How many examples two slices of the same file have in common, whatever is read of them."""
-    if one.use.corpus.source != other.use.corpus.source:
+def _shared_slice(corpus: _Seen, other: _Seen) -> int:
+    """Count the examples that two slices of the same file have in common, whatever is read of them."""
+    corpora = corpus.use.corpus, other.use.corpus
+    files = [item.source.path if isinstance(item.source, File) else item.source for item in corpora]
+    if files[0] != files[1]:
         return 0
-    starts = [seen.use.corpus.start for seen in (one, other)]
-    stops = [start + seen.facts.sentences for start, seen in zip(starts, (one, other), strict=True)]
+    starts = [item.start for item in corpora]
+    stops = [start + seen.facts.sentences for start, seen in zip(starts, (corpus, other), strict=True)]
     return max(0, min(stops) - max(starts))
 
 
 def _overlap_worries(overlaps: Sequence[tuple[_Seen, _Seen, Overlap]]) -> Iterator[Issue]:
-    """Those that skew scores one by one, the rest in a line."""
+    """Report overlaps that skew scores one by one, and the rest in one line."""
     few, as_text = [], []
     pairs = {(overlap.name, overlap.other): overlap.share for *_, overlap in overlaps if overlap.side is None}
-    for one, other, overlap in sorted(overlaps, key=lambda found: -found[2].share):
+    for corpus, other, overlap in sorted(overlaps, key=lambda entry: -entry[2].share):
         short = f"{overlap.name} in {overlap.other} ({overlap.count:,})"
         if overlap.side and overlap.share - pairs.get((overlap.name, overlap.other), 0) < MUCH_OVERLAP:
-            continue  # a pair that recurs is one thing to worry about, not three
-        if one.use.task != other.use.task:
+            continue  # a repeated pair is one issue, not three
+        if corpus.use.task != other.use.task:
             as_text.append(short)
         elif overlap.share < MUCH_OVERLAP:
             few.append(short)
         else:
-            leak = (one.use.role, other.use.role) == ("test", "train")
-            what = f"{overlap.side}s" if overlap.side else "pairs" if one.sides else "sentences"
+            leak = (corpus.use.role, other.use.role) == ("test", "train")
+            what = f"{overlap.side}s" if overlap.side else "pairs" if corpus.sides else "sentences"
             yield Issue(
                 "serious" if leak and overlap.side != "source" else "check",
-                f"{overlap.count:,} of {one.facts.sentences:,} {what} ({_percent(overlap.share)}) of {overlap.name} "
+                f"{overlap.count:,} of {corpus.facts.sentences:,} {what} ({_percent(overlap.share)}) of {overlap.name} "
                 f"are also in {overlap.other}: {'scores' if leak else 'the choice of the model'} will be skewed.",
             )
     if as_text:
@@ -328,35 +342,80 @@ def _overlap_worries(overlaps: Sequence[tuple[_Seen, _Seen, Overlap]]) -> Iterat
 
 
 def _label_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
-    """Labels that cannot be learned, are missing, or are all alike."""
+    """Find labels that cannot be learned, are missing, or are all alike."""
     learned: dict[str, set[str]] = defaultdict(set)
-    for one in seen:
-        if one.use.role == "train":
-            learned[one.use.task] |= {_scored(label, one.use.task) for label in one.facts.labels}
-    for one in seen:
-        labels, total, task = one.facts.labels, sum(one.facts.labels.values()), one.use.task
+    for corpus in seen:
+        if corpus.use.role == "train":
+            learned[corpus.use.task] |= {_scored(label, corpus.use.task) for label in corpus.facts.labels}
+    for corpus in seen:
+        labels, total, task = corpus.facts.labels, sum(corpus.facts.labels.values()), corpus.use.task
         new = [label for label in labels if learned[task] and _scored(label, task) not in learned[task]]
-        if new and one.use.role != "train":
+        if new and corpus.use.role != "train":
             share = _percent(sum(labels[label] for label in new) / total)
             yield Issue(
                 "check",
-                f"{one.facts.name} has labels that no {task} training corpus has ({share} of all): {', '.join(new)}. "
-                "They can never be predicted.",
+                f"{corpus.facts.name} has labels that no {task} training corpus has ({share} of all): "
+                f"{', '.join(new)}. They can never be predicted.",
             )
         if labels.get(UNLABELED):
-            yield Issue("serious", f"{labels[UNLABELED]:,} of {total:,} labels of {one.facts.name} are missing ('_').")
+            yield Issue(
+                "serious", f"{labels[UNLABELED]:,} of {total:,} labels of {corpus.facts.name} are missing ('_')."
+            )
         elif len(labels) == 1:
-            yield Issue("serious", f"{one.facts.name} has only one label, {next(iter(labels))}: is it labelled at all?")
+            yield Issue(
+                "serious", f"{corpus.facts.name} has only one label, {next(iter(labels))}: is it labelled at all?"
+            )
+
+
+def _rare_label_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
+    """Find labels that occur once in training, and labels of training that a test corpus lacks."""
+    trained: dict[str, Counter[str]] = defaultdict(Counter)
+    for corpus in seen:
+        if corpus.use.role == "train":
+            trained[corpus.use.task].update(_scored_counts(corpus))
+    missing = []
+    for task, counts in trained.items():
+        once = [label for label, count in counts.items() if count == 1]
+        if once and counts.total() >= ENOUGH_LABELS:
+            yield Issue("note", f"labels that occur only once in all training corpora of {task}: {_some(once)}.")
+        for corpus in (corpus for corpus in seen if corpus.use.task == task and corpus.use.role != "train"):
+            present = _scored_counts(corpus)
+            absent = [
+                label for label, count in counts.items() if count >= COMMON * counts.total() and label not in present
+            ]
+            if absent and present.total() >= ENOUGH_LABELS:
+                missing.append(f"{corpus.facts.name} ({', '.join(absent)})")
+    if missing:
+        yield Issue("note", f"labels that are common in training but never occur in: {_some(dict.fromkeys(missing))}.")
+
+
+def _header_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
+    """Report headers, and first lines that look like a header but were read as data."""
+    for facts, first in ((corpus.facts, corpus.first_label) for corpus in seen):
+        if facts.header:
+            names = ", ".join(facts.header.split())
+            yield Issue("note", f"the first line of {facts.name} is a header and is not read as data: {names}.")
+        elif first and facts.labels[first] == 1 and sum(facts.labels.values()) >= ENOUGH_LABELS // 5:
+            what = f"the first label of {facts.name}, {first!r}, occurs nowhere else: is the first line a header?"
+            yield Issue("check", f"{what} Name the columns after #.")
+
+
+def _scored_counts(corpus: _Seen) -> Counter[str]:
+    """Count the labels of a corpus by the part that is scored."""
+    counts: Counter[str] = Counter()
+    for label, count in corpus.facts.labels.items():
+        counts[_scored(label, corpus.use.task)] += count
+    return counts
 
 
 def _scored(label: str, task: str) -> str:
-    """What counts when scores are made: of relations, the part before the colon."""
+    """Return the part of a label that is scored: of relations, the part before the colon."""
     return label.partition(":")[0] if KINDS[task] == "tree" else label
 
 
 def _corpus_worries(seen: Sequence[_Seen], max_length: int | None) -> Iterator[Issue]:
     long, repeated = [], []
-    for facts in (one.facts for one in seen):
+    for facts in (corpus.facts for corpus in seen):
         count = max(1, facts.sentences)
         if not facts.sentences:
             yield Issue("serious", f"{facts.name} has no sentences.")
@@ -374,9 +433,9 @@ def _corpus_worries(seen: Sequence[_Seen], max_length: int | None) -> Iterator[I
 
 def _unknown_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
     unknown, total = Counter[str](), Counter[str]()
-    for one in seen:
-        unknown[one.use.language] += one.facts.unknown
-        total[one.use.language] += one.facts.tokens.total if one.facts.tokens else 0
+    for corpus in seen:
+        unknown[corpus.use.language] += corpus.facts.unknown
+        total[corpus.use.language] += corpus.facts.tokens.total if corpus.facts.tokens else 0
     for language, count in unknown.items():
         if count > MANY_UNKNOWN * total[language]:
             share = _percent(count / total[language])
@@ -384,13 +443,13 @@ def _unknown_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
 
 
 def _licence_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
-    names = dict.fromkeys(one.facts.name for one in seen if one.facts.non_commercial)
+    names = dict.fromkeys(corpus.facts.name for corpus in seen if corpus.facts.non_commercial)
     if names:
         yield Issue("note", f"not for commercial use: {_some(names)}.")
 
 
 def _some(things: Collection[str], limit: int = 8) -> str:
-    """The first few; the report has them all."""
+    """List the first few; the report has all."""
     more = f" and {len(things) - limit:,} more" if len(things) > limit else ""
     return ", ".join(list(things)[:limit]) + more
 

@@ -1,9 +1,7 @@
-"""Cells at rest: the encoded examples of one task in one language, in a memory-mapped Arrow file."""
+"""Store the encoded examples of one task in one language in a memory-mapped Arrow file."""
 
 import itertools
 import json
-import os
-import secrets
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyloom.errors import DataError, PolyloomError
-from polyloom.io.files import flush
+from polyloom.io.atomic import new_file
 
 try:
     import pyarrow as pa
-except ImportError:  # what only answers needs no corpora at rest, and Arrow is large
+except ImportError:  # prediction needs no encoded corpora, and Arrow is large
     pa = None
 
 EncodedExample = Mapping[str, Sequence[int] | int]
@@ -30,20 +28,20 @@ _BEGIN_AND_END = np.array([[0], [1]])
 
 
 class EncodedDataset:
-    """The examples of a cell, read from disk as they are asked for; any number of threads may ask.
+    """The encoded examples of one condition, read from disk on demand; safe to use from several threads.
 
-    All record batches of a file lie in one mapping of 32-bit words, so a table of where each begins is enough to find
-    any row by arithmetic, without an Arrow object per row.
+    All record batches of a file are in one mapping of 32-bit words. A table of their offsets is enough to find any row
+    by arithmetic, without an Arrow object per row.
 
     Attributes:
-        path: Where it was opened.
-        meta: What was said about it when it was written.
+        path: The file.
+        meta: The metadata that was written with it.
         columns: Names of the columns, and whether each holds a number or a list of them.
         lengths: The column ``length``.
     """
 
     def __init__(self, path: Path) -> None:
-        """Map a file; `open_dataset` says what is wrong with it."""
+        """Map a file; use `open_dataset`, which reports what is wrong with it."""
         self.path = path
         mapping = pa.memory_map(str(path)).read_buffer()
         reader = pa.ipc.open_file(mapping)
@@ -58,7 +56,7 @@ class EncodedDataset:
             batch.validate(full=True)
         self._firsts = np.cumsum([0, *(batch.num_rows for batch in batches)])
         starts = {name: [_starts(batch.column(name), mapping) for batch in batches] for name in self.columns}
-        self._starts = {name: np.array(found, dtype=np.int64).reshape(-1, 2).T.copy() for name, found in starts.items()}
+        self._starts = {name: np.array(pairs, dtype=np.int64).reshape(-1, 2).T.copy() for name, pairs in starts.items()}
         lengths = [batch.column("length").to_numpy() for batch in batches]
         self.lengths: NDArray[np.int32] = np.concatenate([np.zeros(0, np.int32), *lengths])
         if len(self) and self.lengths.min() < 1:
@@ -68,7 +66,7 @@ class EncodedDataset:
         return int(self._firsts[-1])
 
     def rows(self, indices: Sequence[int] | NDArray[np.int64]) -> list[dict[str, NDArray[np.int32] | int]]:
-        """Some rows, in the order asked for. Lists are read-only views of the file."""
+        """Return rows in the given order. Lists are read-only views of the file."""
         wanted = np.asarray(indices, dtype=np.int64)
         if wanted.size and not 0 <= wanted.min() <= wanted.max() < len(self):
             raise IndexError(f"{self.path}: rows {wanted.min()} to {wanted.max()} of {len(self)}")
@@ -81,14 +79,14 @@ class EncodedDataset:
         words, (offsets, numbers) = self._words, self._starts[name]
         places = places + offsets[batches]
         if self.columns[name] == "int":
-            found: list[Any] = words[places].tolist()
-            return found
+            values: list[Any] = words[places].tolist()
+            return values
         begins, ends = (words[places + _BEGIN_AND_END] + numbers[batches]).tolist()
         return [words[begin:end] for begin, end in zip(begins, ends, strict=True)]
 
 
 def open_dataset(path: Path) -> EncodedDataset:
-    """Open a cell, or say why it is none."""
+    """Open a dataset; a file that is missing or damaged is a `DataError`."""
     _require_arrow()
     try:
         return EncodedDataset(Path(path))
@@ -102,42 +100,33 @@ def open_dataset(path: Path) -> EncodedDataset:
 def write_dataset(
     path: Path, rows: Iterable[EncodedExample], *, columns: Mapping[str, ColumnKind], meta: Mapping[str, Any]
 ) -> EncodedDataset:
-    """Write rows as they come, under a temporary name; the cell is there whole or not at all.
+    """Write rows as they come, under a temporary name that is replaced at the end, so that no partial file remains.
 
     Args:
-        path: The file to make, or to replace: readers of the old one keep what they have.
-        rows: Each with exactly the columns named.
+        path: The file to create or replace; readers of the old file are not disturbed.
+        rows: The rows, each with exactly the given columns.
         columns: Name and kind of each column; ``length``, an ``int`` above 0, must be among them.
-        meta: What shall be known of the cell, as JSON; looked at when all rows have come, so that they may add to it.
+        meta: Metadata, stored as JSON; read after the last row, so that the rows may add to it.
     """
     _require_arrow()
     if columns.get("length") != "int":
         raise DataError(path, None, "a cell needs a column `length` of kind int.")
     schema = pa.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
-    try:
-        with partial.open("wb") as file:
-            with pa.ipc.new_file(file, schema) as writer:
-                iterator, number = iter(rows), 0
-                while chunk := list(itertools.islice(iterator, ROWS_PER_RECORD_BATCH)):
-                    writer.write_batch(_record_batch(chunk, schema, path, number))
-                    number += len(chunk)
-                # Nothing is left to write but what is known of the whole: a last batch without rows carries it.
-                empty = pa.RecordBatch.from_pylist([], schema=schema)
-                writer.write_batch(empty, custom_metadata={_META: json.dumps(dict(meta))})
-            file.flush()
-            os.fsync(file.fileno())
-        partial.rename(path)
-        flush(path.parent)
-    finally:
-        partial.unlink(missing_ok=True)
+    with new_file(path) as partial, partial.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
+        iterator, number = iter(rows), 0
+        while chunk := list(itertools.islice(iterator, ROWS_PER_RECORD_BATCH)):
+            writer.write_batch(_record_batch(chunk, schema, path, number))
+            number += len(chunk)
+        # The metadata describes all rows, so a last batch without rows carries it.
+        empty = pa.RecordBatch.from_pylist([], schema=schema)
+        writer.write_batch(empty, custom_metadata={_META: json.dumps(dict(meta))})
     return open_dataset(path)
 
 
 def _require_arrow() -> None:
     if pa is None:
-        raise PolyloomError("training needs pyarrow, which is not there. Install it: pip install 'polyloom[train]'.")
+        raise PolyloomError("training needs pyarrow, which is not installed. Run: pip install 'polyloom[train]'.")
 
 
 def _record_batch(rows: list[EncodedExample], schema: Any, path: Path, number: int) -> Any:
@@ -179,7 +168,7 @@ def _read_schema(schema: Any) -> dict[str, str]:
 
 
 def _starts(column: Any, mapping: Any) -> tuple[int, int]:
-    """Where the numbers of a column begin, or its offsets and then its numbers, in 32-bit words of the file."""
+    """Return where a column of numbers begins, or the offsets and the numbers of lists, in 32-bit words of the file."""
     if column.offset or column.null_count:
         raise ValueError("a column has gaps")
     if not pa.types.is_list(column.type):
@@ -191,7 +180,7 @@ def _starts(column: Any, mapping: Any) -> tuple[int, int]:
 
 
 def _position(buffer: Any, mapping: Any) -> int:
-    if buffer is None or buffer.size == 0:  # only empty lists: there is nothing to point at
+    if buffer is None or buffer.size == 0:  # only empty lists
         return 0
     position, rest = divmod(buffer.address - mapping.address, 4)
     if rest or not 0 <= position <= mapping.size // 4 - buffer.size // 4:

@@ -1,8 +1,8 @@
-"""Which examples make up the batch of a step: a pure function of (seed, step), at the same cost for every step.
+"""Choose the examples of a step's batch: a pure function of (seed, step), at the same cost for every step.
 
-A *draw* takes one unit (some rows, or as many as fit a token budget) from one cell; a batch has one draw or more. Draws
-come in *rounds*, in each of which every cell has a fixed number of slots. So the number of a draw tells its cell and
-how often that cell was drawn before, which in turn tells how often the cell was passed through and where it stands.
+A *draw* takes examples from one dataset: a fixed number, or as many as fit a token budget. A batch has one draw or
+more. Draws come in *rounds*, in each of which every dataset has a fixed number of slots. So the number of a draw
+determines its dataset, how often that dataset was drawn before, and therefore its epoch and the position in it.
 """
 
 import math
@@ -23,21 +23,27 @@ Integers = NDArray[np.int64]
 
 MIN_SLOTS, MAX_SLOTS = 2**12, 2**20
 _STRATEGY_OF_OPTION = {"weights": "weights", "max_repeats": "unimax", "ratio": "ratio"}
-_KEY_BITS = 44  # of an example's place in its cell's passes; the cell's number stands above
+_KEY_BITS = (
+    44  # for an example's row plus its epoch times the size of the dataset; the dataset's number is in the bits above
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureConfig:
-    """How cells are mixed.
+    """Settings of the mixture of datasets.
 
     Attributes:
-        strategy: ``temperature``: by size to the power 1/T. ``weights``: as given. ``unimax``: evenly, but no cell more
-            than `max_repeats` times. ``round-robin``: in turn. ``ratio``: N draws of one cell, then M of its partner.
-        temperature: T; 1 passes through all cells equally often, a high one draws all equally often.
-        weights: For every cell, relative to one another; 0 leaves it out.
-        max_repeats: Passes through a cell that UniMax allows within the run.
-        ratio: N and M.
-        datasets_per_batch: Draws of a batch: 1 for homogeneous batches, more for mixed rows.
+        strategy: How often each dataset is drawn. ``temperature`` (default): in proportion to its size to the power
+            1/T. ``weights``: in proportion to given weights. ``unimax``: equally often, but at most `max_repeats`
+            epochs of a dataset. ``round-robin``: in turn. ``ratio``: N draws of one dataset, then M of its partner.
+        temperature: T of ``temperature``. Defaults to 1, which gives all datasets the same number of epochs. Raise it
+            to draw small datasets more often; a high value draws all equally often.
+        weights: Weight of every dataset, required for ``weights``. Only their proportions matter; 0 leaves a dataset
+            out.
+        max_repeats: Largest number of epochs of a dataset, required for ``unimax``.
+        ratio: N and M, required for ``ratio``.
+        datasets_per_batch: Number of draws of a batch. Defaults to 1: all examples of a batch are of one dataset. Raise
+            it to mix datasets within a batch.
     """
 
     strategy: Strategy = "temperature"
@@ -53,9 +59,9 @@ class Pick:
     """One example of a batch.
 
     Attributes:
-        dataset: Its cell.
-        index: Its row there.
-        key: A number below 2⁶³ that no other pick of the run has, for what is random about this sight of it.
+        dataset: Name of its dataset.
+        index: Its row in the dataset.
+        key: Random key below 2⁶³, unique within the run: it decides which tokens are masked this time.
     """
 
     dataset: str
@@ -64,27 +70,34 @@ class Pick:
 
 
 class Share(NamedTuple):
-    """What a run takes from a cell: how large it is, its share of the draws, how often it is passed through."""
+    """How much a run uses a dataset.
+
+    Attributes:
+        dataset: Name of the dataset.
+        size: Number of its examples.
+        share: Its share of the draws, from 0 to 1.
+        epochs: Number of epochs.
+    """
 
     dataset: str
     size: int
     share: float
-    passes: float
+    epochs: float
 
 
 @dataclass(eq=False)
 class Mixture:
-    """Batches by step.
+    """Chooses the examples of every step.
 
     Attributes:
-        datasets: The lengths of the examples of each cell.
-        config: How they are mixed.
-        seed: Of all that is random.
-        rows_per_batch: Rows of a batch.
-        tokens_per_batch: Or tokens: rows of a draw times the length of its longest never exceed their part of it,
-            unless a single row does.
-        groups: For ``ratio``: pairs of cells, taken pair after pair; two cells are a pair by themselves.
-        steps: Of the run, which UniMax must know.
+        datasets: Lengths of the examples of every dataset.
+        config: Settings.
+        seed: Seed of the order of datasets and examples.
+        rows_per_batch: Number of examples in a batch.
+        tokens_per_batch: Number of tokens in a batch, instead. The examples of a draw, padded to the longest of them,
+            never exceed their part of it, unless a single example does.
+        groups: Pairs of datasets for ``ratio``, drawn pair after pair. Not needed if there are only two datasets.
+        steps: Number of steps of the stage, required for ``unimax``.
     """
 
     datasets: Mapping[str, NDArray[np.int32]]
@@ -112,39 +125,40 @@ class Mixture:
         self._last_round = (-1, self._slots, self._slots)
 
     def batch(self, step: int) -> list[Pick]:
-        """The examples of a step, counted from 0."""
+        """Choose the examples of a step, counted from 0."""
         if step < 0:
             raise IndexError(f"step {step}: steps are counted from 0.")
         first = step * self.config.datasets_per_batch
         return [pick for draw in range(first, first + self.config.datasets_per_batch) for pick in self._draw(draw)]
 
     def shares(self) -> dict[str, float]:
-        """Each cell's share of the draws, exact in every full round."""
+        """Return the share of the draws of every dataset, exact in every full round."""
         return dict(zip(self._names, (self._quotas / len(self._slots)).tolist(), strict=True))
 
-    def passes(self, steps: int) -> dict[str, float]:
-        """How often so many steps pass through each cell, to the draw."""
+    def epochs(self, steps: int) -> dict[str, float]:
+        """Return the exact number of epochs of every dataset after a number of steps."""
         rounds, rest = divmod(steps * self.config.datasets_per_batch, len(self._slots))
         begun = np.bincount(self._round(rounds)[0][:rest], minlength=len(self._names))
         draws = (rounds * self._quotas + begun).tolist()
-        return {n: d / s.draws_per_pass for n, d, s in zip(self._names, draws, self._streams, strict=True)}
+        return {n: d / s.draws_per_epoch for n, d, s in zip(self._names, draws, self._streams, strict=True)}
 
     def table(self, steps: int) -> list[Share]:
-        """All of this, for a report."""
-        shares, passes = self.shares(), self.passes(steps)
-        return [Share(name, len(lengths), shares[name], passes[name]) for name, lengths in self.datasets.items()]
+        """Return size, share and epochs of every dataset after a number of steps."""
+        shares, epochs = self.shares(), self.epochs(steps)
+        return [Share(name, len(lengths), shares[name], epochs[name]) for name, lengths in self.datasets.items()]
 
     def _draw(self, draw: int) -> Iterator[Pick]:
         number, slot = divmod(draw, len(self._slots))
         slots, ranks = self._round(number)
         dataset = int(slots[slot])
-        seen = self._streams[dataset].take(int(self._quotas[dataset]) * number + int(ranks[slot]), self._keys[dataset])
+        dataset_draw = int(self._quotas[dataset]) * number + int(ranks[slot])
+        positions = self._streams[dataset].take(dataset_draw, self._keys[dataset])
         name, size, base = self._names[dataset], self._sizes[dataset], dataset << _KEY_BITS
-        for place in seen.tolist():
-            yield Pick(name, place % size, (base | place) ^ self._salt)
+        for position in positions.tolist():
+            yield Pick(name, position % size, (base | position) ^ self._salt)
 
     def _round(self, number: int) -> tuple[Integers, Integers]:
-        """The cells of a round's slots, and how often each slot's cell came before it in the round."""
+        """Return the datasets of a round's slots, and how often each slot's dataset came before it in the round."""
         number = number if self._shuffled else 0
         cached, slots, ranks = self._last_round
         if cached != number:
@@ -154,7 +168,7 @@ class Mixture:
             order = np.argsort(slots, kind="stable")
             ranks = np.empty_like(slots)
             ranks[order] = np.arange(len(slots)) - (np.cumsum(self._quotas) - self._quotas)[slots[order]]
-            self._last_round = (number, slots, ranks)  # at once, so that threads never see half of it
+            self._last_round = (number, slots, ranks)  # in one assignment, for threads
         return slots, ranks
 
     def _stream(self, lengths: NDArray[np.int32]) -> "_Stream":
@@ -170,16 +184,16 @@ class Mixture:
         if config.strategy == "ratio":
             assert config.ratio is not None
             assert self.groups is not None
-            pairs = [np.repeat([numbers[one], numbers[other]], config.ratio) for one, other in self.groups]
+            pairs = [np.repeat([numbers[first], numbers[second]], config.ratio) for first, second in self.groups]
             return np.concatenate(pairs)
         shares = self._wanted_shares()
-        # Rare cells need long rounds: one slot of few would be far more than their share.
+        # Rare datasets need long rounds: one of few slots would be much more than their share.
         for_rarest = min(8 / float(shares[shares > 0].min()), MAX_SLOTS)
         wanted = max(MIN_SLOTS, 16 * len(shares), math.ceil(for_rarest))
         return np.repeat(np.arange(len(shares)), apportion(shares, 1 << (wanted - 1).bit_length()))
 
     def _wanted_shares(self) -> Floats:
-        config, sizes = self.config, np.array([stream.draws_per_pass for stream in self._streams], dtype=np.float64)
+        config, sizes = self.config, np.array([stream.draws_per_epoch for stream in self._streams], dtype=np.float64)
         if config.strategy == "weights":
             assert config.weights is not None
             weights = np.array([config.weights[name] for name in self._names], dtype=np.float64)
@@ -190,23 +204,23 @@ class Mixture:
         assert self.steps is not None
         possible = int(sizes.sum() * config.max_repeats) // config.datasets_per_batch
         if self.steps > possible:
-            what = f"{config.max_repeats:g} passes through all cells are {possible} steps, fewer than {self.steps}."
+            what = f"{config.max_repeats:g} epochs of all datasets are {possible} steps, fewer than {self.steps}."
             raise ConfigError("mixture", [f"mixture.max_repeats: {what} Raise it, or lower train.steps."])
         return unimax(sizes, self.steps * config.datasets_per_batch, config.max_repeats)
 
 
 def temperature(sizes: Floats, value: float) -> Floats:
-    """Shares in proportion to size to the power of one over the temperature."""
+    """Compute shares in proportion to size to the power of one over the temperature."""
     return _normalized((sizes / sizes.max()) ** (1 / value))
 
 
 def unimax(sizes: Floats, budget: float, max_repeats: float) -> Floats:
-    """Shares as even as they can be if no cell is passed through too often (Chung et al. 2023, algorithm 1).
+    """Compute shares that are as even as the limit of epochs allows (UniMax, Chung et al. 2023, algorithm 1).
 
     Args:
-        sizes: Of the cells.
-        budget: Of the run, in the same unit.
-        max_repeats: Passes through a cell that are allowed.
+        sizes: Sizes of the datasets.
+        budget: Size of the run, in the same unit.
+        max_repeats: Largest number of epochs of a dataset.
     """
     taken = np.zeros(len(sizes))
     left = float(budget)
@@ -222,50 +236,50 @@ def _normalized(weights: Floats) -> Floats:
 
 
 def apportion(shares: Floats, slots: int) -> Integers:
-    """Slots by largest remainder, at least one for every share above zero."""
-    poor = np.zeros(len(shares), dtype=bool)  # those who get their one slot first
+    """Distribute slots by the largest-remainder method, at least one for every share above zero."""
+    minimal = np.zeros(len(shares), dtype=bool)  # shares that get their one slot first
     while True:
-        rich = np.where(poor, 0.0, shares)
-        exact = rich * ((slots - poor.sum()) / rich.sum())
-        poorer = poor | ((shares > 0) & (exact < 1))
-        if np.array_equal(poorer, poor):
+        others = np.where(minimal, 0.0, shares)
+        exact = others * ((slots - minimal.sum()) / others.sum())
+        extended = minimal | ((shares > 0) & (exact < 1))
+        if np.array_equal(extended, minimal):
             break
-        poor = poorer
-    quotas: Integers = np.floor(exact).astype(np.int64) + poor
+        minimal = extended
+    quotas: Integers = np.floor(exact).astype(np.int64) + minimal
     remainders = exact - np.floor(exact)
     quotas[np.argsort(-remainders, kind="stable")[: slots - quotas.sum()]] += 1
     return quotas
 
 
 class _Stream(Protocol):
-    """The examples of a cell in the order of its draws, pass after pass."""
+    """The examples of a dataset in the order of its draws, epoch after epoch."""
 
     @property
-    def draws_per_pass(self) -> float: ...
+    def draws_per_epoch(self) -> float: ...
 
     def take(self, draw: int, key: Key) -> Integers:
-        """The examples of a draw, each as its row plus the size of the cell times the passes before."""
+        """Return the positions of a draw's examples: row plus epoch times the size of the dataset."""
         ...
 
 
 class _RowStream:
-    """A fixed number of rows per draw; one that reaches the end of a pass goes on with the next."""
+    """Draws of a fixed number of rows; a draw at the end of an epoch continues with the next epoch."""
 
     def __init__(self, size: int, rows: int) -> None:
         self.size, self.rows = size, rows
-        self.draws_per_pass = size / rows
+        self.draws_per_epoch = size / rows
 
     def take(self, draw: int, key: Key) -> Integers:
         begin, end = draw * self.rows, (draw + 1) * self.rows
         parts = []
         for start in range(begin // self.size * self.size, end, self.size):
-            places = np.arange(max(begin, start), min(end, start + self.size)) - start
-            parts.append(permuted(places, self.size, (*key, start // self.size)) + start)
+            positions = np.arange(max(begin, start), min(end, start + self.size)) - start
+            parts.append(permuted(positions, self.size, (*key, start // self.size)) + start)
         return np.concatenate(parts)
 
 
 class _TokenStream:
-    """Rows of similar length per draw, as many as fit the budget; every pass cuts all of a cell's rows anew."""
+    """Draws of rows of similar length, as many as fit the budget; every epoch has other draws."""
 
     def __init__(self, lengths: NDArray[np.int32], budget: int) -> None:
         self.size = len(lengths)
@@ -279,29 +293,29 @@ class _TokenStream:
         self.rows = np.maximum(1, budget // longest.astype(np.int64))
         draws = -(-self.counts // self.rows)
         self.first_draws = np.cumsum(draws) - draws
-        self.draws_per_pass = int(draws.sum())
+        self.draws_per_epoch = int(draws.sum())
 
     def take(self, draw: int, key: Key) -> Integers:
-        number, place = divmod(draw, self.draws_per_pass)
-        key = (*key, number)
-        chosen = int(permuted(np.array([place]), self.draws_per_pass, key)[0])
+        epoch, position = divmod(draw, self.draws_per_epoch)
+        key = (*key, epoch)
+        chosen = int(permuted(np.array([position]), self.draws_per_epoch, key)[0])
         bucket = int(np.searchsorted(self.first_draws, chosen, side="right")) - 1
         rows, count = int(self.rows[bucket]), int(self.counts[bucket])
         begin = (chosen - int(self.first_draws[bucket])) * rows
-        places = permuted(np.arange(begin, min(begin + rows, count)), count, (*key, bucket))
-        found: Integers = self.order[self.starts[bucket] + places] + number * self.size
-        return found
+        within = permuted(np.arange(begin, min(begin + rows, count)), count, (*key, bucket))
+        positions: Integers = self.order[self.starts[bucket] + within] + epoch * self.size
+        return positions
 
 
 def _mistakes(mixture: Mixture) -> Iterator[str]:
     config, datasets = mixture.config, mixture.datasets
     yield from _config_mistakes(config)
     if not datasets:
-        yield "mixture: there is no cell to draw from."
-    yield from (f"cell {name!r}: has no example." for name, lengths in datasets.items() if not len(lengths))
+        yield "mixture: there is no dataset."
+    yield from (f"dataset {name!r}: has no examples." for name, lengths in datasets.items() if not len(lengths))
     yield from _size_mistakes(mixture)
     if config.strategy == "unimax" and mixture.steps is None:
-        yield "train.steps: missing, which kind unimax needs."
+        yield "train.steps: missing. The strategy unimax needs it."
     if config.strategy == "weights" and config.weights is not None:
         yield from _weight_mistakes(config.weights, datasets)
     if config.strategy == "ratio":
@@ -314,9 +328,11 @@ def _config_mistakes(config: MixtureConfig) -> Iterator[str]:
     for option, kind in _STRATEGY_OF_OPTION.items():
         given = getattr(config, option) is not None
         if given != (config.strategy == kind):
-            yield f"mixture.{option}: " + (f"is of strategy {kind}, not of {config.strategy}." if given else "missing.")
+            yield f"mixture.{option}: " + (
+                f"belongs to strategy {kind}, not {config.strategy}." if given else "missing."
+            )
     if config.strategy != "temperature" and config.temperature != 1:
-        yield f"mixture.temperature: is of strategy temperature, not of {config.strategy}."
+        yield f"mixture.temperature: belongs to strategy temperature, not {config.strategy}."
     positive: dict[str, float | None] = {
         "temperature": config.temperature,
         "datasets_per_batch": config.datasets_per_batch,
@@ -331,21 +347,21 @@ def _config_mistakes(config: MixtureConfig) -> Iterator[str]:
 def _size_mistakes(mixture: Mixture) -> Iterator[str]:
     rows, tokens, parts = mixture.rows_per_batch, mixture.tokens_per_batch, mixture.config.datasets_per_batch
     if (rows is None) == (tokens is None):
-        yield "train.rows_per_batch: either this or train.tokens_per_batch must be given."
+        yield "train.rows_per_batch: set either this or train.tokens_per_batch."
     elif rows is not None and (rows < 1 or (parts > 0 and rows % parts)):
         yield f"train.rows_per_batch: {rows} cannot be divided by mixture.datasets_per_batch, {parts}."
     elif tokens is not None and tokens < max(1, parts):
-        yield f"train.tokens_per_batch: {tokens} are too few."
+        yield f"train.tokens_per_batch: {tokens} is less than mixture.datasets_per_batch, {parts}."
 
 
 def _weight_mistakes(weights: Mapping[str, float], datasets: Mapping[str, object]) -> Iterator[str]:
     for name, weight in weights.items():
         if name not in datasets:
-            yield f"mixture.weights.{name}: there is no such cell. {suggest(name, datasets)}"
+            yield f"mixture.weights.{name}: unknown dataset. {suggest(name, datasets)}"
         if not (math.isfinite(weight) and weight >= 0):
             yield f"mixture.weights.{name}: {weight} is not a weight."
     if missing := [name for name in datasets if name not in weights]:
-        yield f"mixture.weights: none for {', '.join(missing)}. Write 0 to leave a cell out."
+        yield f"mixture.weights: none for {', '.join(missing)}. Set 0 to leave a dataset out."
     elif not any(weights.values()):
         yield "mixture.weights: all are 0."
 
@@ -355,7 +371,7 @@ def _group_mistakes(groups: Sequence[Sequence[str]] | None, datasets: Mapping[st
         if len(group) != 2:
             yield f"groups: {', '.join(group)} is not a pair."
         yield from (
-            f"groups: there is no cell {name!r}. {suggest(name, datasets)}" for name in group if name not in datasets
+            f"groups: unknown dataset {name!r}. {suggest(name, datasets)}" for name in group if name not in datasets
         )
     if missing := sorted(set(datasets) - {name for group in groups or () for name in group}):
-        yield f"mixture.ratio: {', '.join(missing)} would never be drawn. Name the pairs of cells."
+        yield f"mixture.ratio: {', '.join(missing)} would never be drawn. Each dataset must be in a pair."

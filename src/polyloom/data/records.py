@@ -1,4 +1,4 @@
-"""What corpora are made of: one typed record per example, whatever the file format."""
+"""The types of records: one record per example, whatever the file format."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +15,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class LabelledText:
-    """A text and its label."""
+    """A text with one label."""
 
     text: str
     label: str
@@ -40,7 +40,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two texts and what holds between them."""
+    """Two texts and the label of the relation between them."""
 
     first: str
     second: str

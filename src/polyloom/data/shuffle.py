@@ -1,6 +1,6 @@
-"""Keyed randomness without state: any place of a permutation at a constant cost, and numbers from a key.
+"""Generate permutations and random numbers from a key, without state, at a constant cost per value.
 
-What comes out must never change, since interrupted runs continue by it; golden tests pin the values.
+The values must never change, because interrupted runs continue with them; golden tests pin them.
 """
 
 import math
@@ -18,11 +18,11 @@ _MIX = [np.uint64(number) for number in (30, 0xBF58476D1CE4E5B9, 27, 0x94D049BB1
 
 
 def permuted(indices: Integers, size: int, key: Key) -> Integers:
-    """What the pseudo-random permutation of ``range(size)`` that belongs to a key has at some of its places.
+    """Return some values of the pseudo-random permutation of ``range(size)`` that belongs to a key.
 
     A Feistel network whose halves count to about the square root of the size (Black and Rogaway 2002), so that its
-    domain is hardly larger than asked for; a value outside is sent through again until it falls inside. Small sizes
-    are shuffled outright: a network of so few values does not reach all orders equally often.
+    domain is hardly larger than `size`; a value outside is permuted again until it falls inside. Small sizes are
+    shuffled directly: a network of so few values does not reach all orders equally often.
     """
     if indices.size and not 0 <= indices.min() <= indices.max() < size:
         raise IndexError(f"places {indices.min()} to {indices.max()} of a permutation of {size}")
@@ -38,26 +38,26 @@ def permuted(indices: Integers, size: int, key: Key) -> Integers:
 
 
 def random_uint64(key: Key, count: int) -> NDArray[np.uint64]:
-    """As many random numbers as asked for; the first ones do not depend on how many follow."""
+    """Return random numbers; the first ones do not depend on how many follow."""
     return _philox(key).random_raw(count)
 
 
 def generator(key: Key) -> np.random.Generator:
-    """NumPy's generator for a key."""
+    """Return NumPy's generator for a key."""
     return np.random.Generator(_philox(key))
 
 
 def _feistel(values: NDArray[np.uint64], high: int, low: int, round_keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
     num_left, num_right = np.uint64(high), np.uint64(low)
     left, right = np.divmod(values, num_right)
-    for one, other in round_keys.reshape(-1, 2):
-        left = (left + _mix(right + one)) % num_left
-        right = (right + _mix(left + other)) % num_right
+    for left_key, right_key in round_keys.reshape(-1, 2):
+        left = (left + _mix(right + left_key)) % num_left
+        right = (right + _mix(left + right_key)) % num_right
     return left * num_right + right
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finalizer of splitmix64 without its last bit: a small number added cannot overflow."""
+    """Apply the finalizer of splitmix64 without its last bit, so that adding a small number cannot overflow."""
     shift, factor, shift_2, factor_2, shift_3, last = _MIX
     values = (values ^ (values >> shift)) * factor
     values = (values ^ (values >> shift_2)) * factor_2

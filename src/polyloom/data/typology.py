@@ -1,6 +1,6 @@
-"""What is known of languages beside their text: families, typological features, scripts. From the user's own tables.
+"""Look up families, typological features and scripts of languages in the user's own tables.
 
-Languages go by many codes (``tr``, ``tur``, ``tur_Latn``, ``tr-a``); tables are read by ISO 639-3. What is not known is
+Languages have many codes (``tr``, ``tur``, ``tur_Latn``, ``tr-a``); tables are read by ISO 639-3. Unknown values are
 ``None``, never guessed.
 """
 
@@ -20,10 +20,10 @@ from polyloom.data.catalog import data_root
 from polyloom.errors import DataError
 from polyloom.io.files import ending_of, read_lines
 
-FAMILY = ("family_name", "family")  # columns of a table of families, the better one first
-UNKNOWN = ("", "-", "--", "?")  # what tables write where a feature is not known
+FAMILY = ("family_name", "family")  # columns of a table of families, the preferred one first
+UNKNOWN = ("", "-", "--", "?")  # how tables write that a feature is not known
 
-# ISO 639-1 in the order of codes; macro-languages stand for the individual language that is mostly meant.
+# ISO 639-1 in the order of codes; macro-languages stand for the individual language that is usually meant.
 _TWO = """
 aa aar ab abk ae ave af afr ak aka am amh an arg ar arb as asm av ava ay ayr az azj ba bak be bel bg bul bi bis bm bam
 bn ben bo bod br bre bs bos ca cat ce che ch cha co cos cr cre cs ces cu chu cv chv cy cym da dan de deu dv div dz dzo
@@ -52,11 +52,11 @@ _ISO3 = _table(_TWO) | _table(_MACRO)
 
 
 def iso3(code: str) -> str | None:
-    """The ISO 639-3 code of a language, or ``None`` where the name is none of ours.
+    """Return the ISO 639-3 code of a language, or ``None`` if the code is not known.
 
     Args:
-        code: ISO 639-1 or 639-3, whatever follows after ``-``, ``_`` or ``.``: a script, a region, a name of one's own.
-            Three letters are believed; ``zh-yue`` is a language of its own, as in BCP 47.
+        code: ISO 639-1 or 639-3; what follows ``-``, ``_`` or ``.`` (a script, a region, any name) is ignored. Three
+            letters are not checked; ``zh-yue`` is a separate language, as in BCP 47.
     """
     if chinese := re.fullmatch(r"zh(?:-[a-z]{3})*-([a-z]{3})", code):
         return chinese[1]
@@ -66,7 +66,7 @@ def iso3(code: str) -> str | None:
 
 
 def script_of(text: str) -> str | None:
-    """The script that most letters of a text are in, by their Unicode names, such as ``Latin`` or ``Cjk``."""
+    """Return the script of most letters of a text, by their Unicode names, such as ``Latin`` or ``Cjk``."""
     letters = Counter(letter for letter in text if letter.isalpha())
     scripts: Counter[str] = Counter()
     for letter, count in letters.items():
@@ -74,17 +74,17 @@ def script_of(text: str) -> str | None:
         words = words[1:] if words[:1] in (["FULLWIDTH"], ["HALFWIDTH"]) else words
         if len(words) > 1 and words[0] != "MODIFIER":  # which all scripts share
             scripts[words[0].capitalize()] += count
-    # Of as many letters the first in the alphabet, so that the order of a text does not matter.
+    # Ties go to the first in the alphabet, so that the order of a text does not matter.
     return min(scripts, key=lambda script: (-scripts[script], script), default=None)
 
 
 @dataclass(frozen=True)
 class Typology:
-    """Families and features, by ISO 639-3.
+    """Families and features of languages, by ISO 639-3.
 
     Attributes:
-        families: Name of the family.
-        features: Numbers from 0 to 1 or on any scale that all languages share, nan where unknown.
+        families: The name of each language's family.
+        features: Numbers from 0 to 1, or on any scale that all languages share; nan where unknown.
     """
 
     families: Mapping[str, str] = field(default_factory=dict)
@@ -92,12 +92,13 @@ class Typology:
 
     @classmethod
     def read(cls, source: Path | Sequence[Path]) -> Self:
-        """Read tables: tabs, a header, the code in the first column; plain, gzip or xz.
+        """Read tables: TSV with a header and the code in the first column; plain, gzip or xz.
 
-        A table with a column ``family_name`` (or ``family``) is one of families; of any other all columns are features.
+        A table with a column ``family_name`` (or ``family``) lists families. In any other table all columns are
+        features.
 
         Args:
-            source: A folder, all of whose ``.tsv`` are read, or files.
+            source: A folder, of which all ``.tsv`` files are read, or files.
         """
         files = [source] if isinstance(source, Path) else list(source)
         if isinstance(source, Path) and source.is_dir():
@@ -119,31 +120,31 @@ class Typology:
         return cls(families, features)
 
     def family(self, code: str) -> str | None:
-        """The family of a language, if it is known."""
+        """Return the family of a language, or ``None`` if it is not known."""
         return self.families.get(code) or self.families.get(iso3(code) or "")
 
     def same_family(self, a: str, b: str) -> bool | None:
-        """Whether two languages are of one family; ``None`` where that of either is not known."""
-        one, other = self.family(a), self.family(b)
-        return None if one is None or other is None else one == other
+        """Return whether two languages are of one family; ``None`` if either family is not known."""
+        families = self.family(a), self.family(b)
+        return None if None in families else families[0] == families[1]
 
     def distance(self, a: str, b: str) -> float | None:
-        """Mean difference over the features known of both; of 0/1 features the share in which they differ."""
-        one, other = (self.features.get(code, self.features.get(iso3(code) or "")) for code in (a, b))
-        if one is None or other is None:
+        """Return the mean difference over the features known of both; for 0/1 features, the share that differs."""
+        first, second = (self.features.get(code, self.features.get(iso3(code) or "")) for code in (a, b))
+        if first is None or second is None:
             return None
-        differences = np.abs(one - other)
+        differences = np.abs(first - second)
         known = ~np.isnan(differences)
         return float(differences[known].mean()) if known.any() else None
 
     def vectors(self, codes: Sequence[str], size: int) -> dict[str, list[float]]:
-        """Languages as vectors: principal components of all features of all languages in the tables, of mean square 1.
+        """Return languages as vectors: principal components of the features in the tables, scaled to mean square 1.
 
-        What is not known of a language counts as the mean of the others. A language of which nothing is known is an
-        error. With fewer features than `size`, the last numbers are zero.
+        An unknown feature counts as the mean of the other languages. A language without features is an error. With
+        fewer features than `size`, the last numbers are zero.
         """
-        found = {code: self.features.get(code, self.features.get(iso3(code) or "")) for code in codes}
-        missing = [code for code, features in found.items() if features is None]
+        known = {code: self.features.get(code, self.features.get(iso3(code) or "")) for code in codes}
+        missing = [code for code, features in known.items() if features is None]
         if missing:
             raise DataError(
                 "typology", None, f"no features of {', '.join(missing)}. Add a line to the table, or do without."
@@ -151,14 +152,16 @@ class Typology:
         table_NF = np.array(list(self.features.values()))
         mean_F = np.nanmean(table_NF, axis=0)
         axes_EF = np.linalg.svd(np.nan_to_num(table_NF - mean_F), full_matrices=False)[2][:size]
-        axes_EF *= np.sign(axes_EF[np.arange(len(axes_EF)), np.abs(axes_EF).argmax(1)])[:, None]  # else it is arbitrary
+        axes_EF *= np.sign(axes_EF[np.arange(len(axes_EF)), np.abs(axes_EF).argmax(1)])[
+            :, None
+        ]  # otherwise the sign is arbitrary
         scale = math.sqrt(np.square(np.nan_to_num(table_NF - mean_F) @ axes_EF.T).mean())
-        made = {code: np.nan_to_num(features - mean_F) @ axes_EF.T / scale for code, features in found.items()}
-        return {code: np.pad(vector, (0, size - len(vector))).tolist() for code, vector in made.items()}
+        vectors = {code: np.nan_to_num(features - mean_F) @ axes_EF.T / scale for code, features in known.items()}
+        return {code: np.pad(vector, (0, size - len(vector))).tolist() for code, vector in vectors.items()}
 
 
 def read_typology(root: str | None = None) -> Typology | None:
-    """The tables beside the corpora, if there are any."""
+    """Read the tables in the data root's folder ``meta``, if there is one."""
     folder = data_root(Path(root) if root else None) / "meta"
     return Typology.read(folder) if folder.is_dir() else None
 

@@ -1,7 +1,7 @@
-"""COMET beside BLEU and chrF: a learnt metric, asked in a virtual environment of its own.
+"""Score translations with COMET, a trained metric that runs in its own virtual environment.
 
-Rei et al. (2020, 2022). unbabel-comet 2.2.7 needs NumPy 1 and Transformers 4, so it can never be installed beside
-Polyloom; ``POLYLOOM_COMET_PYTHON`` names a Python that has it. One process loads the checkpoint once and scores all.
+Rei et al. (2020, 2022). unbabel-comet 2.2.7 needs NumPy 1 and Transformers 4, so it cannot be installed with
+Polyloom; ``POLYLOOM_COMET_PYTHON`` names a Python that has it. One process loads the checkpoint and scores everything.
 """
 
 import json
@@ -22,53 +22,53 @@ from polyloom.metrics.score import COMET, Array, Metric
 
 PYTHON = "POLYLOOM_COMET_PYTHON"
 _INSTALL = "pip install 'unbabel-comet==2.2.7' 'setuptools<81'"
-_TAIL = 600  # letters of what a process said before it died
+_TAIL = 600  # characters of stderr that an error message quotes
 
 
 class Comet:
-    """A COMET checkpoint, loaded in another Python until it is closed.
+    """A COMET checkpoint, loaded by a process of another Python until `close` is called.
 
     Args:
-        checkpoint: A ``.ckpt`` file, or a name such as ``Unbabel/wmt22-comet-da``, which COMET fetches if it must.
+        checkpoint: A ``.ckpt`` file, or a name such as ``Unbabel/wmt22-comet-da``, which COMET downloads if needed.
 
     Attributes:
-        metric: `COMET`, signed with the version of the package and the hash of the checkpoint.
+        metric: `COMET`, with the version of the package and the hash of the checkpoint in its signature.
     """
 
     def __init__(self, checkpoint: str) -> None:
-        named = os.environ.get(PYTHON, "")
-        python = shutil.which(named)
+        command = os.environ.get(PYTHON, "")
+        python = shutil.which(command)
         if python is None:
-            wrong = f"names {named!r}, which is no program" if named else "is not set"
+            problem = f"is {command!r}, which is not an executable" if command else "is not set"
             raise PolyloomError(
-                f"--comet: {PYTHON} {wrong}. COMET needs a virtual environment of its own: make one, in it {_INSTALL}, "
-                "and let this variable name its bin/python."
+                f"--comet: {PYTHON} {problem}. COMET needs its own virtual environment: create one, run {_INSTALL} in "
+                "it, and set this variable to its bin/python."
             )
-        self._talk = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        self._process = subprocess.Popen(  # noqa: S603 - a program that the user names
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self._process = subprocess.Popen(  # noqa: S603 - the user chooses the program
             [python, str(Path(__file__).with_name("comet_worker.py")), checkpoint],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._talk, encoding="utf-8",
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, encoding="utf-8",
         )  # fmt: skip
         try:
-            self._hello(checkpoint, python)
+            self._check_loaded(checkpoint, python)
         except BaseException:
             self.close()
             raise
 
-    def _hello(self, checkpoint: str, python: str) -> None:
-        hello = self._listen()
-        if "missing" in hello:
-            raise PolyloomError(f"--comet: {python} has no COMET ({hello['missing']}). There: {_INSTALL}")
-        if "unusable" in hello:
+    def _check_loaded(self, checkpoint: str, python: str) -> None:
+        reply = self._read_reply()
+        if "missing" in reply:
+            raise PolyloomError(f"--comet: {python} has no COMET ({reply['missing']}). Install it there: {_INSTALL}")
+        if "unusable" in reply:
             raise PolyloomError(
-                f"--comet {checkpoint}: cannot be loaded ({hello['unusable']}). Known: a .ckpt file, with hparams.yaml "
+                f"--comet {checkpoint}: cannot be loaded ({reply['unusable']}). Known: a .ckpt file, with hparams.yaml "
                 "in the folder above its own, or a name such as Unbabel/wmt22-comet-da, from the Hugging Face Hub."
             )
-        signed = f"comet:{hello['version']}|checkpoint:{hello['sha256'][:12]}"
-        self.metric = replace(COMET, settings=lambda _language: signed)
+        signature = f"comet:{reply['version']}|checkpoint:{reply['sha256'][:12]}"
+        self.metric = replace(COMET, settings=lambda _language: signature)
 
     def judge(self, records: Sequence[Record], translations: Sequence[str]) -> dict[Metric, Array]:
-        """Parts of `COMET` for translations of pairs' sources, the pairs' targets being the references."""
+        """Score translations of the sources of pairs against their targets; return the statistics of `COMET`."""
         pairs = [record for record in records if isinstance(record, Bitext)]
         triples = [{"src": p.source, "mt": t, "ref": p.target} for p, t in zip(pairs, translations, strict=True)]
         assert self._process.stdin is not None
@@ -76,29 +76,29 @@ class Comet:
             self._process.stdin.write(json.dumps(triples) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # it died: what it said last is told when there is no answer
-        scores = np.array(self._listen()["scores"], np.float64)
+            pass  # the process has ended: `_read_reply` raises an error with its stderr
+        scores = np.array(self._read_reply()["scores"], np.float64)
         if scores.shape != (len(triples),) or not np.isfinite(scores).all():
-            found = int(np.isfinite(scores).sum())
-            raise PolyloomError(f"--comet: {len(triples)} translations, but {found} scores that are numbers.")
+            num_scores = int(np.isfinite(scores).sum())
+            raise PolyloomError(f"--comet: {len(triples)} translations, but {num_scores} finite scores.")
         return {self.metric: np.stack([scores.clip(min=0), (-scores).clip(min=0), np.ones_like(scores)], axis=1)}
 
-    def _listen(self) -> Mapping[str, Any]:
+    def _read_reply(self) -> Mapping[str, Any]:
         assert self._process.stdout is not None
         if line := self._process.stdout.readline():
-            answer: Mapping[str, Any] = json.loads(line)
-            return answer
-        self._talk.seek(0)
-        said = self._talk.read().decode(errors="replace").strip()[-_TAIL:]
+            reply: Mapping[str, Any] = json.loads(line)
+            return reply
+        self._stderr.seek(0)
+        message = self._stderr.read().decode(errors="replace").strip()[-_TAIL:]
         raise PolyloomError(
-            f"--comet: COMET's process ended (exit {self._process.wait()}). It said: {said or 'nothing'}"
+            f"--comet: COMET's process ended (exit {self._process.wait()}). Its stderr: {message or 'empty'}"
         )
 
     def close(self) -> None:
-        """Let the process end."""
+        """End the process."""
         self._process.kill()
         self._process.communicate()
-        self._talk.close()
+        self._stderr.close()
 
     def __enter__(self) -> Self:
         return self

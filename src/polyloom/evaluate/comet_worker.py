@@ -1,7 +1,7 @@
-"""COMET's side of `comet`, run by the Python of another virtual environment: JSON lines in, JSON lines out.
+"""Run COMET in its own virtual environment, as a worker of `comet`: JSON lines on stdin and stdout.
 
-First it says which COMET it is, or why it is none; then, for every list of triples, their scores. Nothing of Polyloom
-can be imported here: COMET needs older releases of what Polyloom is built on.
+The first line on stdout has the version of COMET, or why it cannot be used; then, for every list of triples on stdin,
+there is a line with their scores. Polyloom cannot be imported here: COMET needs older versions of its dependencies.
 """
 
 import hashlib
@@ -13,32 +13,32 @@ from pathlib import Path
 
 
 def main(name: str) -> None:
-    """Load a checkpoint, by file or by name, and score what comes in on stdin."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the libraries print is talk
-    sys.path = [folder for folder in sys.path if folder != str(Path(__file__).parent)]  # where another comet.py is
+    """Load a checkpoint, by file or by name, and score the triples on stdin."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what libraries print goes to stderr
+    sys.path = [folder for folder in sys.path if folder != str(Path(__file__).parent)]  # which has another comet.py
 
-    def say(**fields: object) -> None:
-        print(json.dumps(fields), file=answers, flush=True)
+    def reply(**fields: object) -> None:
+        print(json.dumps(fields), file=replies, flush=True)
 
     try:
-        import torch  # noqa: PLC0415 - may be missing, which is worth a sentence
+        import torch  # noqa: PLC0415 - may be missing
         from comet import download_model, load_from_checkpoint  # type: ignore[import-not-found]  # noqa: PLC0415
     except ImportError as error:
-        return say(missing=str(error))
+        return reply(missing=str(error))
     try:
         path = Path(name) if Path(name).is_file() else Path(download_model(name))
         model = load_from_checkpoint(str(path)).eval()
-    except Exception as error:  # whatever it is, whoever asked must hear of it
-        return say(unusable=f"{type(error).__name__}: {error}")
+    except Exception as error:  # any error is reported to the parent process
+        return reply(unusable=f"{type(error).__name__}: {error}")
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
-    say(version=version("unbabel-comet"), sha256=digest.hexdigest())
+    reply(version=version("unbabel-comet"), sha256=digest.hexdigest())
     for line in sys.stdin:
         options = {"batch_size": 16, "gpus": int(torch.cuda.is_available()), "progress_bar": False}
-        say(scores=[float(score) for score in model.predict(json.loads(line), **options).scores])
+        reply(scores=[float(score) for score in model.predict(json.loads(line), **options).scores])
     return None
 
 

@@ -1,7 +1,8 @@
-"""Directions of translation in groups: from English, into English, neither; with much, some or little to learn from.
+"""Group translation directions: from English, into English, neither; and by the amount of training data.
 
-A direction that was not trained is of a group of its own, marked as zero-shot. Means are over directions, each counting
-alike. Where languages of a group have different tokenizers, as signatures say, its BLEU compares methods, not groups.
+Zero-shot directions are groups of their own and are marked. Means are over directions, with equal weight. If languages
+of a group have different tokenizers (see signatures), its mean BLEU can be compared between methods, not with other
+groups.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from polyloom.metrics.bleu import primary
 from polyloom.metrics.score import Array
 from polyloom.tasks import TASKS
 
-Table = tuple[list[str], list[list[str]]]  # columns and rows, as `cli.tables` writes them
+Table = tuple[list[str], list[list[str]]]  # columns and rows
 
 KINDS = ("En→X", "X→En", "X→Y")
 LEVELS = ("high", "medium", "low")
@@ -24,12 +25,12 @@ LEVELS = ("high", "medium", "low")
 
 @dataclass(frozen=True)
 class Resources:
-    """How much there is to learn from.
+    """The amount of training data by direction.
 
     Attributes:
-        pairs: Training pairs of every direction that was trained.
-        low: Directions with fewer pairs are of the level ``low``.
-        high: Those with as many or more are of the level ``high``; others are ``medium``.
+        pairs: Number of training pairs of every trained direction.
+        low: Directions with fewer pairs have the level ``low``.
+        high: Directions with at least this many pairs have the level ``high``; the others ``medium``.
     """
 
     pairs: Mapping[Condition, int]
@@ -38,49 +39,49 @@ class Resources:
 
     def __post_init__(self) -> None:
         if not 0 < self.low <= self.high:
-            raise PolyloomError(f"resources: low {self.low} and high {self.high}. Needed: 0 < low ≤ high.")
+            raise PolyloomError(f"resources: low {self.low} and high {self.high}. Expected: 0 < low ≤ high.")
 
     def level(self, direction: Condition) -> str:
-        """The level of a direction that was trained."""
+        """Return the level of a trained direction."""
         if direction not in self.pairs:
-            raise PolyloomError(f"{direction}: trained, but on how many pairs is not said.")
+            raise PolyloomError(f"{direction}: was trained, but its number of training pairs is unknown.")
         pairs = self.pairs[direction]
         return "low" if pairs < self.low else "high" if pairs >= self.high else "medium"
 
 
 def groups(matrix: Matrix, resources: Resources | None = None) -> dict[str, list[Condition]]:
-    """The directions of every group that has some; with resources also of every level, as far as they were trained."""
-    found: dict[tuple[int, bool, int], list[Condition]] = {}
+    """Group the directions of a matrix; with resources also by level, for trained directions."""
+    by_key: dict[tuple[int, bool, int], list[Condition]] = {}
     for direction in filter(is_translation, matrix.results):
         zero_shot = matrix.results[direction].zero_shot
-        found.setdefault((_kind(direction), zero_shot, -1), []).append(direction)
+        by_key.setdefault((_kind(direction), zero_shot, -1), []).append(direction)
         if resources and not zero_shot:
             level = LEVELS.index(resources.level(direction))
-            found.setdefault((_kind(direction), False, level), []).append(direction)
-    return {_name(*key): found[key] for key in sorted(found)}
+            by_key.setdefault((_kind(direction), False, level), []).append(direction)
+    return {_name(*key): by_key[key] for key in sorted(by_key)}
 
 
 def values(matrix: Matrix, directions: Sequence[Condition], metric: str) -> list[float]:
-    """The score of each direction that was scored by the metric."""
+    """Return the scores of directions by a metric; directions without such a score are left out."""
     return [s.value for direction in directions for s in matrix.results[direction].scores if s.metric.name == metric]
 
 
 def group_table(matrix: Matrix, resources: Resources | None = None) -> Table:
-    """One row per group: how many directions, and the mean of every metric over them."""
+    """Make a table with one row per group: number of directions, and the mean of every metric."""
     metrics = _metrics(matrix)
     rows = []
     for name, directions in groups(matrix, resources).items():
         scores = (values(matrix, directions, metric) for metric in metrics)
-        rows.append([name, str(len(directions)), *(f"{np.mean(some):.2f}" if some else "" for some in scores)])
+        rows.append([name, str(len(directions)), *(f"{np.mean(group):.2f}" if group else "" for group in scores)])
     return ["group", "directions", *metrics], rows
 
 
 def grid(matrix: Matrix, metric: str) -> tuple[list[str], Array]:
-    """Languages and scores ``[source, target]``, nan where there is none."""
+    """Return languages and scores ``[source, target]``, NaN for directions without a score."""
     if metric not in (known := _metrics(matrix)):
         raise PolyloomError(f"directions: no translation is scored by {metric}. Known: {', '.join(known) or 'none'}.")
-    found = list(filter(is_translation, (*matrix.results, *matrix.refused)))
-    languages = list(dict.fromkeys(language for direction in found for language in direction.languages))
+    directions = list(filter(is_translation, (*matrix.results, *matrix.refused)))
+    languages = list(dict.fromkeys(language for direction in directions for language in direction.languages))
     scores = np.full((len(languages), len(languages)), np.nan)
     for direction in filter(is_translation, matrix.results):
         source, target = direction.source, direction.target or ""
@@ -90,7 +91,7 @@ def grid(matrix: Matrix, metric: str) -> tuple[list[str], Array]:
 
 
 def grid_table(matrix: Matrix, metric: str) -> Table:
-    """One row per source, one column per target; zero-shot directions are marked, refused ones are a dash."""
+    """Make a table of sources by targets; zero-shot scores are marked, refused directions have a dash."""
     languages, scores = grid(matrix, metric)
     marks = {(d.source, d.target): MARK for d in filter(is_translation, matrix.results) if matrix.results[d].zero_shot}
     refused = {(d.source, d.target) for d in filter(is_translation, matrix.refused)}
@@ -113,8 +114,8 @@ def is_translation(condition: Condition) -> bool:
 
 
 def _metrics(matrix: Matrix) -> list[str]:
-    found = (score.metric.name for d in filter(is_translation, matrix.results) for score in matrix.results[d].scores)
-    return list(dict.fromkeys(found))
+    names = (score.metric.name for d in filter(is_translation, matrix.results) for score in matrix.results[d].scores)
+    return list(dict.fromkeys(names))
 
 
 def _kind(direction: Condition) -> int:

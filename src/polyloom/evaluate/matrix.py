@@ -1,10 +1,10 @@
-"""The matrix of tasks and languages: every score with its signature, zero-shot cells marked."""
+"""The matrix of tasks and languages: every score with its signature; zero-shot scores are marked."""
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -12,15 +12,18 @@ from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
 from polyloom.metrics.score import Score
 
-MARK = "⁰"  # of zero-shot cells
+if TYPE_CHECKING:
+    import pandas  # noqa: ICN001
+
+MARK = "⁰"  # behind zero-shot scores
 
 
 @dataclass(frozen=True)
 class Result:
-    """The scores of a condition, the one that selects first.
+    """The scores of a condition.
 
     Attributes:
-        scores: By the task's metrics.
+        scores: One per metric of the task, the one that selects checkpoints first.
         zero_shot: Whether no labelled example of this task in this language was seen in training.
     """
 
@@ -33,9 +36,9 @@ class Matrix:
     """Scores by condition.
 
     Attributes:
-        results: What was measured.
-        refused: What the method cannot serve, and why.
-        run: Where the model came from, for whoever traces a number.
+        results: Scores of the conditions that were evaluated.
+        refused: Conditions that the method does not support, with the reason.
+        run: Path, checkpoint, method and versions of the run.
     """
 
     results: Mapping[Condition, Result]
@@ -44,7 +47,7 @@ class Matrix:
 
     @property
     def languages(self) -> list[str]:
-        """Languages, or pairs of them, in the order of the cells."""
+        """Languages, or pairs of them, in the order of the conditions."""
         return list(dict.fromkeys("/".join(condition.languages) for condition in (*self.results, *self.refused)))
 
     def metrics(self) -> Iterator[tuple[str, str]]:
@@ -71,7 +74,7 @@ class Matrix:
         return [*table.values(), means]
 
     def mean(self, task: str, metric: str, *, zero_shot: bool | None = None) -> float:
-        """Mean over languages, of zero-shot cells only or of the others only if so wanted."""
+        """Return the mean over languages; with `zero_shot`, only of zero-shot scores or only of the others."""
         values = [
             score.value
             for condition, result in self.results.items()
@@ -105,8 +108,21 @@ class Matrix:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise PolyloomError(f"{path}: not the scores of an evaluation: {error!r}.") from error
 
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a data frame with one row per condition and metric."""
+        try:
+            import pandas  # noqa: PLC0415, ICN001 - optional
+        except ImportError:
+            raise PolyloomError("to_pandas: the package pandas is not installed. pip install pandas") from None
+        rows = [
+            (str(condition), condition.task, "/".join(condition.languages), score.metric.name, score.value, r.zero_shot)
+            for condition, r in self.results.items()
+            for score in r.scores
+        ]
+        return pandas.DataFrame(rows, columns=["condition", "task", "language", "metric", "score", "zero_shot"])
+
     def to_markdown(self) -> str:
-        """A table for documents; zero-shot cells are marked."""
+        """Return a table in Markdown; zero-shot scores are marked."""
         rows = self.rows()
         columns = ["language", *(f"{task} {metric}" for task, metric in self.metrics())]
         lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]

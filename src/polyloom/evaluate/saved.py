@@ -1,36 +1,31 @@
-"""Scores beside the run they belong to: ``RUN/evaluations/test.json``, with the parts of every sentence."""
+"""Store scores in the directory of a run, and read them."""
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
 from polyloom.errors import PolyloomError
 from polyloom.evaluate.matrix import Matrix
+from polyloom.rundir import RunDir
 
-FOLDER = "evaluations"
 
-
-def store(matrix: Matrix, run: Path, split: str) -> Path:
-    """Write a matrix; what was measured before stays if it is of the same checkpoint and was not measured anew."""
-    path = run / FOLDER / f"{split}.json"
-    path.parent.mkdir(exist_ok=True)
+def store(matrix: Matrix, run: str | Path, split: str) -> Path:
+    """Store scores; earlier scores of the same checkpoint are kept, except those of conditions scored again."""
+    directory = RunDir(run)
+    path = directory.evaluation(split)
     try:
         before = Matrix.read(path)
-    except PolyloomError:  # none yet, or of no use
+    except PolyloomError:  # there are none, or they cannot be read
         before = Matrix({})
     if before.run.get("checkpoint") == matrix.run.get("checkpoint"):
         results, refused = {**before.results, **matrix.results}, {**before.refused, **matrix.refused}
         matrix = replace(matrix, results=results, refused=refused)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(matrix.to_dict(), ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)  # there whole or not at all
-    return path
+    return directory.write(path, json.dumps(matrix.to_dict(), ensure_ascii=False) + "\n")
 
 
-def read_stored(run: Path, split: str, *, checkpoint: str) -> Matrix:
-    """Read what `store` wrote, unless it is of another checkpoint than the one that the run now answers with."""
-    path = run / FOLDER / f"{split}.json"
+def read_stored(run: str | Path, split: str, *, checkpoint: str) -> Matrix:
+    """Read stored scores; those of another checkpoint than the run's best one are refused."""
+    path = RunDir(run).evaluation(split)
     command = f"polyloom evaluate {run}" + ("" if split == "test" else f" --on {split}")
     if not path.exists():
         raise PolyloomError(f"{run}: no scores on {split} here. Make them: {command}")

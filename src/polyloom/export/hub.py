@@ -32,13 +32,18 @@ def pull(repo: str, into: Path, *, revision: str | None = None) -> Path:
     """Download a repository of adapters into a new folder."""
     if into.exists():
         raise ExportError(f"{into}: exists already. Choose another name or remove it.")
+    return download(repo, into=into, revision=revision)
+
+
+def download(repo: str, *, into: Path | None = None, revision: str | None = None) -> Path:
+    """Download a repository of adapters, by default into the cache of the Hub's own library; return where it is."""
     try:
-        snapshot_download(repo, revision=revision, local_dir=into, allow_patterns=PATTERNS)
+        path = Path(snapshot_download(repo, revision=revision, local_dir=into, allow_patterns=PATTERNS))
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise ExportError(f"pull {repo}: {_first(error)} Is its name right (owner/name)?") from error
-    if not any(into.rglob("*.safetensors")):
+    if not any(path.rglob("*.safetensors")):
         raise ExportError(f"pull {repo}: it has no safetensors. Pickles are not downloaded.")
-    return into
+    return path
 
 
 def _first(error: Exception) -> str:

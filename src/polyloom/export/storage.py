@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from polyloom.errors import ExportError
-from polyloom.io.files import new_folder
+from polyloom.io.atomic import new_folder
 
 MAX_JSON = 4 << 20
 

@@ -1,4 +1,4 @@
-"""Weights made before: those of the conditions that were used last, up to a number of bytes."""
+"""Cache the weights of the conditions that were used last, up to a number of bytes."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from polyloom.weights import Weights
 
 
 class WeightCache:
-    """A model's weights by condition.
+    """The weights of a model by condition.
 
-    Whatever changes the parameters of its method makes it forget everything. In training nothing is kept: there weights
-    may be random, and carry gradients.
+    The cache is emptied when a parameter of the method changes. In training nothing is cached: weights may be random
+    there, and carry gradients.
 
     Args:
-        model: Whose method makes the weights.
-        max_bytes: How much is kept; what was used longest ago goes first.
+        model: The model whose method computes the weights.
+        max_bytes: Size of the cache; the least recently used weights are removed first. Default: 256 MB.
     """
 
     def __init__(self, model: Model, *, max_bytes: int = 256 << 20) -> None:
@@ -31,28 +31,28 @@ class WeightCache:
 
     @property
     def num_bytes(self) -> int:
-        """How much is kept now."""
+        """Size of the cached weights."""
         return sum(weights.num_bytes() for weights in self._kept.values())
 
     def rows(self, conditions: Sequence[Condition]) -> Weights:
-        """The weights of a batch, laid out for its rows; those not kept are made in one go."""
+        """Return the weights of a batch, one set per row; those that are not cached are computed in one call."""
         if self.method.training:
             return self.model.weights(conditions)
-        self._forget_if_changed()
+        self._clear_if_changed()
         distinct = {condition: number for number, condition in enumerate(dict.fromkeys(conditions))}
-        found = {c: self._kept.pop(c) for c in distinct if c in self._kept}
-        if missing := [condition for condition in distinct if condition not in found]:
+        by_condition = {c: self._kept.pop(c) for c in distinct if c in self._kept}
+        if missing := [condition for condition in distinct if condition not in by_condition]:
             with torch.no_grad():
-                made = self.method.weights(missing)
-            found |= {c: made.alone(number) for number, c in enumerate(missing)}
-        self._kept |= found  # behind all others
+                computed = self.method.weights(missing)
+            by_condition |= {c: computed.alone(number) for number, c in enumerate(missing)}
+        self._kept |= by_condition  # as the most recently used
         excess = self.num_bytes - self.max_bytes
         while self._kept and excess > 0:
             excess -= self._kept.popitem(last=False)[1].num_bytes()
-        together = Weights.together([found[condition] for condition in distinct])
+        together = Weights.cat([by_condition[condition] for condition in distinct])
         return together.for_rows(torch.tensor([distinct[c] for c in conditions], device=self._device()))
 
-    def _forget_if_changed(self) -> None:
+    def _clear_if_changed(self) -> None:
         version = tuple(n for p in self.method.parameters() for n in (id(p), p.data_ptr(), p._version))  # noqa: SLF001
         if version != self._version:
             self._kept.clear()

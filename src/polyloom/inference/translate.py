@@ -1,4 +1,4 @@
-"""Translations beyond one sentence and one step: paragraphs sentence by sentence, and through a third language."""
+"""Translate paragraphs sentence by sentence, and through a third language."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,17 +20,17 @@ def translate(
     """Translate texts in order.
 
     Args:
-        predictor: A model that translates.
-        records: Pairs, whose sources are translated.
-        condition: From which language into which.
-        pivot: A language to translate into first, and from there into the target.
-        sentences: Whether texts are paragraphs, to be cut into sentences and put together again.
+        predictor: A model with a head for translation.
+        records: Pairs; their sources are translated.
+        condition: The direction.
+        pivot: A language to translate into first, and from there into the target. Default: none.
+        sentences: Split texts into sentences, and join their translations. Default: translate texts as they are.
     """
     if sentences:
         texts = [split_sentences(record.source) for record in records if isinstance(record, Bitext)]
         parts = [Bitext(sentence, "") for text in texts for sentence in text]
-        made = translate(predictor, parts, condition, pivot=pivot)
-        yield from (join_sentences([next(made) for _ in text]) for text in texts)
+        translations = translate(predictor, parts, condition, pivot=pivot)
+        yield from (join_sentences([next(translations) for _ in text]) for text in texts)
     elif len(steps(condition, pivot)) == 1:
         yield from predictor.predict(records, condition)
     else:
@@ -40,7 +40,7 @@ def translate(
 
 
 def steps(condition: Condition, pivot: str | None) -> list[Condition]:
-    """The directions that a translation goes through."""
+    """Return the directions that a translation goes through."""
     if pivot is None or pivot in condition.languages:
         return [condition]
     return [replace(condition, target=pivot), replace(condition, source=pivot)]
@@ -53,12 +53,12 @@ def translate_all(
     pivot: str | None = None,
     progress: Progress = lambda _: None,
 ) -> dict[Condition, list[str]]:
-    """Translate many directions together, in batches that they share; what comes out is what each gives alone."""
-    ways = [(steps(condition, pivot), record) for condition, some in records.items() for record in some]
-    texts = predictor.translate([(way[0], record) for way, record in ways], progress=progress)
-    longer = [place for place, (way, _) in enumerate(ways) if len(way) > 1]
-    again = predictor.translate([(ways[place][0][1], Bitext(texts[place], "")) for place in longer], progress=progress)
-    for place, text in zip(longer, again, strict=True):
+    """Translate many directions in shared batches; the translations are those of each direction alone."""
+    routes = [(steps(condition, pivot), record) for condition, sources in records.items() for record in sources]
+    texts = predictor.translate([(route[0], record) for route, record in routes], progress=progress)
+    pivoted = [place for place, (route, _) in enumerate(routes) if len(route) > 1]
+    second = [(routes[place][0][1], Bitext(texts[place], "")) for place in pivoted]
+    for place, text in zip(pivoted, predictor.translate(second, progress=progress), strict=True):
         texts[place] = text
-    made = iter(texts)
-    return {condition: [next(made) for _ in some] for condition, some in records.items()}
+    translations = iter(texts)
+    return {condition: [next(translations) for _ in sources] for condition, sources in records.items()}

@@ -1,1 +1,1 @@
-"""Files: reading with limits, writing atomically, YAML."""
+"""Write files and folders."""

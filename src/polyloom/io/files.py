@@ -1,38 +1,34 @@
-"""Reading corpus files line by line, plain or compressed, in bounded memory.
+"""Read corpus files line by line, plain or compressed, in bounded memory.
 
-What is read may come from anywhere, so nothing here trusts it: lines, files and compression ratios have limits, and
-whatever is wrong is a `DataError` with the number of its line.
+Files are not trusted: lines, files and compression ratios have limits, and every mistake is a `DataError` with the
+number of its line.
 """
 
 import hashlib
 import json
 import lzma
-import os
-import shutil
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from polyloom.errors import DataError
 
-_PACKED = 32 * 1024  # small, so that the ratio of a bomb shows before much of it is unpacked
+_PACKED = 32 * 1024  # small, so that the ratio of a bomb shows before much of it is decompressed
 _UNPACKED = 256 * 1024
-PARTIAL = ".partial-"  # in the names of folders that are being written
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is refused.
+    """Limits above which a file is refused.
 
     Attributes:
-        line_bytes: Longest line; a sentence of several lines may not be longer either.
-        total_bytes: Longest file, unpacked.
-        ratio: How many times longer than packed the unpacked data may be. Text reaches 3 to 20, bombs 1000 and more.
-        ratio_from: Unpacked bytes from which on the ratio counts.
-        memory: What unpacking xz may take; ``xz -9`` needs 65 MiB.
+        line_bytes: Maximum length of a line, and of a sentence of several lines.
+        total_bytes: Maximum size of a file, decompressed.
+        ratio: Maximum compression ratio. Text reaches 3 to 20, decompression bombs 1000 and more.
+        ratio_from: Decompressed size from which on the ratio is checked.
+        memory: Maximum memory to decompress xz; ``xz -9`` needs 65 MiB.
     """
 
     line_bytes: int = 1 << 20
@@ -52,8 +48,8 @@ def read_lines(path: Path, *, keep_ends: bool = False, limits: Limits = LIMITS) 
 
     Args:
         path: A plain, gzip or xz file of UTF-8 text.
-        keep_ends: Keep line ends and a byte order mark; without, ``\n``, ``\r\n`` and the mark are taken off.
-        limits: What is refused.
+        keep_ends: Whether to keep line ends and a byte order mark; by default both are removed.
+        limits: Limits above which the file is refused.
 
     Yields:
         Number and text of each line.
@@ -75,7 +71,7 @@ def read_lines(path: Path, *, keep_ends: bool = False, limits: Limits = LIMITS) 
 
 
 def decoded(raw: bytes, path: Path, number: int) -> str:
-    """A line as text."""
+    """Decode a line."""
     try:
         line = raw.decode()
     except UnicodeDecodeError as error:
@@ -93,7 +89,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
-    """A line of JSON, which must be an object."""
+    """Parse a line of JSON, which must be an object."""
     try:
         value = json.loads(line)
     except RecursionError:
@@ -108,7 +104,7 @@ def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
 
 
 def checked_text(value: Any, path: Path, line: int, *, name: str) -> str:
-    """A string out of JSON, without what JSON can smuggle in: NUL and halves of surrogate pairs."""
+    """Check a value of JSON: a string without NUL and without halves of surrogate pairs."""
     if not isinstance(value, str):
         raise DataError(path, line, f"{name!r} is not a string.")
     try:
@@ -120,13 +116,44 @@ def checked_text(value: Any, path: Path, line: int, *, name: str) -> str:
     return value
 
 
+@dataclass(frozen=True)
+class File:
+    """A corpus file and how to read it.
+
+    Attributes:
+        path: The file.
+        format: The format to read it in, named by its usual ending without the dot, such as ``tsv``. By default the
+            ending decides.
+        columns: The names that follow the file after ``#``: either names of columns in its first line, or names for
+            its columns in order, with ``_`` for a column to leave out. By default columns are found by their names.
+    """
+
+    path: Path
+    format: str = ""
+    columns: tuple[str, ...] = ()
+
+    @property
+    def ending(self) -> str:
+        """The ending that tells the format, such as ``.tsv``."""
+        return f".{self.format}" if self.format else ending_of(self.path)
+
+    def sha256(self) -> str:
+        """Hash of the file."""
+        return sha256_of(self.path)
+
+
+def as_file(source: Path | File) -> File:
+    """Turn a path into a file that is read as its ending says."""
+    return File(source) if isinstance(source, Path) else source
+
+
 def ending_of(path: Path) -> str:
-    """The ending that tells the format, such as ``.conllu``, whether or not ``.gz`` or ``.xz`` follows."""
+    """Return the ending that tells the format, such as ``.conllu``, whether or not ``.gz`` or ``.xz`` follows."""
     return path.with_suffix("").suffix if path.suffix in (".gz", ".xz") else path.suffix
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file as it lies there, in hexadecimal."""
+    """Return the SHA-256 of a file as it is stored, in hexadecimal."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -135,11 +162,11 @@ def sha256_of(path: Path) -> str:
 
 
 class _LimitError(Exception):
-    """A limit is passed; becomes a `DataError` where the line is known."""
+    """A limit is exceeded; becomes a `DataError` where the line is known."""
 
 
 class _Unpacker(Protocol):
-    """What `lzma.LZMADecompressor` offers."""
+    """The interface of `lzma.LZMADecompressor`."""
 
     @property
     def eof(self) -> bool: ...
@@ -151,7 +178,7 @@ class _Unpacker(Protocol):
 
 
 class _Gunzip:
-    """zlib behind the interface of lzma: keeps the input that did not fit the output."""
+    """Wrap zlib in the interface of lzma: keeps the input that did not fit the output."""
 
     def __init__(self) -> None:
         self._zlib = zlib.decompressobj(wbits=31)
@@ -173,7 +200,7 @@ class _Gunzip:
 
 
 def _split(path: Path, limits: Limits) -> Iterator[bytes]:
-    """Lines with their ends."""
+    """Yield lines with their ends."""
     rest, total = b"", 0
     for chunk in _read_bytes(path, limits):
         total += len(chunk)
@@ -191,7 +218,7 @@ def _split(path: Path, limits: Limits) -> Iterator[bytes]:
 
 
 def _read_bytes(path: Path, limits: Limits) -> Iterator[bytes]:
-    """What a file holds, unpacked: its first bytes say how, and its name must not contradict them."""
+    """Yield the decompressed content; the first bytes decide the compression, and the name must agree."""
     with path.open("rb") as file:
         head = file.read(6)
         file.seek(0)
@@ -210,7 +237,7 @@ def _read_bytes(path: Path, limits: Limits) -> Iterator[bytes]:
 
 
 def _unpack(chunks: Iterator[bytes], start: Callable[[], _Unpacker], limits: Limits) -> Iterator[bytes]:
-    """Unpack one stream after another, as `cat a.gz b.gz` makes them, with zeros as padding between them."""
+    """Decompress concatenated streams, as `cat a.gz b.gz` makes them, with zeros as padding between them."""
     unpacker = start()
     packed = unpacked = 0
     for chunk in chunks:
@@ -230,27 +257,3 @@ def _unpack(chunks: Iterator[bytes], start: Callable[[], _Unpacker], limits: Lim
             yield out
     if not unpacker.eof:
         raise EOFError("it ends in the middle")
-
-
-@contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """A folder to write files into, which is `path` when all of them are on the disk; if anything fails, it is gone."""
-    partial = path.with_name(f".{path.name}{PARTIAL}{os.getpid()}")
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-        for file in (*partial.iterdir(), partial):
-            flush(file)
-        partial.rename(path)
-        flush(path.parent)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def flush(path: Path) -> None:
-    """See to it that a file, or what a folder lists, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

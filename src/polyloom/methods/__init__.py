@@ -9,14 +9,21 @@ from polyloom.methods.hyperx import HyperX
 from polyloom.methods.madx import MadX
 from polyloom.methods.psf import Psf
 from polyloom.methods.translation_banks import LangAdapters, PairAdapters
+from polyloom.registry import Registry
 from polyloom.weights import BackboneShape
 
-METHODS: dict[str, type[Method]] = {
-    method.config_type.name: method
-    for method in (Full, Dense, MadX, BadX, Multilingual, HyperX, HyperAdapters, LangAdapters, PairAdapters, Psf)
-}
+METHODS: Registry[type[Method]] = Registry("method")
 
-__all__ = ["METHODS", "Method", "MethodConfig", "build_method"]
+
+def register_method(method: type[Method]) -> type[Method]:
+    """Register a method under the name of its config; usable as a decorator."""
+    return METHODS.register(method.config_type.name, method)
+
+
+for _method in (Full, Dense, MadX, BadX, Multilingual, HyperX, HyperAdapters, LangAdapters, PairAdapters, Psf):
+    register_method(_method)
+
+__all__ = ["METHODS", "Method", "MethodConfig", "build_method", "register_method"]
 
 
 def build_method(config: MethodConfig, *, shape: BackboneShape, inventory: Inventory) -> Method:

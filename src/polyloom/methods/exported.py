@@ -45,7 +45,7 @@ class ExportedAdapters(Method):
                 raise ConditionError(
                     f"{condition}: its adapter is built otherwise than that of {first}. Load it alone."
                 )
-        together = Weights.together(list(made.values()))
+        together = Weights.cat(list(made.values()))
         self.blocks = together.blocks
         self.tables = nn.ModuleList(
             nn.ParameterDict({name: nn.Parameter(t, requires_grad=False) for name, t in block.tensors.items()})

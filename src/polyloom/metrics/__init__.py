@@ -1,4 +1,4 @@
-"""Scores of predictions: counts per sentence, what follows from their sums, and how certain that is."""
+"""Score predictions: sufficient statistics per sentence, metrics of their sums, and significance tests."""
 
 from polyloom.metrics.attachment import attachment_statistics as attachment_statistics
 from polyloom.metrics.bleu import bleu_statistics as bleu_statistics
@@ -6,6 +6,7 @@ from polyloom.metrics.bleu import chrf_statistics as chrf_statistics
 from polyloom.metrics.score import METRICS as METRICS
 from polyloom.metrics.score import Metric as Metric
 from polyloom.metrics.score import Score as Score
+from polyloom.metrics.score import register_metric as register_metric
 from polyloom.metrics.score import signature as signature
 from polyloom.metrics.significance import bootstrap_interval as bootstrap_interval
 from polyloom.metrics.significance import paired_bootstrap as paired_bootstrap

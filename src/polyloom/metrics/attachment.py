@@ -1,7 +1,7 @@
-"""Attachment scores of dependency trees by the rules of the CoNLL 2018 shared task.
+"""Count attachment scores of dependency trees by the rules of the CoNLL 2018 shared task.
 
-All words count, punctuation too. UAS: the head is right. LAS: so is the universal part of the relation (``acl`` of
-``acl:relcl``). Gold and predicted words are the same here, so that precision, recall and F1 are one number.
+All words count, punctuation too. UAS: the head is right. LAS: the universal part of the relation is right,
+too (``acl`` of ``acl:relcl``). Gold and predicted words are the same here, so precision, recall and F1 are equal.
 """
 
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from typing import Protocol
 
 import numpy as np
 
-from polyloom.metrics.score import Array, aligned
+from polyloom.metrics.score import Array, zip_sentences
 
 
 class Attached(Protocol):
-    """What has a head and a relation per word, such as a `Tree`."""
+    """A sentence with a head and a relation per word, such as a `Tree`."""
 
     @property
     def heads(self) -> Sequence[int]:
@@ -25,12 +25,12 @@ class Attached(Protocol):
 
 
 def attachment_statistics(gold: Sequence[Attached], predicted: Sequence[Attached]) -> Array:
-    """Parts of `UAS` and `LAS`, ``[N, 3]``: words with the right head, also with the right relation, all words."""
+    """Count words with the right head, with the right head and relation, and all words: ``[N, 3]``."""
     counts = []
-    for one, other in aligned([*map(_arcs, gold)], [*map(_arcs, predicted)], what="words"):
-        uas = sum(a[0] == b[0] for a, b in zip(one, other, strict=True))
-        las = sum(a == b for a, b in zip(one, other, strict=True))
-        counts.append((uas, las, len(one)))
+    for gold_arcs, predicted_arcs in zip_sentences([*map(_arcs, gold)], [*map(_arcs, predicted)], what="words"):
+        uas = sum(a[0] == b[0] for a, b in zip(gold_arcs, predicted_arcs, strict=True))
+        las = sum(a == b for a, b in zip(gold_arcs, predicted_arcs, strict=True))
+        counts.append((uas, las, len(gold_arcs)))
     return np.array(counts, np.int64).reshape(-1, 3)
 
 

@@ -1,14 +1,14 @@
-"""BLEU and chrF as sums of parts: sacrebleu counts n-grams sentence by sentence, the formulas of the sums are here.
+"""Compute BLEU and chrF from sums of statistics: sacrebleu counts n-grams per sentence, the formulas are here.
 
-Papineni et al. (2002), Popović (2015, 2017), with the defaults of sacrebleu (Post 2018), whose corpus scores these are:
-BLEU of up to four words, smoothed exponentially; chrF2 of up to six characters; chrF++ with up to two words beside.
+Papineni et al. (2002), Popović (2015, 2017), with the defaults of sacrebleu (Post 2018), whose corpus scores these
+equal: BLEU of up to four words, smoothed exponentially; chrF2 of up to six characters; chrF++ with up to two words.
 
-Words of BLEU are those of the tokenizer ``13a``; of ``zh`` for Chinese, which sets characters apart. Other languages
-that are written without spaces between words, and Korean, are scored by characters (``char``): for Japanese and Korean
-papers mostly have ``ja-mecab`` and ``ko-mecab``, which need further packages and dictionaries. BLEU by characters is
-higher than BLEU by words, so a signature says ``tok``.
+BLEU uses the tokenizer ``13a``; for Chinese ``zh``, which separates characters. Other languages that are written
+without spaces between words, and Korean, are scored by characters (``char``). For Japanese and Korean most papers use
+``ja-mecab`` and ``ko-mecab``, which need further packages and dictionaries. BLEU by characters is higher than BLEU by
+words, so the signature has the tokenizer (``tok``).
 
-Only counting needs sacrebleu. Stored parts are read, resampled and compared without it.
+Only counting needs sacrebleu. Stored statistics are read, resampled and compared without it.
 """
 
 import re
@@ -24,8 +24,8 @@ from polyloom.errors import PolyloomError
 Array = NDArray[Any]
 
 _WORDS = 4  # the longest n-gram of BLEU
-_CHARACTERS = 6  # of chrF
-_RECALL = 4  # how much more it weighs than precision in chrF2: 2²
+_CHARACTERS = 6  # the longest n-gram of chrF
+_RECALL = 4  # weight of recall relative to precision in chrF2: 2²
 _TOKENIZERS = {
     "zh": ("zh", "zho", "chi", "cmn", "yue", "wuu", "gan", "hak", "hsn", "nan", "cdo", "lzh"),
     "char": ("ja", "jpn", "ko", "kor", "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur", "bo", "bod", "tib"),
@@ -37,36 +37,36 @@ def _names(words: int) -> tuple[str, ...]:
     return tuple(f"{kind}_{order}" for kind in ("right", "predicted", "reference") for order in orders)
 
 
-# What a metric is measured over comes last: words of the reference for BLEU, its characters for chrF.
+# The unit comes last: words of the reference for BLEU, its characters for chrF.
 BLEU_STATISTICS = (*(f"{kind}_{n}" for kind in ("right", "predicted") for n in range(1, _WORDS + 1)), "reference")
 CHRF_STATISTICS, CHRF_WORDS_STATISTICS = _names(0), _names(2)
 
 
 def bleu_statistics(references: Sequence[str], hypotheses: Sequence[str], *, language: str) -> Array:
-    """Parts of `BLEU`, ``[N, 9]``: right and predicted n-grams of 1 to 4 words, words of the reference.
+    """Count right and predicted n-grams of 1 to 4 words, and words of the reference: ``[N, 9]``, for `BLEU`.
 
     Args:
-        references: One per sentence, as people write: not tokenized.
-        hypotheses: What was predicted, as long as the references.
-        language: Of both; it chooses the tokenizer.
+        references: One reference per sentence, not tokenized.
+        hypotheses: One hypothesis per sentence, not tokenized.
+        language: Language of both, which decides the tokenizer.
     """
     counts = _counts(_sacrebleu().BLEU(tokenize=tokenizer(language)), references, hypotheses)
-    _, reference, *ngrams = counts.reshape(-1, 2 + 2 * _WORDS).T  # the first is predicted_1, too
+    _, reference, *ngrams = counts.reshape(-1, 2 + 2 * _WORDS).T  # the first column equals predicted_1
     return np.stack([*ngrams, reference], axis=1)
 
 
 def chrf_statistics(references: Sequence[str], hypotheses: Sequence[str], *, words: int = 0) -> Array:
-    """Parts of `CHRF`, ``[N, 18]``, or with two words those of `CHRF_WORDS`, ``[N, 24]``.
+    """Count right, predicted and reference n-grams: ``[N, 18]``, or ``[N, 24]`` with up to two words, for `CHRF_WORDS`.
 
-    They are right, predicted and reference n-grams, the longest first, so that the last part is single characters.
+    The longest n-grams come first, so that the last statistic counts single characters.
     """
     counts = _counts(_sacrebleu().CHRF(word_order=words), references, hypotheses)
-    orders = counts.reshape(-1, _CHARACTERS + words, 3)  # of predicted, reference, right
+    orders = counts.reshape(-1, _CHARACTERS + words, 3)  # predicted, reference, right
     return orders[:, ::-1, [2, 0, 1]].swapaxes(1, 2).reshape(-1, 3 * (_CHARACTERS + words))
 
 
 def bleu(sums: Array) -> Array:
-    """BLEU of sums ``[..., 9]``; the first order without a match counts as half a match, the next as a quarter."""
+    """Compute BLEU of sums ``[..., 9]``; the first order without a match counts as 1/2 match, the next as 1/4."""
     right, predicted, reference = sums[..., :_WORDS], sums[..., _WORDS:-1], sums[..., -1]
     scored = np.any(right, axis=-1) & np.all(predicted, axis=-1)
     predicted = np.where(scored[..., np.newaxis], predicted, 1)
@@ -78,7 +78,7 @@ def bleu(sums: Array) -> Array:
 
 
 def chrf(sums: Array) -> Array:
-    """chrF2 of sums ``[..., 3·orders]``: F2 of mean precision and mean recall over the orders that both sides have."""
+    """Compute chrF2 of sums ``[..., 3·orders]``: F2 of mean precision and recall over orders that both sides have."""
     right, predicted, reference = np.split(sums, 3, axis=-1)
     used = (predicted > 0) & (reference > 0)
     orders = np.maximum(used.sum(axis=-1), 1)
@@ -93,22 +93,22 @@ def _ratio(part: Array, whole: Array, where: Array) -> Array:
 
 
 def bleu_signature(language: str) -> str:
-    """What sacrebleu says of BLEU: ``nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0``."""
+    """Return sacrebleu's signature of BLEU: ``nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0``."""
     return _signature(_sacrebleu().BLEU(tokenize=tokenizer(language)))
 
 
 def chrf_signature(_language: str, *, words: int = 0) -> str:
-    """What sacrebleu says of chrF: ``nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0``."""
+    """Return sacrebleu's signature of chrF: ``nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0``."""
     return _signature(_sacrebleu().CHRF(word_order=words))
 
 
 def primary(language: str) -> str:
-    """The language of a code that may also name a script or a country: ``zh`` of ``zh-TW``, ``eng`` of ``eng_Latn``."""
+    """Return the language of a code with a script or country: ``zh`` of ``zh-TW``, ``eng`` of ``eng_Latn``."""
     return re.split(r"[._-]", language)[0].lower()
 
 
 def tokenizer(language: str) -> str:
-    """The tokenizer that BLEU in a language is measured with: ``13a``, ``zh`` or ``char``."""
+    """Return the tokenizer of BLEU for a language: ``13a``, ``zh`` or ``char``."""
     return next((name for name, languages in _TOKENIZERS.items() if primary(language) in languages), "13a")
 
 
@@ -123,12 +123,12 @@ def _sacrebleu() -> ModuleType:
 
 
 def _counts(scorer: Any, references: Sequence[str], hypotheses: Sequence[str]) -> Array:
-    """The statistics of each sentence. No public function gives them; a test compares with one that uses them."""
-    if len(references) != len(hypotheses):  # sacrebleu would cut the longer one short
+    """Count the statistics of each sentence by a private function of sacrebleu, which a test checks."""
+    if len(references) != len(hypotheses):  # sacrebleu would truncate the longer one
         raise PolyloomError(f"translations: {len(references)} references and {len(hypotheses)} hypotheses.")
     return np.array(scorer._extract_corpus_statistics(hypotheses, [references]), np.int64)  # noqa: SLF001
 
 
 def _signature(scorer: Any) -> str:
-    scorer.corpus_score(["a"], [["a"]])  # sacrebleu signs what has scored something
+    scorer.corpus_score(["a"], [["a"]])  # sacrebleu has no signature before the first score
     return str(scorer.get_signature())

@@ -1,11 +1,11 @@
-"""Scores: a metric is a few sufficient statistics per sentence (mostly counts) and a function of their sums.
+"""Define metrics: sufficient statistics per sentence (mostly counts), and a function of their sums.
 
-Corpus scores, confidence intervals and paired comparisons all come from the same array, ``statistics_NP`` (N
-sentences, P statistics). The last statistic of every metric is what it is measured over (words, gold entities, tokens),
-whatever is predicted.
+Corpus scores, confidence intervals and paired comparisons are all computed from one array, ``statistics_NP`` (N
+sentences, P statistics). The last statistic of every metric is its unit (words, gold entities, tokens), which does not
+depend on the predictions.
 
-Where there is nothing to divide by, accuracy, F1, UAS and LAS are 0.0, as in seqeval and in the CoNLL 2018 evaluation,
-and so are BLEU and chrF, as in sacrebleu; perplexity is nan. A score over no sentences at all is refused.
+If the denominator is zero, accuracy, F1, UAS and LAS are 0.0, as in seqeval and in the CoNLL 2018 evaluation, and so
+are BLEU and chrF, as in sacrebleu; perplexity is NaN. A score of no sentences is an error.
 """
 
 import math
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from polyloom.errors import PolyloomError, suggest
 from polyloom.metrics import bleu
+from polyloom.registry import Registry
 from polyloom.version import __version__
 
 Array = NDArray[Any]
@@ -26,14 +27,15 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Metric:
-    """What is counted per sentence, and what follows from the sums.
+    """A metric: the statistics that are counted per sentence, and the function that turns their sums into a score.
 
     Attributes:
-        name: Its name in files and signatures.
-        statistics: Names of the counts, in the order of the array's last dimension.
-        value: From sums ``[..., P]`` to scores ``[...]``; in percent, but for perplexity.
-        higher_is_better: False for perplexity.
-        settings: From a language to what else decides the value, as fields of a signature.
+        name: Name in files and signatures.
+        statistics: Names of the statistics, in the order of the array's last dimension.
+        value: Function from sums ``[..., P]`` to scores ``[...]``, in percent except for perplexity.
+        higher_is_better: Whether a higher score is better. Defaults to True; False for perplexity.
+        settings: Function from a language to further fields of the signature, such as the tokenizer of BLEU. Defaults
+            to none.
     """
 
     name: str
@@ -78,19 +80,28 @@ CHRF_WORDS = Metric(
     bleu.chrf,
     settings=partial(bleu.chrf_signature, words=2),
 )
-# Scores of single sentences, which may be negative: what lies above and below zero is summed by itself.
+# A mean of sentence scores, which may be negative: positive and negative ones are summed separately.
 COMET = Metric("comet", ("above", "below", "sentences"), _balance)
-METRICS = {metric.name: metric for metric in (ACCURACY, F1, UAS, LAS, PERPLEXITY, BLEU, CHRF, CHRF_WORDS, COMET)}
+METRICS: Registry[Metric] = Registry("metric")
+
+
+def register_metric(metric: Metric) -> Metric:
+    """Register a metric under its name, so that stored scores can be read again."""
+    return METRICS.register(metric.name, metric)
+
+
+for _metric in (ACCURACY, F1, UAS, LAS, PERPLEXITY, BLEU, CHRF, CHRF_WORDS, COMET):
+    register_metric(_metric)
 
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """A metric's parts for every sentence of a corpus.
+    """The score of a corpus, with the statistics of every sentence.
 
     Attributes:
         metric: The metric.
-        statistics_NP: One row per sentence, in the corpus's order; int64, or float64 where losses are summed.
-        signature: What was measured on what, see `signature`.
+        statistics_NP: One row per sentence, in the order of the corpus; int64, or float64 if they are sums of losses.
+        signature: Metric, condition, corpus and versions, see `signature`.
     """
 
     metric: Metric
@@ -100,14 +111,16 @@ class Score:
     def __post_init__(self) -> None:
         given = np.asarray(self.statistics_NP)
         dtype = np.int64 if given.dtype.kind in "iu" else np.float64
-        statistics_NP = np.array(given, dtype, order="C")  # the order in memory decides how a sum of floats is rounded
+        statistics_NP = np.array(given, dtype, order="C")  # rounding of a sum depends on the order in memory
         if statistics_NP.ndim != 2 or statistics_NP.shape[1] != len(self.metric.statistics) or not len(statistics_NP):
             raise PolyloomError(
                 f"{self.metric.name}: statistics of shape {statistics_NP.shape}; expected one row per sentence, "
                 f"with {', '.join(self.metric.statistics)}."
             )
         if not (np.isfinite(statistics_NP) & (statistics_NP >= 0)).all():
-            raise PolyloomError(f"{self.metric.name}: some parts are negative or not finite. Did the loss overflow?")
+            raise PolyloomError(
+                f"{self.metric.name}: some statistics are negative, NaN or infinite. Did the loss overflow?"
+            )
         statistics_NP.flags.writeable = False
         object.__setattr__(self, "statistics_NP", statistics_NP)
 
@@ -118,33 +131,35 @@ class Score:
 
     @property
     def count(self) -> int:
-        """How many sentences."""
+        """Number of sentences."""
         return len(self.statistics_NP)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON can hold it; the value is there for readers, the parts are what is read back."""
+        """Return the score as JSON can hold it; `from_dict` reads the statistics and ignores the value."""
         columns = dict(zip(self.metric.statistics, self.statistics_NP.T.tolist(), strict=True))
         return {"metric": self.metric.name, "value": self.value, "signature": self.signature, "statistics": columns}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """Read back, bit for bit, what `to_dict` wrote."""
+        """Build the score that `to_dict` returned, bit for bit."""
         if stored["metric"] not in METRICS:
             raise PolyloomError(f"score: unknown metric {stored['metric']!r}. {suggest(stored['metric'], METRICS)}")
         metric, columns = METRICS[stored["metric"]], stored.get("statistics", stored.get("parts"))
         if columns.keys() != set(metric.statistics):
-            raise PolyloomError(f"{metric.name}: parts {', '.join(columns)}. Known: {', '.join(metric.statistics)}.")
+            raise PolyloomError(
+                f"{metric.name}: unexpected statistics {', '.join(columns)}. Known: {', '.join(metric.statistics)}."
+            )
         return cls(metric, np.array([columns[name] for name in metric.statistics]).T, stored["signature"])
 
 
 def signature(metric: Metric, statistics_NP: Array, *, condition: str, corpus: str, sha256: str) -> str:
-    """Say what was measured on what, so that two numbers can be told to be comparable.
+    """Write the signature of a score, which shows whether two scores are comparable.
 
     Args:
         metric: The metric.
-        statistics_NP: Its parts; sentences and units (words, gold entities, tokens) are counted from them.
-        condition: Task and language, such as ``pos/tr``; of two languages the last is that of the text.
-        corpus: The corpus's name.
+        statistics_NP: Its statistics, for the number of sentences and units (words, gold entities, tokens).
+        condition: The condition, such as ``pos/tr``. The last language is the language of the text.
+        corpus: Name of the corpus.
         sha256: Hash of the corpus; its first twelve digits are kept.
 
     Returns:
@@ -154,7 +169,7 @@ def signature(metric: Metric, statistics_NP: Array, *, condition: str, corpus: s
     fields = {
         "metric": metric.name,
         "condition": condition,
-        "corpus": corpus.replace("|", "%7C"),  # of local paths, which may hold the separator
+        "corpus": corpus.replace("|", "%7C"),  # local paths may contain the separator
         "sha256": sha256[:12],
         "sentences": len(statistics_NP),
         "units": int(statistics_NP[:, -1].sum()),
@@ -165,24 +180,29 @@ def signature(metric: Metric, statistics_NP: Array, *, condition: str, corpus: s
 
 
 def read_signature(text: str) -> dict[str, str]:
-    """The fields of a signature."""
+    """Split a signature into its fields."""
     pairs = (field.partition(":") for field in text.split("|"))
     return {key: value for key, _, value in pairs}
 
 
-def aligned(
+def zip_sentences(
     gold: Sequence[Sequence[Any]], predicted: Sequence[Sequence[Any]], *, what: str
 ) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
-    """Pair gold and predicted sentences; never cut the longer one short."""
+    """Pair gold and predicted sentences; raise an error if their number or a length differs."""
     if len(gold) != len(predicted):
         raise PolyloomError(f"{what}: {len(gold)} gold and {len(predicted)} predicted sentences.")
-    for number, (one, other) in enumerate(zip(gold, predicted, strict=True), 1):
-        if len(one) != len(other):
-            raise PolyloomError(f"{what}: sentence {number} has {len(one)} gold and {len(other)} predicted {what}.")
-        yield one, other
+    for number, (gold_sentence, predicted_sentence) in enumerate(zip(gold, predicted, strict=True), 1):
+        lengths = len(gold_sentence), len(predicted_sentence)
+        if lengths[0] != lengths[1]:
+            raise PolyloomError(f"{what}: sentence {number} has {lengths[0]} gold and {lengths[1]} predicted {what}.")
+        yield gold_sentence, predicted_sentence
 
 
 def selection_score(scores: Sequence[Score]) -> float:
-    """The mean of scores, higher is better: of perplexities the geometric mean, negated, as the mean of losses."""
+    """Compute the score that selects checkpoints; higher is better.
+
+    It is the mean of all scores, in percent. A perplexity counts as minus its logarithm, which is minus the loss in
+    nats per token.
+    """
     values = [s.value if s.metric.higher_is_better else -math.log(s.value) for s in scores]
     return sum(values) / len(values)

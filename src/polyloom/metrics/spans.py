@@ -1,4 +1,4 @@
-"""Entities in tags: where they are, as conlleval and seqeval's default mode read them, and how many are right."""
+"""Read entities from tags, as conlleval and seqeval's default mode do, and count the right ones."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from polyloom.errors import PolyloomError
-from polyloom.metrics.score import Array, aligned
+from polyloom.metrics.score import Array, zip_sentences
 
 
 class Span(NamedTuple):
-    """An entity: its type and its words, ``start`` up to but not including ``stop``."""
+    """An entity: its type, and the words from ``start`` up to but not including ``stop``."""
 
     label: str
     start: int
@@ -21,22 +21,22 @@ def spans(tags: Sequence[str]) -> list[Span]:
     """Read entities from BIO or BIOES tags, malformed ones too.
 
     A word continues an entity if it is tagged I or E, the word before B or I, and both have the same type. Any other
-    word that is not O begins an entity. This one rule is what all the cases of conlleval come to.
+    word that is not O begins an entity. This rule covers all cases of conlleval.
     """
-    found: list[Span] = []
+    entities: list[Span] = []
     before, label_before = "O", ""
     for position, tag in enumerate(tags):
         prefix, label = _split(tag)
         if prefix in ("I", "E") and before in ("B", "I") and label == label_before:
-            found[-1] = found[-1]._replace(stop=position + 1)
+            entities[-1] = entities[-1]._replace(stop=position + 1)
         elif prefix != "O":
-            found.append(Span(label, position, position + 1))
+            entities.append(Span(label, position, position + 1))
         before, label_before = prefix, label
-    return found
+    return entities
 
 
 def repair_bio(tags: Sequence[str]) -> tuple[str, ...]:
-    """Valid BIO2 tags with the same entities."""
+    """Write valid BIO2 tags for the entities of tags that may be malformed."""
     repaired = ["O"] * len(tags)
     for label, start, stop in spans(tags):
         repaired[start:stop] = [f"B-{label}", *[f"I-{label}"] * (stop - start - 1)]
@@ -44,11 +44,11 @@ def repair_bio(tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def span_statistics(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Array:
-    """Parts of `F1`, ``[N, 3]``: entities with the right type and extent, predicted entities, gold entities."""
+    """Count entities with the right type and extent, predicted entities, gold entities: ``[N, 3]``, for `F1`."""
     counts = []
-    for one, other in aligned(gold, predicted, what="tags"):
-        right, guessed = set(spans(one)), set(spans(other))
-        counts.append((len(right & guessed), len(guessed), len(right)))
+    for gold_tags, predicted_tags in zip_sentences(gold, predicted, what="tags"):
+        gold_spans, predicted_spans = set(spans(gold_tags)), set(spans(predicted_tags))
+        counts.append((len(gold_spans & predicted_spans), len(predicted_spans), len(gold_spans)))
     return np.array(counts, np.int64).reshape(-1, 3)
 
 

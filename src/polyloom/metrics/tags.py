@@ -1,4 +1,4 @@
-"""Accuracy of tags: how many words of each sentence have the right one, and the majority baseline."""
+"""Count the right tags of each sentence; compute the majority baseline."""
 
 import math
 from collections import Counter
@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from polyloom.metrics.score import Array, aligned
+from polyloom.metrics.score import Array, zip_sentences
 
 
 def tag_statistics(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Array:
-    """Parts of `ACCURACY`, ``[N, 2]``: right tags and all tags of every sentence."""
-    pairs = aligned(gold, predicted, what="tags")
-    counts = [(sum(a == b for a, b in zip(one, other, strict=True)), len(one)) for one, other in pairs]
+    """Count right tags and all tags of every sentence: ``[N, 2]``, for `ACCURACY`."""
+    pairs = zip_sentences(gold, predicted, what="tags")
+    counts = [(sum(a == b for a, b in zip(*pair, strict=True)), len(pair[0])) for pair in pairs]
     return np.array(counts, np.int64).reshape(-1, 2)
 
 

@@ -86,7 +86,7 @@ class BlockKind(ABC):
 
     def choose_placement(self, shape: BackboneShape, wanted: str | None, preferred: Sequence[str]) -> str:
         """Choose the placement that is wanted, or the first preferred one that the backbone has."""
-        return shape.choose(wanted, preferred)
+        return shape.choose_placement(wanted, preferred)
 
     def places(self, block: Block) -> list[tuple[str, int]]:
         """List the places where a block acts, each with the index of the site whose tensors are used there."""

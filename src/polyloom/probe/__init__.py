@@ -1,5 +1,5 @@
-"""Looking into a trained model: what it knows of languages, how much that matters, where it lies, how full it is.
+"""Analyse a trained model: its language vectors, donor weights, weights by site, and the hypernetwork's capacity.
 
-Functions take plain arguments (a model, matrices, a function that scores), so that they serve notebooks as well as
-``polyloom probe``. What they return is what JSON holds.
+Functions take plain arguments (a model, matrices, a function that scores), for use in notebooks as well as by
+``polyloom probe``, and return plain data that JSON can hold.
 """

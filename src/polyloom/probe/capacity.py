@@ -1,4 +1,4 @@
-"""How much of what a hypernetwork could express is used."""
+"""Measure how much of a hypernetwork's capacity is used."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,37 +12,38 @@ from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
 from polyloom.methods.base import Method
 from polyloom.model import Model
-from polyloom.probe.chunks import CHUNK_BYTES, at_rest, chunks
+from polyloom.probe.chunks import CHUNK_BYTES, chunks, eval_mode
 from polyloom.probe.languages import language_vectors
 from polyloom.probe.spectra import Array, effective_rank, participation_ratio, spectrum
 
 
 def probe_capacity(model: Model, conditions: Sequence[Condition], *, max_bytes: int = CHUNK_BYTES) -> dict[str, Any]:
-    """Measure how full a hypernetwork is.
+    """Measure how much of a hypernetwork's capacity is used.
 
     Args:
-        model: One whose weights are generated.
-        conditions: What it is asked to generate, at all sites.
-        max_bytes: How much of what is generated may be held at a time.
+        model: A model whose weights are generated.
+        conditions: Conditions whose weights are generated, at all sites.
+        max_bytes: Size of the generated weights that are in memory at a time.
 
     Returns:
-        ``embeddings``: of languages, how many directions they spread over (participation ratio of the variances); and
-        ``read``, what the heads read of all conditions and sites (effective rank); both with their width and spectrum,
-        shares of the variance. ``layers``: their units, and how many are never active.
+        ``embeddings``: number of directions that the language embeddings spread over (participation ratio of the
+        variances). ``read``: effective rank of the inputs of the output projections, over all conditions and sites.
+        Both have their width and spectrum, as shares of the variance. ``layers``: number of units of each hidden layer,
+        and how many of them are never active (``dead``).
     """
     method = model.method
-    last = _last(method)
+    last = _output_layer(method)
     table_NE = np.array(list(language_vectors(model).values()))
-    seen = _Seen()
-    with at_rest(method):
-        parts = chunks(method, conditions, max_bytes=max_bytes)  # which makes weights, to be heard by nobody
-        with seen.listening(method, last):
-            for part in parts:
-                seen.begin()
+    activations = _Activations()
+    with eval_mode(method):
+        slices = chunks(method, conditions, max_bytes=max_bytes)  # generates weights, which are not recorded
+        with activations.recording(method, last):
+            for part in slices:
+                activations.start_pass()
                 method.weights(conditions[part])
     centred_NE = table_NE - table_NE.mean(0)
     spread = spectrum(centred_NE.T @ centred_NE, total=float(np.square(table_NE).sum()))
-    read_EE, total = seen.spread()
+    read_EE, total = activations.covariance()
     read = spectrum(read_EE, total=total)
     return {
         "languages": len(table_NE),
@@ -55,35 +56,35 @@ def probe_capacity(model: Model, conditions: Sequence[Condition], *, max_bytes: 
         "read": {"width": len(read), "effective_rank": effective_rank(read), "spectrum": _shares(read)},
         "layers": [
             {"layer": number, "units": len(active), "dead": int((~active).sum())}
-            for number, active in enumerate(seen.active, start=1)
+            for number, active in enumerate(activations.active, start=1)
         ],
     }
 
 
-def capacity_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """What was measured, for people: a part, how much of it is used, and of how much."""
-    embeddings, read = found["embeddings"], found["read"]
+def capacity_rows(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the rows of a table: what was measured, how much of it is used, and of how much."""
+    embeddings, read = result["embeddings"], result["read"]
     return [
         (
             "language embeddings (participation ratio)",
             f"{embeddings['participation_ratio']:.1f}",
             str(embeddings["width"]),
         ),
-        ("what the heads read (effective rank)", f"{read['effective_rank']:.1f}", str(read["width"])),
+        ("inputs of the output projections (effective rank)", f"{read['effective_rank']:.1f}", str(read["width"])),
         *(
             (f"active units of layer {layer['layer']}", str(layer["units"] - layer["dead"]), str(layer["units"]))
-            for layer in found["layers"]
+            for layer in result["layers"]
         ),
     ]
 
 
-def _last(method: Method) -> nn.Module:
-    """Return the last layer of the hypernetwork."""
-    if (last := method.output_layer()) is not None:
-        return last
+def _output_layer(method: Method) -> nn.Module:
+    """Return the layer of the hypernetwork that outputs weights."""
+    if (layer := method.output_layer()) is not None:
+        return layer
     raise PolyloomError(
-        f"method {method.config.name}: it generates nothing ({method.summary}), so there is no capacity to measure. "
-        "polyloom probe weights compares what it stores."
+        f"method {method.config.name}: has no hypernetwork ({method.summary}), so there is no capacity to measure. "
+        "To compare its stored weights: polyloom probe weights"
     )
 
 
@@ -91,11 +92,11 @@ def _shares(values: Array) -> list[float]:
     return [float(value) for value in values / values.sum()] if values.any() else []
 
 
-class _Seen:
-    """What goes through a hypernetwork: which units were ever active, and the moments of what the heads read.
+class _Activations:
+    """Records which units of a hypernetwork are ever active, and the moments of the output layer's inputs.
 
     Attributes:
-        active: Of every hidden layer, in the order of computation.
+        active: Whether each unit was active, by hidden layer, in the order of computation.
     """
 
     def __init__(self) -> None:
@@ -105,13 +106,13 @@ class _Seen:
         self._sum: Tensor = torch.zeros(())
         self._squares: Tensor = torch.zeros(())
 
-    def begin(self) -> None:
-        """The next activation is that of the first layer; one module may serve several."""
+    def start_pass(self) -> None:
+        """Start a forward pass: the next activation is that of the first layer. A module may be called repeatedly."""
         self._call = 0
 
     @contextmanager
-    def listening(self, method: Method, last: nn.Module) -> Iterator[None]:
-        """Listen while weights are made."""
+    def recording(self, method: Method, last: nn.Module) -> Iterator[None]:
+        """Record while weights are generated."""
         hooks = [m.register_forward_hook(self._activated) for m in method.modules() if isinstance(m, nn.ReLU)]
         hooks.append(last.register_forward_pre_hook(self._read))
         try:
@@ -134,7 +135,7 @@ class _Seen:
         self._sum = self._sum + rows_NE.sum(0)
         self._squares = self._squares + rows_NE.T @ rows_NE
 
-    def spread(self) -> tuple[Array, float]:
-        """The covariance, times the number of rows; and the sum of squares before the mean was taken off."""
+    def covariance(self) -> tuple[Array, float]:
+        """Return the covariance times the number of rows, and the uncentred sum of squares."""
         centred_EE = self._squares - torch.outer(self._sum, self._sum) / self._count
         return centred_EE.numpy(), float(self._squares.trace())

@@ -1,4 +1,4 @@
-"""The weights of many conditions, as many at a time as fit into memory."""
+"""Compute the weights of many conditions, as many at a time as fit into memory."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,12 +8,12 @@ import torch
 from polyloom.conditions import Condition
 from polyloom.methods.base import Method
 
-CHUNK_BYTES = 256 << 20  # of weights in float64 that are held at a time
+CHUNK_BYTES = 256 << 20  # of weights in float64 that are in memory at a time
 
 
 @contextmanager
-def at_rest(method: Method) -> Iterator[None]:
-    """Nothing random, nothing for a gradient."""
+def eval_mode(method: Method) -> Iterator[None]:
+    """Put a method into evaluation mode, without gradients."""
     was_training = method.training
     method.eval()
     try:
@@ -24,7 +24,7 @@ def at_rest(method: Method) -> Iterator[None]:
 
 
 def chunks(method: Method, conditions: Sequence[Condition], *, max_bytes: int = CHUNK_BYTES) -> list[slice]:
-    """Slices of the conditions whose weights fit into so many bytes; one condition at least."""
+    """Divide conditions into slices whose weights fit into a number of bytes; a slice has at least one condition."""
     size = 8 * method.weights(conditions[:1]).num_parameters()
     step = max(1, max_bytes // max(1, size))
     return [slice(start, start + step) for start in range(0, len(conditions), step)]

@@ -1,9 +1,10 @@
-"""What a model has learnt of languages, and whether that agrees with what linguists know.
+"""Compare the language vectors of a model with one another and with language families and typology.
 
-Everything is computed in the order of names and handed out in the order given, so that no number depends on the latter.
+Results do not depend on the order of the languages: computations sort them by name.
 """
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -19,25 +20,25 @@ from polyloom.probe.spectra import Array
 Vectors = Mapping[str, Sequence[float]]
 NEIGHBOURS = 5
 SHUFFLES = {"purity": 9999, "correlation": 999}
-FEWEST = 3  # languages that a neighbour can be looked for among
+FEWEST = 3  # languages; with fewer, families and features are not compared
 TIE = 1e-9
 _COLUMNS = 1 << 20  # numbers of each adapter that are multiplied at a time
 
 
 def language_vectors(model: Model) -> dict[str, list[float]]:
-    """A vector for every language: its embedding, or its stored adapters.
+    """Return a vector for each language: its embedding, or its stored adapters.
 
-    Stored adapters have millions of numbers. They are given by coordinates in the space that they span, as many as
-    there are languages: all lengths and angles are those of the adapters themselves.
+    Stored adapters have millions of parameters. Their vectors are coordinates in the space that they span, with as many
+    dimensions as there are languages. All lengths and angles are those of the adapters.
     """
     method = model.method
-    learnt = [table for table in method.growing("language") if table.trainable]
-    tables = {name: table for name, table in method.named_modules() if table in learnt}
+    trainable = [table for table in method.growing("language") if table.trainable]
+    tables = {name: table for name, table in method.named_modules() if table in trainable}
     embeddings = [t for name, t in tables.items() if isinstance(t, GrowingEmbedding) and not name.endswith("logvar")]
     if not tables:
         raise PolyloomError(
             f"method {method.config.name}: languages have nothing of their own in it ({method.summary}). "
-            "Look at one that embeds languages or stores an adapter for each, such as hyperx or madx."
+            "Probe a method that embeds languages or stores an adapter for each, such as hyperx or madx."
         )
     if embeddings:
         table_NE = torch.cat([e.get_parameter("weight").detach() for e in embeddings], dim=1).double()
@@ -48,7 +49,7 @@ def language_vectors(model: Model) -> dict[str, list[float]]:
 
 
 def _coordinates(tables: Sequence[Tensor]) -> Tensor:
-    """Rows with the inner products of the tables' rows."""
+    """Compute vectors whose inner products are those of the tables' rows."""
     gram_NN = tables[0].new_zeros(len(tables[0]), len(tables[0]), dtype=torch.float64)
     for part in (part.double() for table in tables for part in torch.split(table, _COLUMNS, dim=1)):
         gram_NN += part @ part.T
@@ -58,15 +59,17 @@ def _coordinates(tables: Sequence[Tensor]) -> Tensor:
 
 
 def probe_languages(vectors: Vectors, typology: Typology | None = None) -> dict[str, Any]:
-    """Map, neighbours, tree and agreement with typology.
+    """Compute map, nearest neighbours, tree and agreement with typology.
 
     Args:
-        vectors: Of languages; what counts is their direction.
-        typology: Families and features, as far as they are known.
+        vectors: A vector for each language; only its direction counts.
+        typology: Language families and features; languages without them are left out of the agreement.
 
     Returns:
         ``languages``, ``families``, ``map``, ``neighbours``, ``linkage`` (SciPy's convention), ``agreement``.
     """
+    if find_spec("scipy") is None:
+        raise PolyloomError("probe languages: the package scipy is not installed. pip install 'polyloom[probe]'")
     if len(vectors) < 2:
         raise PolyloomError(f"probe languages: {len(vectors)} language; there is nothing to compare.")
     typology, given, names = typology or Typology(), list(vectors), sorted(vectors)
@@ -94,9 +97,9 @@ def _unit(vectors_NE: Array) -> Array:
 
 
 def flat_map(vectors_NE: Array) -> Array:
-    """Coordinates on the two directions of largest variance ``[N, 2]``.
+    """Project vectors on their first two principal components ``[N, 2]``.
 
-    Signs mean nothing; here whoever lies farthest out in a direction (of several the first) is on the positive side.
+    Signs are arbitrary, so the language farthest from the origin (the first of several) gets the positive side.
     """
     left, values, _ = np.linalg.svd(vectors_NE - vectors_NE.mean(0), full_matrices=False)
     scores_N2 = np.zeros((len(vectors_NE), 2))
@@ -107,36 +110,28 @@ def flat_map(vectors_NE: Array) -> Array:
     return signed
 
 
-def _neighbours(names: Sequence[str], similarity_N: Array, own: int) -> list[list[Any]]:
-    others = [i for i in range(len(names)) if i != own]
+def _neighbours(names: Sequence[str], similarity_N: Array, index: int) -> list[list[Any]]:
+    others = [i for i in range(len(names)) if i != index]
     nearest = sorted(others, key=lambda i: (-similarity_N[i], names[i]))[:NEIGHBOURS]
     return [[names[i], float(similarity_N[i])] for i in nearest]
 
 
 def linkage(distance_NN: Array) -> list[tuple[int, int, float, int]]:
-    """Average-linkage clustering: which two are joined at which height, and how many that makes.
+    """Cluster languages by average linkage.
 
-    Numbers below N are languages; N + i is what the i-th row has joined.
+    Returns:
+        Rows as in SciPy: the two clusters that are joined, the height and the number of languages below. Numbers below
+        N are languages; N + i is the cluster of row i.
     """
-    count = len(distance_NN)
-    between_NN = np.array(distance_NN, dtype=np.float64)
-    np.fill_diagonal(between_NN, np.inf)
-    number, size = list(range(count)), [1] * count
-    merges: list[tuple[int, int, float, int]] = []
-    for step in range(count - 1):
-        i, j = divmod(int(between_NN.argmin()), count)
-        height, both = max(0.0, float(between_NN[i, j])), size[i] + size[j]
-        left, right = sorted((number[i], number[j]))
-        merges.append((left, right, height, both))
-        mean_N = (size[i] * between_NN[i] + size[j] * between_NN[j]) / both
-        between_NN[i], between_NN[:, i] = mean_N, mean_N
-        between_NN[j], between_NN[:, j], between_NN[i, i] = np.inf, np.inf, np.inf
-        number[i], size[i] = count + step, both
-    return merges
+    from scipy.cluster.hierarchy import average  # noqa: PLC0415 - an extra
+
+    condensed = distance_NN[np.triu_indices(len(distance_NN), 1)]
+    rows = average(np.maximum(condensed, 0.0))  # rounding makes some negative
+    return [(int(left), int(right), float(height), int(size)) for left, right, height, size in rows]
 
 
 def members(merges: Sequence[Sequence[Any]]) -> dict[int, list[int]]:
-    """The leaves below every number of a linkage, in the order in which a tree is drawn without crossings."""
+    """List the leaves below each cluster of a linkage, in the order that draws the tree without crossings."""
     count = len(merges) + 1
     below = {leaf: [leaf] for leaf in range(count)}
     for step, (left, right, *_) in enumerate(merges):
@@ -144,71 +139,57 @@ def members(merges: Sequence[Sequence[Any]]) -> dict[int, list[int]]:
     return below
 
 
-def cophenetic(merges: Sequence[Sequence[Any]]) -> Array:
-    """For every two leaves the height at which they are joined ``[N, N]``."""
-    below, heights_NN = members(merges), np.zeros((len(merges) + 1, len(merges) + 1))
-    for left, right, height, _ in merges:
-        heights_NN[np.ix_(below[left], below[right])] = height
-        heights_NN[np.ix_(below[right], below[left])] = height
-    return heights_NN
-
-
 def agreement(names: Sequence[str], similarity_NN: Array, typology: Typology) -> dict[str, float | None]:
-    """Nearest neighbours against families, similarities against typological distances; both against shuffled languages.
+    """Test whether nearest neighbours share a family and whether similarity follows typological distance.
 
-    Languages whose family (or features) are not known are left out.
+    Both are permutation tests over languages. Languages without a known family (or features) are left out.
     """
-    found: dict[str, float | None] = dict.fromkeys(("purity", "chance", "p", "correlation", "correlation_p"))
+    results: dict[str, float | None] = dict.fromkeys(("purity", "chance", "p", "correlation", "correlation_p"))
     families = [typology.family(name) for name in names]
     known = [i for i, family in enumerate(families) if family is not None]
     if len(known) >= FEWEST:
-        chosen = purity(similarity_NN[np.ix_(known, known)], [families[i] or "" for i in known])
-        found |= dict(zip(("purity", "chance", "p"), chosen, strict=True))
+        values = purity(similarity_NN[np.ix_(known, known)], [families[i] or "" for i in known])
+        results |= dict(zip(("purity", "chance", "p"), values, strict=True))
     known = [i for i, name in enumerate(names) if typology.distance(name, name) is not None]
-    apart = [[typology.distance(names[i], names[j]) for j in known] for i in known]
-    if len(known) > FEWEST and not any(d is None for row in apart for d in row):
+    distances = [[typology.distance(names[i], names[j]) for j in known] for i in known]
+    if len(known) > FEWEST and not any(d is None for row in distances for d in row):
         similar_MM = similarity_NN[np.ix_(known, known)]
-        found["correlation"], found["correlation_p"] = correlation(1.0 - similar_MM, np.array(apart, dtype=np.float64))
-    return found
+        results["correlation"], results["correlation_p"] = correlation(
+            1.0 - similar_MM, np.array(distances, dtype=np.float64)
+        )
+    return results
 
 
 def purity(similarity_NN: Array, groups: Sequence[str], *, seed: int = 0) -> tuple[float, float, float]:
-    """Share of nearest neighbours that are of one's own group; that of shuffled groups; how often those are as good."""
+    """Compute the share of nearest neighbours in the same group, its mean over shuffled groups, and the p-value."""
     labels_N = np.unique(groups, return_inverse=True)[1]
     nearest_N = (similarity_NN - np.diag(np.full(len(labels_N), np.inf))).argmax(1)
     shuffled = np.random.default_rng(seed).permuted(np.tile(labels_N, (SHUFFLES["purity"], 1)), axis=1)
     chance = (shuffled == shuffled[:, nearest_N]).mean(1)
-    found = float((labels_N == labels_N[nearest_N]).mean())
-    return found, float(chance.mean()), _p_value(chance, found)
+    share = float((labels_N == labels_N[nearest_N]).mean())
+    return share, float(chance.mean()), _p_value(chance, share)
 
 
 def correlation(a_NN: Array, b_NN: Array, *, seed: int = 0) -> tuple[float | None, float | None]:
-    """Spearman's correlation of two tables of distances, and how often shuffled ones correlate as much (Mantel)."""
+    """Compute Spearman's correlation of two distance matrices and its p-value by the Mantel test.
+
+    Both are None where all distances of a matrix are equal.
+    """
+    from scipy.stats import rankdata  # noqa: PLC0415 - an extra
+
     pairs = np.triu_indices(len(a_NN), 1)
-    tables = []
-    for table_NN in (a_NN, b_NN):
-        ranks = _ranks(table_NN[pairs])
-        if not ranks.std():
-            return None, None  # all are equally far apart
-        full_NN = np.zeros_like(table_NN, dtype=np.float64)
-        full_NN[pairs] = (ranks - ranks.mean()) / ranks.std()
-        tables.append(full_NN + full_NN.T)
-    one_NN, other_NN = tables
-    found = float((one_NN * other_NN).mean() * len(a_NN) / (len(a_NN) - 1))  # the diagonal has no pairs
-    draw, chance = np.random.default_rng(seed), []
-    for _ in range(SHUFFLES["correlation"]):
-        order = draw.permutation(len(a_NN))
-        chance.append((one_NN * other_NN[np.ix_(order, order)]).mean() * len(a_NN) / (len(a_NN) - 1))
-    return found, _p_value(np.array(chance), found)
+    # Distances that differ by rounding alone get the same rank.
+    a_ranks, b_ranks = (rankdata(np.round(table_NN[pairs], 12)) for table_NN in (a_NN, b_NN))
+    if not (np.ptp(a_ranks) and np.ptp(b_ranks)):
+        return None, None
+    b_ranks_NN = np.zeros_like(b_NN, dtype=np.float64)
+    b_ranks_NN[pairs] = b_ranks
+    b_ranks_NN += b_ranks_NN.T
+    random = np.random.default_rng(seed)
+    orders = [np.arange(len(a_NN)), *(random.permutation(len(a_NN)) for _ in range(SHUFFLES["correlation"]))]
+    value, *chance = (float(np.corrcoef(a_ranks, b_ranks_NN[np.ix_(order, order)][pairs])[0, 1]) for order in orders)
+    return value, _p_value(np.array(chance), value)
 
 
-def _p_value(chance: Array, found: float) -> float:
-    return float((1 + (chance >= found - TIE).sum()) / (1 + len(chance)))
-
-
-def _ranks(values: Array) -> Array:
-    """Ranks, of equal values their mean; distances that differ by rounding alone are equal."""
-    _, place, counts = np.unique(np.round(values, 12), return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    ranks: Array = (ends - (counts - 1) / 2.0)[place]
-    return ranks
+def _p_value(chance: Array, value: float) -> float:
+    return float((1 + (chance >= value - TIE).sum()) / (1 + len(chance)))

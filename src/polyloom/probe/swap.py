@@ -1,6 +1,6 @@
-"""What becomes of a language that is served with another one's weights: the matrix of donors.
+"""Score languages with the weights of other languages: the donor matrix.
 
-Only weights change. The task's head, the text and the language tokens stay those of the condition.
+Only the adapters' weights change. The head, the text and the language tokens are those of the condition.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,29 +13,29 @@ from polyloom.inference.cache import WeightCache
 from polyloom.weights import Weights
 
 Score = Callable[[Condition, Condition], float | None]
-Progress = Callable[[str, str, float | None], None]
-SAME = 1e-9
+OnScore = Callable[[str, str, float | None], None]
+TOLERANCE = 1e-9
 
 
 def kept_language(conditions: Sequence[Condition]) -> str | None:
-    """Of pairs, the language that all of them share and that keeps its weights; none if there is not exactly one."""
+    """Return the language that all pairs share, which keeps its weights; none if there is not exactly one."""
     pairs = [set(condition.languages) for condition in conditions]
     shared = set.intersection(*pairs) if pairs else set()
     return shared.pop() if len(shared) == 1 and any(len(pair) > 1 for pair in pairs) else None
 
 
 def own_language(condition: Condition, kept: str | None) -> str:
-    """The language whose weights are swapped: the only one; of a pair the one not kept, else the target."""
+    """Return the language whose weights are swapped: of a pair the one that is not kept, else the target."""
     others = [language for language in condition.languages if language != kept]
     return others[-1] if others else condition.source
 
 
 def with_donor(condition: Condition, donor: str, kept: str | None) -> Condition | None:
-    """The condition whose weights are used; none where a language would be paired with itself."""
-    own = own_language(condition, kept)
+    """Return the condition whose weights are used; none if a language would be paired with itself."""
+    swapped = own_language(condition, kept)
     if condition.target is None:
         return Condition(condition.task, donor)
-    source, target = (donor if name == own else name for name in (condition.source, condition.target))
+    source, target = (donor if name == swapped else name for name in (condition.source, condition.target))
     return None if source == target else Condition(condition.task, source, target)
 
 
@@ -44,31 +44,33 @@ def donor_matrix(
     donors: Sequence[str],
     *,
     score: Score,
-    progress: Progress = lambda _row, _donor, _value: None,
+    on_score: OnScore = lambda _row, _donor, _value: None,
 ) -> dict[str, Any]:
     """Score every condition with every donor's weights.
 
     Args:
-        conditions: Of one task.
-        donors: Languages; a condition's own is among them.
-        score: From a condition and the condition whose weights are used to a score; ``None`` where those are refused.
-        progress: Hears of every score.
+        conditions: Conditions of one task.
+        donors: Languages whose weights are used, the languages of the conditions included.
+        score: Function from a condition, and the condition whose weights are used, to a score; none if the method does
+            not support the latter.
+        on_score: Called with the language, the donor and the score, for every score.
 
     Returns:
-        ``languages`` (of a pair, both), ``own`` (whose weights each has by right), ``donors``, ``scores``.
+        ``languages`` (both of a pair), ``own`` (the language of each row whose weights are swapped), ``donors``,
+        ``scores``.
     """
     if len({condition.task for condition in conditions}) != 1:
-        raise PolyloomError("probe swap: the conditions are of several tasks, or there are none. Name one: --task pos.")
+        raise PolyloomError("probe swap: conditions of exactly one task are needed. Choose it: --task pos.")
     kept, scores = kept_language(conditions), []
     for condition in conditions:
         row = []
         for donor in donors:
             used = with_donor(condition, donor, kept)
             row.append(None if used is None else score(condition, used))
-            progress(_label(condition), donor, row[-1])
+            on_score(_label(condition), donor, row[-1])
         scores.append(row)
-    own = [own_language(condition, kept) for condition in conditions]
-    return {"languages": list(map(_label, conditions)), "own": own, "donors": list(donors), "scores": scores}
+    swapped = [own_language(condition, kept) for condition in conditions]
+    return {"languages": list(map(_label, conditions)), "own": swapped, "donors": list(donors), "scores": scores}
 
 
 def _label(condition: Condition) -> str:
@@ -76,16 +78,16 @@ def _label(condition: Condition) -> str:
 
 
 @dataclass(frozen=True)
-class Swapped:
-    """What a row of the matrix says.
+class DonorSummary:
+    """The summary of a row of the donor matrix.
 
     Attributes:
-        language: Whose text it is.
+        language: Language of the text.
         own: Score with its own weights.
-        best: The other donor that serves best.
-        best_score: With that donor's weights.
-        mean: Over all other donors.
-        loss: How much worse others are than its own, in the mean; negative if they are better.
+        best: The best other donor.
+        best_score: Score with that donor's weights.
+        mean: Mean score over all other donors.
+        loss: How much worse the mean is than the score with its own weights; negative if it is better.
     """
 
     language: str
@@ -96,31 +98,35 @@ class Swapped:
     loss: float
 
 
-def summarize(found: Mapping[str, Any], *, higher_is_better: bool) -> list[Swapped]:
-    """A line for every language with a score of its own and of another donor."""
-    sign, lines = 1.0 if higher_is_better else -1.0, []
-    for language, own, row in zip(found["languages"], found["own"], found["scores"], strict=True):
-        scores = {donor: s for donor, s in zip(found["donors"], row, strict=True) if s is not None}
-        mine = scores.pop(own, None)
-        if mine is None or not scores:
+def summarize(matrix: Mapping[str, Any], *, higher_is_better: bool) -> list[DonorSummary]:
+    """Summarize every language that has scores with its own weights and with another donor's."""
+    sign, summaries = 1.0 if higher_is_better else -1.0, []
+    for language, swapped, row in zip(matrix["languages"], matrix["own"], matrix["scores"], strict=True):
+        scores = {donor: s for donor, s in zip(matrix["donors"], row, strict=True) if s is not None}
+        own_score = scores.pop(swapped, None)
+        if own_score is None or not scores:
             continue
         best = max(sorted(scores), key=lambda donor: sign * scores[donor])
         mean = sum(scores.values()) / len(scores)
-        lines.append(Swapped(language, mine, best, scores[best], mean, sign * (mine - mean)))
-    return lines
+        summaries.append(DonorSummary(language, own_score, best, scores[best], mean, sign * (own_score - mean)))
+    return summaries
 
 
-def language_matters(found: Mapping[str, Any]) -> bool:
-    """Whether any score depends on whose weights are used."""
-    rows = [[score for score in row if score is not None] for row in found["scores"]]
-    return any(max(row) - min(row) > SAME for row in rows if row)
+def language_matters(matrix: Mapping[str, Any]) -> bool:
+    """Return whether any score depends on the donor."""
+    rows = [[score for score in row if score is not None] for row in matrix["scores"]]
+    return any(max(row) - min(row) > TOLERANCE for row in rows if row)
 
 
 class DonatedCache(WeightCache):
-    """Weights by condition, of some those of another: for text that is generated, whose tokens stay its own."""
+    """A weight cache that gives some conditions the weights of others; for generated text, whose tokens do not change.
+
+    Attributes:
+        donated: The condition whose weights are used, by condition.
+    """
 
     donated: Mapping[Condition, Condition] = {}
 
     def rows(self, conditions: Sequence[Condition]) -> Weights:
-        """The weights of a batch, laid out for its rows."""
+        """Return the weights of a batch, one row per condition."""
         return super().rows([self.donated.get(condition, condition) for condition in conditions])

@@ -1,7 +1,7 @@
-"""How alike the weights of conditions are, and where in the network they differ.
+"""Compare the weights of conditions: their similarity, and at which sites they differ.
 
-All of it follows from inner products between conditions, one table per site. So memory holds a few conditions' weights
-at a time, however many there are.
+Everything is computed from inner products between conditions, one matrix per site. So only a few conditions' weights
+are in memory at a time.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ from torch import Tensor
 from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
 from polyloom.methods.base import Method
-from polyloom.probe.chunks import CHUNK_BYTES, at_rest, chunks
+from polyloom.probe.chunks import CHUNK_BYTES, chunks, eval_mode
 from polyloom.probe.spectra import Array, effective_rank, spectrum
 from polyloom.weights import Site, Weights
 
@@ -31,16 +31,17 @@ def probe_weights(
     """Compare the weights of conditions.
 
     Args:
-        method: What makes them.
-        conditions: Which ones.
-        max_bytes: How much of them may be held at a time, twice.
-        progress: Hears how many tables of how many are done.
+        method: The method whose weights are compared.
+        conditions: The conditions, at least two.
+        max_bytes: Size of the weights that are in memory at a time; twice this size is used.
+        progress: Called with the number of finished pairs of chunks, and of all pairs.
 
     Returns:
-        ``conditions``; ``similarity``, the cosine between all their weights; and for every site in ``sites``
-        ``between_languages`` (of a task, the mean over tasks) and ``between_tasks`` (of a language), which are
-        root mean square distance from the mean over the length of the mean, and ``effective_rank``, in how many
-        directions languages differ. ``None`` where there are not two languages, or tasks, to compare.
+        ``conditions``; ``similarity``, the cosine similarity of their weights; and ``sites``. Every site has
+        ``between_languages`` (of a task, averaged over tasks) and ``between_tasks`` (of a language, averaged over
+        languages): the root mean square distance from the mean, relative to the length of the mean; and
+        ``effective_rank``, the number of directions in which languages differ. A value is ``None`` if there are fewer
+        than two languages, or tasks, to compare.
     """
     if len(conditions) < 2:
         raise PolyloomError(f"probe weights: {len(conditions)} condition; there is nothing to compare.")
@@ -67,53 +68,55 @@ def inner_products(
     max_bytes: int = CHUNK_BYTES,
     progress: Progress = lambda _done, _total: None,
 ) -> dict[str, Array]:
-    """Inner products between the conditions' weights, by site ``[K, K]``."""
-    found: dict[str, Array] = {}
+    """Compute inner products between the conditions' weights, by site ``[K, K]``."""
+    grams: dict[str, Array] = {}
     count = len(conditions)
-    with at_rest(method):
-        parts = chunks(method, conditions, max_bytes=max_bytes)
-        pairs = [(i, j) for i in range(len(parts)) for j in range(i, len(parts))]
+    with eval_mode(method):
+        slices = chunks(method, conditions, max_bytes=max_bytes)
+        pairs = [(i, j) for i in range(len(slices)) for j in range(i, len(slices))]
         for done, (i, j) in enumerate(pairs, start=1):
             if i == j:
-                rows = _by_site(method.weights(conditions[parts[i]]))
-            columns = rows if i == j else _by_site(method.weights(conditions[parts[j]]))
+                rows = _by_site(method.weights(conditions[slices[i]]))
+            columns = rows if i == j else _by_site(method.weights(conditions[slices[j]]))
             for site, tensors in rows.items():
-                gram_KK = found.setdefault(site, np.zeros((count, count)))
-                both = sum((a @ b.T for a, b in zip(tensors, columns[site], strict=True)), start=torch.zeros(()))
-                gram_KK[parts[i], parts[j]] = both.cpu().numpy()
-                gram_KK[parts[j], parts[i]] = both.T.cpu().numpy()
+                gram_KK = grams.setdefault(site, np.zeros((count, count)))
+                products = sum((a @ b.T for a, b in zip(tensors, columns[site], strict=True)), start=torch.zeros(()))
+                gram_KK[slices[i], slices[j]] = products.cpu().numpy()
+                gram_KK[slices[j], slices[i]] = products.T.cpu().numpy()
             progress(done, len(pairs))
-    if not found:
-        raise PolyloomError(f"method {method.config.name}: it has no weights of its own ({method.summary}).")
-    return found
+    if not grams:
+        raise PolyloomError(f"method {method.config.name}: has no adapter weights to compare ({method.summary}).")
+    return grams
 
 
 def _by_site(weights: Weights) -> dict[str, list[Tensor]]:
-    """All tensors at a place, ``[K, E]`` each."""
-    found: dict[str, list[Tensor]] = {}
+    """Collect the tensors of every site, flattened to ``[K, E]``."""
+    by_site: dict[str, list[Tensor]] = {}
     for block in weights.blocks:
         for index, site in enumerate(block.sites):
             for tensor in block.tensors.values():
                 flat_KE = tensor[:, index].flatten(1).double()
-                # Labels that a task does not have are at -inf (psf), in all languages alike.
-                found.setdefault(_place(block.kind, site), []).append(flat_KE.masked_fill(~flat_KE.isfinite(), 0.0))
-    return found
+                # PSF sets labels that a task does not have to -inf, in all languages.
+                by_site.setdefault(_site_name(block.kind, site), []).append(
+                    flat_KE.masked_fill(~flat_KE.isfinite(), 0.0)
+                )
+    return by_site
 
 
-def _place(kind: str, site: Site) -> str:
+def _site_name(kind: str, site: Site) -> str:
     return {"invertible": f"{site.stack}.embedding", "classifier": "head"}.get(kind, str(site))
 
 
 def _groups(keys: Iterable[str]) -> list[list[int]]:
-    """Positions that share a key, where there are several."""
-    found: dict[str, list[int]] = {}
+    """Group positions by key; groups of one position are left out."""
+    by_key: dict[str, list[int]] = {}
     for position, key in enumerate(keys):
-        found.setdefault(key, []).append(position)
-    return [group for group in found.values() if len(group) > 1]
+        by_key.setdefault(key, []).append(position)
+    return [group for group in by_key.values() if len(group) > 1]
 
 
 def _spread(gram_GG: Array) -> tuple[float | None, float]:
-    """Distance from the mean over the length of the mean, and in how many directions."""
+    """Compute the distance from the mean relative to the length of the mean, and the effective rank."""
     mean = gram_GG.mean()
     centred_GG = gram_GG - gram_GG.mean(0) - gram_GG.mean(1, keepdims=True) + mean
     eigenvalues = spectrum(centred_GG, total=float(np.trace(gram_GG)))

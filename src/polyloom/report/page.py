@@ -1,22 +1,30 @@
-"""The page: all sections in one file that needs nothing else, and lets nothing else in."""
+"""The page: all sections in one file without scripts, images, fonts or network requests."""
 
 import base64
 import hashlib
-import re
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from polyloom.report.colors import scale_css
-from polyloom.report.comparison import comparison_section
-from polyloom.report.example_view import examples_section
-from polyloom.report.examples import Examples, find_examples
-from polyloom.report.html import Markup, tag
-from polyloom.report.overview import commands_section, overview_section
-from polyloom.report.probes import probe_sections
-from polyloom.report.scores import scores_section
+from markupsafe import Markup
+
+from polyloom.figures.canvas import require_matplotlib
+from polyloom.figures.palette import DARK, LIGHT, SCALE, text_color
+from polyloom.report.example_choice import Examples, find_examples
+from polyloom.report.sections.commands import commands_section
+from polyloom.report.sections.comparison import compare_sources, comparison_section
+from polyloom.report.sections.curves import curves_section
+from polyloom.report.sections.donors import donors_section
+from polyloom.report.sections.examples import examples_section
+from polyloom.report.sections.languages import languages_section
+from polyloom.report.sections.mixture import mixture_section
+from polyloom.report.sections.parameters import parameters_section
+from polyloom.report.sections.scores import scores_section
+from polyloom.report.sections.settings import settings_section
+from polyloom.report.sections.verdict import verdict_section
+from polyloom.report.sections.weights import weights_section
 from polyloom.report.sources import Source, read_sources
-from polyloom.report.training import training_sections
+from polyloom.report.templating import render
 from polyloom.version import __version__
 
 
@@ -24,64 +32,75 @@ def make_report(
     runs: Sequence[Path], *, output: Path, split: str = "test", examples: int = 3,
     progress: Callable[[str], None] = lambda _: None,
 ) -> str:  # fmt: skip
-    """The report of one or more runs as a page; of several, the first is what the others are compared with.
+    """Write a report of one or more runs as an HTML page.
 
     Args:
-        runs: Their folders.
-        output: The file it will be written to, which the page names in its commands.
-        split: Which corpora were scored.
-        examples: How many sentences of each task are shown; the runs are loaded to answer them, unless it is 0.
+        runs: Their folders. The first run is compared with each of the others.
+        output: The file that the page will be written to, for the commands in it.
+        split: Which scores: ``test`` or ``validation``.
+        examples: How many sentences of each task to show. The runs are loaded to predict them, unless it is 0.
         progress: Called with what is being done.
+
+    Raises:
+        PolyloomError: Matplotlib is missing, a folder is no run, or a run is given twice.
     """
+    require_matplotlib("report")
     sources = read_sources(runs, split=split)
-    found = find_examples(sources, examples, progress=lambda name: progress(f"asking {name} for examples"))
+    chosen = find_examples(sources, examples, progress=lambda name: progress(f"predicting examples with {name}"))
     progress("writing")
     options = ["" if split == "test" else f" --on {split}", "" if examples == 3 else f" --examples {examples}"]
     line = f"polyloom report {' '.join(s.shell for s in sources)} -o {shlex.quote(str(output))}" + "".join(options)
-    return render(sources, found, count=examples, line=line)
+    return render_page(sources, chosen, count=examples, line=line)
 
 
-def render(sources: Sequence[Source], examples: Examples, *, count: int, line: str) -> str:
-    """Put the page together; `line` is the command that made it."""
+def render_page(sources: Sequence[Source], examples: Examples, *, count: int, line: str) -> str:
+    """Put the page together.
+
+    Args:
+        sources: The runs.
+        examples: Example sentences.
+        count: How many of them were asked for.
+        line: The command that makes this page.
+    """
+    compared = [compare_sources(sources[0], other) for other in sources[1:]]
     sections = [
-        overview_section(sources),
+        verdict_section(sources, compared),
         scores_section(sources),
-        comparison_section(sources),
+        comparison_section(sources, compared),
         examples_section(examples, count),
-        *training_sections(sources),
-        *probe_sections(sources),
+        curves_section(sources),
+        mixture_section(sources),
+        parameters_section(sources),
+        languages_section(sources),
+        donors_section(sources),
+        weights_section(sources),
+        settings_section(sources),
         commands_section(sources, line),
     ]
-    shown = [one for one in sections if one]
-    title = " · ".join(source.name for source in sources)
-    body = tag(
-        "body",
-        tag("a", "To the content", href="#main", class_="skip"),
-        tag("header", tag("h1", title), tag("p", f"Report of polyloom {__version__}")),
-        _contents(shown),
-        tag("main", *shown, id="main"),
-    )
-    page = tag("html", _head(title), body, lang="en")
-    return f"<!DOCTYPE html>\n{page}\n"
-
-
-def _head(title: str) -> Markup:
-    """No script, no picture, no font, no request; of styles only this one, by its hash."""
-    style = Markup("\n" + Path(__file__).with_name("style.css").read_text(encoding="utf-8") + scale_css())
-    sha256 = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{sha256}'; base-uri 'none'; form-action 'none'"
-    return tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{title}: report"),
-        tag("style", style),
+    style = style_sheet()
+    return render(
+        "page.html",
+        title=" · ".join(source.name for source in sources),
+        sections=[section for section in sections if section],
+        style=Markup(style),  # noqa: S704 - our own
+        sha256=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+        version=__version__,
     )
 
 
-def _contents(sections: Sequence[Markup]) -> Markup:
-    found = [re.search(r'<h2 id="(\w+)-title">(.*?)</h2>', one) for one in sections]
-    links = (tag("li", tag("a", Markup(m[2]), href=f"#{m[1]}")) for m in found if m)
-    return tag("nav", tag("ul", *links), aria_label="Contents")
+def style_sheet() -> str:
+    """Return the style sheet: the palette, rules that put figures into dark mode, the scale of scores, and the rest."""
+
+    def variables(palette: dict[str, str]) -> str:
+        return "".join(f" --{name}: {color};" for name, color in palette.items())
+
+    dark = f"@media (prefers-color-scheme: dark) {{ :root {{{variables(DARK)} }} }}\n"
+    printed = f"@media print {{ :root {{{variables(LIGHT)} }} }}\n"
+    figures = "".join(
+        f'svg [{kind}="{color}"]{{{kind}:var(--{name})}}\n'
+        for name, color in LIGHT.items()
+        for kind in ("fill", "stroke")
+    )
+    scale = "".join(f".s{i}{{background:{color};color:{text_color(color)}}}\n" for i, color in enumerate(SCALE))
+    rest = Path(__file__).with_name("templates").joinpath("style.css").read_text(encoding="utf-8")
+    return f"\n:root {{{variables(LIGHT)} }}\n{dark}{printed}{figures}{scale}{rest}"

@@ -1,4 +1,4 @@
-"""What a report is made from: the files of a run, and which command makes those that are not there."""
+"""The inputs of a report: the files of each run, and the commands that write missing ones."""
 
 import json
 import shlex
@@ -8,69 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from polyloom.config import Recipe, load_recipe
-from polyloom.errors import CheckpointError, PolyloomError
+from polyloom.errors import PolyloomError
 from polyloom.evaluate.matrix import Matrix
 from polyloom.evaluate.saved import read_stored
-from polyloom.rundir import RECIPE, RunDir
+from polyloom.rundir import RunDir
+from polyloom.training.history import History
 
 PROBES = ("languages", "swap", "weights", "capacity")
-Event = Mapping[str, Any]
-
-
-@dataclass
-class History:
-    """What the log of a run tells, without what was taken back when the run was resumed from before it.
-
-    Attributes:
-        begin: Versions and hashes of corpora.
-        stages: As they began, each with what learns in it; once, however often it was resumed.
-        mixtures: Of each stage, its cells.
-        steps: All steps, in order.
-        validations: All validations, in order.
-        shares: How much of the weights is a language's own, by stage.
-        done: How it ended; empty if it has not.
-    """
-
-    begin: Event = field(default_factory=dict)
-    stages: dict[str, Event] = field(default_factory=dict)
-    mixtures: dict[str, Sequence[Sequence[Any]]] = field(default_factory=dict)
-    steps: list[Event] = field(default_factory=list)
-    validations: list[Event] = field(default_factory=list)
-    shares: dict[str, Event] = field(default_factory=dict)
-    done: Event = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, path: Path) -> "History":
-        """Read a log; a last line that is still being written is passed over."""
-        history, stage = cls(), ""
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-        for number, line in enumerate(lines, 1):
-            try:
-                event = json.loads(line)
-                stage = event["stage"] if event["event"] == "stage" else stage
-                history._take(event, stage)
-            except (ValueError, KeyError, TypeError) as error:
-                if number < len(lines):
-                    raise PolyloomError(f"{path}:{number}: not an event of a run ({error!r}).") from error
-        return history
-
-    def _take(self, event: Event, stage: str) -> None:
-        kind = event["event"]
-        if kind in ("step", "skipped"):
-            self.steps.append(event)
-        elif kind == "validation":
-            self.validations.append(event)
-        elif kind == "resumed":
-            self.steps = [step for step in self.steps if step["total"] <= event["total"]]
-            self.validations = [one for one in self.validations if one["total"] <= event["total"]]
-        elif kind == "stage":
-            self.stages.setdefault(stage, event)
-        elif kind == "mixture":
-            self.mixtures[stage] = event["datasets"]
-        elif kind == "languages":
-            self.shares[event["stage"]] = event
-        elif kind in ("begin", "done"):
-            setattr(self, kind, event)
 
 
 @dataclass(frozen=True)
@@ -78,16 +22,16 @@ class Source:
     """One run of a report.
 
     Attributes:
-        path: Its folder, as it was given.
-        name: What the report calls it.
+        path: Its folder, as given.
+        name: Its name in the report.
         recipe: Its recipe.
-        text: The recipe as written.
+        text: The recipe as a file.
         history: Its log.
-        split: Which corpora were scored.
-        checkpoint: The one that the run answers with.
+        split: Which corpora were scored: ``test`` or ``validation``.
+        checkpoint: The checkpoint that the run predicts with.
         matrix: Scores of that checkpoint.
-        probes: What `polyloom probe` found of it, by name.
-        missing: What is not there, by name, each with a sentence that says why or what to do.
+        probes: Results of `polyloom probe`, by kind.
+        missing: What is missing, each with a sentence that says why or which command to run.
     """
 
     path: Path
@@ -103,7 +47,7 @@ class Source:
 
     @property
     def shell(self) -> str:
-        """Its folder as a shell takes it."""
+        """Its folder, quoted for a shell."""
         return shlex.quote(str(self.path))
 
     @property
@@ -117,21 +61,20 @@ class Source:
 
 
 def _probing(run: Path, kind: str, recipe: Recipe, split: str) -> str:
-    """Donors are those of one task, which must be said where there are several."""
+    """Return the command that probes a run; of several tasks, `swap` needs one."""
     tasks = list(dict.fromkeys(name.partition("/")[0] for name in getattr(recipe.data, split)))
     task = f" --task {tasks[0]}" if kind == "swap" and len(tasks) > 1 else ""
     return f"polyloom probe {kind} {shlex.quote(str(run))}{task}"
 
 
 def read_source(path: Path, *, name: str, split: str) -> Source:
-    """Read all that is there of a run.
+    """Read the files of a run.
 
     Raises:
         CheckpointError: There is no run.
     """
-    if not (path / RECIPE).exists():
-        raise CheckpointError(f"{path}: no run here (no {RECIPE}). Train one: polyloom train RECIPE -o {path}")
     folder, missing = RunDir(path), {}
+    folder.require()
     matrix = checkpoint = None
     try:
         checkpoint = folder.best().name
@@ -139,37 +82,35 @@ def read_source(path: Path, *, name: str, split: str) -> Source:
     except PolyloomError as error:
         missing["scores"] = str(error)
     if not folder.log.exists():
-        missing["log"] = f"{folder.log}: not there, so nothing is known of the training."
-    probes, recipe = {}, load_recipe(path / RECIPE)
+        missing["log"] = f"{folder.log}: no log here, so nothing is known of the training."
+    probes, recipe = {}, load_recipe(folder.recipe)
     for kind in PROBES:
         try:
-            probes[kind] = _read_probe(
-                path / "probes" / f"{kind}.json", checkpoint, again=_probing(path, kind, recipe, split)
-            )
+            probes[kind] = _read_probe(folder.probe(kind), checkpoint, again=_probing(path, kind, recipe, split))
         except PolyloomError as error:
             missing[kind] = str(error)
-    text, history = (path / RECIPE).read_text(encoding="utf-8"), History.read(folder.log)
+    text, history = folder.recipe.read_text(encoding="utf-8"), History.read(folder.log)
     return Source(path, name, recipe, text, history, split, checkpoint, matrix, probes, missing)
 
 
 def _read_probe(path: Path, checkpoint: str | None, *, again: str) -> Mapping[str, Any]:
     if not path.exists():
-        raise PolyloomError(f"Not probed yet. Do it: {again}")
+        raise PolyloomError(f"Not probed yet. Run: {again}")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        of = found["checkpoint"]
+        probe = json.loads(path.read_text(encoding="utf-8"))
+        of = probe["checkpoint"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise PolyloomError(f"{path}: cannot be read ({error!r}). Make it anew: {again}") from error
+        raise PolyloomError(f"{path}: cannot be read ({error!r}). Run again: {again}") from error
     if of != checkpoint:
-        raise PolyloomError(f"{path}: of {of}, but the run's checkpoint is now {checkpoint}. Make it anew: {again}")
-    return dict(found)
+        raise PolyloomError(f"{path}: of {of}, but the run's checkpoint is now {checkpoint}. Run again: {again}")
+    return dict(probe)
 
 
 def read_sources(paths: Sequence[Path], *, split: str = "test") -> list[Source]:
-    """Read runs; they are called by their folders' names, or by their paths where two have the same."""
+    """Read runs. A run has the name of its folder, or its path if two folders have the same name."""
     twice = [str(path) for number, path in enumerate(paths) if path.resolve() in [p.resolve() for p in paths[:number]]]
     if twice:
-        raise PolyloomError(f"report: {', '.join(twice)} given twice. Name every run once.")
+        raise PolyloomError(f"report: {', '.join(twice)} given twice. Give each run once.")
     names = [path.name or str(path) for path in paths]
     return [
         read_source(path, name=str(path) if names.count(name) > 1 else name, split=split)

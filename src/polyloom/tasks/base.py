@@ -241,8 +241,8 @@ class Task(nn.Module, ABC):
         """Predict every example."""
 
     def confidences(self, states: HeadInputs, rows: TaskBatch, predictions: Sequence[Any]) -> list[Any]:  # noqa: ARG002
-        """Compute the probabilities of predictions: one number, or one for each word."""
-        raise ConditionError(f"{self.name}: its predictions have no probabilities.")
+        """Return the probability of each prediction, one per word where a prediction has one label per word."""
+        return [None] * len(predictions)
 
     def logits(self, states: HeadInputs) -> Tensor:
         """Compute the logits of the labels, of every token or of the sequence, as `export_head` says."""
@@ -271,12 +271,13 @@ class Task(nn.Module, ABC):
     # -- streams -----------------------------------------------------------------------------------------------------
 
     @classmethod
-    def read(cls, lines: Sequence[Line], form: Format) -> StreamItem:
+    def read(cls, lines: Sequence[Line], form: Format, language: str) -> StreamItem:
         """Read one input of a stream.
 
         Args:
             lines: One line that is not blank, or the lines of a `multiline` format with the blank one at their end.
             form: One of `inputs`.
+            language: Language of the input.
         """
         raise NotImplementedError
 

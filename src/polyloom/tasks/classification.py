@@ -62,7 +62,7 @@ class Classification(Task, ABC):
         return [self.labels[i] for i in self.logits(states).argmax(-1).tolist()]
 
     def confidences(self, states: HeadInputs, rows: TaskBatch, predictions: Sequence[Any]) -> list[Any]:  # noqa: ARG002
-        """Compute the probability of each label."""
+        """Return the probability of each label."""
         best: list[float] = self.logits(states).float().softmax(-1).amax(-1).tolist()
         return best
 
@@ -123,7 +123,7 @@ class TextClassification(Classification):
         return self.batch(sequences, rows)
 
     @classmethod
-    def read(cls, lines: Sequence[Line], form: Format) -> StreamItem:
+    def read(cls, lines: Sequence[Line], form: Format, language: str) -> StreamItem:  # noqa: ARG003
         """Read a text: a line, or the ``text`` of a JSON object."""
         text, item = read_whole_text(lines, form)
         return replace(item, record=LabelledText(text, "") if text else None)

@@ -51,7 +51,7 @@ class Parsing(WordTask):
     keys = ("heads", "relations")
     display: ClassVar[Display] = "tree"
     inputs: ClassVar[Mapping[Format, Format]] = {
-        "text": "conllu", "columns": "conllu", "conllu": "conllu", "jsonl": "jsonl",
+        "text": "conllu", "tokenized": "conllu", "columns": "conllu", "conllu": "conllu", "jsonl": "jsonl",
     }  # fmt: skip
     kind: ClassVar[Kind] = "tree"
     columns: ClassVar[Columns] = {
@@ -117,16 +117,16 @@ class Parsing(WordTask):
             for heads, best, count in zip(heads_SW.tolist(), best_SW, counts, strict=True)
         ]
 
-    def confidences(self, states: HeadInputs, rows: TaskBatch, predictions: Sequence[Any]) -> list[Any]:
-        """Compute the probability of each word's head, times that of its relation given the head."""
+    def confidences(self, states: HeadInputs, rows: TaskBatch, answers: Sequence[Any]) -> list[Any]:
+        """Return the probability of each word's head and relation."""
         words_SWD, mask_SW = self._words(states, rows), rows.targets["mask_SW"]
-        heads_SW = mask_SW.long() * 0
-        for i, arcs in enumerate(predictions):
-            heads_SW[i, : len(arcs.heads)] = heads_SW.new_tensor(arcs.heads)
-        head_SW = self.parser(words_SWD, mask_SW).softmax(-1).gather(-1, heads_SW[..., None])[..., 0]
-        relation_SW = self.parser.relations(words_SWD, mask_SW, heads_SW=heads_SW).softmax(-1).amax(-1)
-        both_SW = (head_SW * relation_SW).tolist()
-        return [both[: len(arcs.heads)] for both, arcs in zip(both_SW, predictions, strict=True)]
+        heads_SW = pad_targets([{"heads": answer.heads} for answer in answers], "heads", mask_SW).clamp(min=0)
+        heads_SW = heads_SW.to(mask_SW.device)
+        arcs_SW = self.parser(words_SWD, mask_SW).softmax(-1).gather(-1, heads_SW[..., None])[..., 0]
+        relations_SW = self.parser.relations(words_SWD, mask_SW, heads_SW=heads_SW).softmax(-1).amax(-1)
+        return [
+            both[: len(answer.heads)] for both, answer in zip((arcs_SW * relations_SW).tolist(), answers, strict=True)
+        ]
 
     @staticmethod
     def _words(states: HeadInputs, rows: TaskBatch) -> Tensor:

@@ -76,17 +76,17 @@ class Tagging(WordTask):
         counts = rows.targets["mask_SW"].sum(-1).tolist()
         return [[self.labels[i] for i in best[:count]] for best, count in zip(best_SW, counts, strict=True)]
 
+    def confidences(self, states: HeadInputs, rows: TaskBatch, answers: Sequence[Any]) -> list[Any]:
+        """Return the probability of each word's likeliest tag."""
+        best_SW = self._logits(states, rows).float().softmax(-1).amax(-1).tolist()
+        return [best[: len(answer)] for best, answer in zip(best_SW, answers, strict=True)]
+
     def _logits(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         if states.classify is None:
             logits: Tensor = self.classifier(gather_words(states.hidden_BTD, rows))
             return logits
         # A generated classifier belongs to a row: classify the row's tokens, then gather its words.
         return gather_words(self.logits(states), rows)
-
-    def confidences(self, states: HeadInputs, rows: TaskBatch, predictions: Sequence[Any]) -> list[Any]:
-        """Compute the probability of each word's most probable tag."""
-        best_SW = self._logits(states, rows).float().softmax(-1).amax(-1).tolist()
-        return [best[: len(tags)] for best, tags in zip(best_SW, predictions, strict=True)]
 
     def logits(self, states: HeadInputs) -> Tensor:
         """Compute the logits of every token."""
@@ -125,7 +125,7 @@ class Ner(Tagging):
     metrics: ClassVar[tuple[Metric, ...]] = (F1,)
     summary = "named entity recognition: entity F1"
     inputs: ClassVar[Mapping[Format, Format]] = {
-        "text": "columns", "columns": "columns", "conllu": "columns", "jsonl": "jsonl",
+        "text": "columns", "tokenized": "columns", "columns": "columns", "conllu": "columns", "jsonl": "jsonl",
     }  # fmt: skip
     outputs: ClassVar[tuple[Format, ...]] = ("columns", "jsonl")
 

@@ -1,8 +1,8 @@
-"""A trained run and a new language or task: where to begin, what it gains, who is like it. Nothing else changes."""
+"""Add a language or a task to a trained run by fitting only its new parameters."""
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -18,36 +18,37 @@ from polyloom.data.encoded import EncodedDataset
 from polyloom.data.mixture import MixtureConfig
 from polyloom.data.records import Text
 from polyloom.data.typology import Typology, read_typology
-from polyloom.errors import ConditionError, PolyloomError, TrainingError, suggest
+from polyloom.errors import ConditionError, PolyloomError, suggest
 from polyloom.inference.predictor import score_corpora
 from polyloom.io.yaml import dump_yaml
 from polyloom.methods.base import Stage
 from polyloom.metrics.score import Score, selection_score
-from polyloom.rundir import RECIPE, RunDir
+from polyloom.rundir import RunDir
 from polyloom.tasks import TASKS, TaskConfig
-from polyloom.train.added_rows import fit_added_row
-from polyloom.train.config import OptimConfig, TrainConfig
-from polyloom.train.loop import StagePlan, Step
-from polyloom.train.prepare import label_sets, prepare_dataset, training_datasets
-from polyloom.workflows.add_tokens import extend
-from polyloom.workflows.runs import Run, set_typology
+from polyloom.training.added_rows import fit_added_row
+from polyloom.training.config import OptimConfig, TrainConfig
+from polyloom.training.events import OnEvent, RowAdded, RowStep
+from polyloom.training.loop import StagePlan, Step
+from polyloom.training.prepare import label_sets, prepare_dataset, training_datasets
+from polyloom.workflows.add_tokens import add_tokens
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import set_typology
 
 Corpora = Mapping[Condition, Sequence[Corpus]]
-OnEvent = Callable[[Mapping[str, Any]], None]
 InitFrom = Literal["best-donor", "mean", "typology", "family", "fresh"]
-HELD_OUT = 0.1  # of what is given, to see whether it helps; at most so many sentences:
-MOST = 200
-BACKBONE = "backbone"  # of a run with new pieces, in its folder
+HELD_OUT = 0.1  # share of the data that is held out to judge donors and select parameters
+MAX_HELD_OUT = 200  # sentences
 
 
 @dataclass(frozen=True)
 class NewLanguageData:
-    """What is known of a new language.
+    """The data of a new language.
 
     Attributes:
-        text: Raw text.
-        examples: Labelled corpora by task; translations by the language on the other side: ``mt/eng``, for both ways.
-        test: Corpora likewise, scored before and after.
+        text: Corpus of raw text. Default: none.
+        examples: Labelled corpora by task. Translations are named by the other language, ``mt/eng``, and used in both
+            directions. Default: none.
+        test: Corpora likewise, scored before and after. Default: none.
     """
 
     text: str | None = None
@@ -57,17 +58,18 @@ class NewLanguageData:
 
 @dataclass(frozen=True)
 class AddLanguageConfig:
-    """How a new row is learnt.
+    """Settings for adding a language.
 
     Attributes:
-        init_from: The ``best-donor``, the ``mean`` of all languages, the mean of the three nearest by ``typology``,
-            the mean of its ``family``, or ``fresh``.
-        like: Languages to begin as, or their mean, whatever `begin` says.
-        steps: Optimizer steps.
-        lr: Learning rate; by default 1e-2 for an embedding, the run's own for stored adapters.
-        add_tokens: How many new pieces letters get that the tokenizer does not know; they learn too.
-        rows_per_batch: Sentences of a step.
-        seed: Of their order and masks.
+        init_from: How the new parameters start: as a copy of the ``best-donor`` (default), as the ``mean`` of all
+            languages, of the three nearest by ``typology`` or of its ``family``, or ``fresh``.
+        like: Languages whose mean the new parameters start as, instead of `init_from`.
+        steps: Optimizer steps. Default: 200.
+        lr: Learning rate. Default: 1e-2 for an embedding, the run's own for stored adapters.
+        add_tokens: How many tokens to add for characters that the tokenizer does not know; their embeddings are
+            trained too. Default: none.
+        rows_per_batch: Sentences per step. Default: 32.
+        seed: Seed of the order of sentences and of masks.
     """
 
     init_from: InitFrom = "best-donor"
@@ -81,17 +83,16 @@ class AddLanguageConfig:
 
 @dataclass(frozen=True)
 class AddLanguageResult:
-    """What came of it.
+    """The result of adding a language or a task.
 
     Attributes:
-        donors: Languages by how well their weights serve the new one's data, the best first.
-        like: What it began as.
-        before: Scores of the test corpora with the weights that it began with, by condition.
-        after: With those learnt.
-        held_out: How well what was held out is predicted, before and after: minus its loss, by which donors are judged
-            and the best is kept.
-        seconds: Time that learning took.
-        unknown: Share of pieces of the text that the tokenizer did not know.
+        donors: Known languages with the score of their weights on the held-out data, the best first.
+        like: Languages that the new parameters started as.
+        before: Scores of the test corpora before training, by condition.
+        after: Scores after training.
+        held_out: Score of the held-out data (minus the loss) before and after training.
+        seconds: Training time.
+        unknown: Share of the text's tokens that the tokenizer did not know.
         added_tokens: How many tokens were added.
     """
 
@@ -115,7 +116,17 @@ def add_language(  # noqa: PLR0913 - each has a meaning of its own
     typology: Typology | None = None,
     on_event: OnEvent = lambda _: None,
 ) -> AddLanguageResult:
-    """Fit what a method has of its own for a language, for a new one; write a run that knows it too."""
+    """Add a language to a run, and write the new run to `into`.
+
+    Args:
+        run: A trained run; its model is changed.
+        name: Code of the language.
+        into: Directory of the new run.
+        data: Data of the language.
+        settings: How it is added.
+        typology: Features and families of languages. Default: the tables beside the corpora.
+        on_event: Called with progress events.
+    """
     settings = settings or AddLanguageConfig()
     if name in run.model.method.languages:
         raise ConditionError(f"language {name!r} is there already.")
@@ -124,15 +135,15 @@ def add_language(  # noqa: PLR0913 - each has a meaning of its own
     tested = _conditions(run, name, data.test)
     folder, unknown, old = _new(into), unknown_share(run, data.text), run.predictor.tokenizer.vocab_size
     if settings.add_tokens:
-        run = extend(run, _lines(data.text), settings.add_tokens, into / BACKBONE)
+        run = add_tokens(run, _lines(data.text), settings.add_tokens, folder.backbone)
     model = run.model
     torch.manual_seed(settings.seed)
     model.method.add_language(name)
     set_typology(model, run.recipe, [name], typology)
     if not (model.group("rows.language") and all(map(model.method.supports, learn))):
         raise ConditionError(
-            f"method {model.method.config.name}: {model.method.summary}. A language has nothing of its own in it that "
-            "could be learnt; in hyperx, hyper-adapters, madx and lang-adapters it has."
+            f"method {model.method.config.name}: {model.method.summary}. It has no parameters per language that "
+            "could be trained; hyperx, hyper-adapters, madx and lang-adapters have."
         )
     donors = suggest_donors(run, name, held)
     if settings.init_from in ("typology", "family"):
@@ -143,7 +154,7 @@ def add_language(  # noqa: PLR0913 - each has a meaning of its own
     plan = _plan(run, learn, replace(settings, lr=settings.lr or (run.recipe.optim.lr if stored else 1e-2)))
     fitted = _fit(run, plan, held, tested, on_event, first_added_token=old if settings.add_tokens else None)
     if settings.add_tokens:
-        model.backbone.model.save_pretrained(into / BACKBONE)
+        model.backbone.model.save_pretrained(folder.backbone)
     _write(run, folder, learn, languages=(*run.recipe.languages, name), tasks=_tasks(run))
     return AddLanguageResult(donors, like, *fitted, unknown, run.predictor.tokenizer.vocab_size - old)
 
@@ -158,11 +169,11 @@ def add_task(  # noqa: PLR0913 - each has a meaning of its own
     settings: AddLanguageConfig | None = None,
     on_event: OnEvent = lambda _: None,
 ) -> AddLanguageResult:
-    """Fit a new task's row and head to examples in some languages; write a run that knows it too."""
+    """Add a task with its head to a run, trained on examples in some languages; write the new run to `into`."""
     settings, model = settings or AddLanguageConfig(), run.model
     addable = [task for task, known in TASKS.items() if known.addable]
     if name not in addable:
-        raise ConditionError(f"task {name!r}: none that can be added. {suggest(name, addable)}")
+        raise ConditionError(f"task {name!r}: it cannot be added. {suggest(name, addable)}")
     if name in model.method.tasks:
         raise ConditionError(f"task {name!r} is there already.")
     learn, held = _split({Condition(name, language): corpus for language, corpus in examples.items()})
@@ -181,36 +192,36 @@ def add_task(  # noqa: PLR0913 - each has a meaning of its own
 def languages_to_start_from(
     name: str, donors: Sequence[tuple[str, float]], begin: InitFrom, typology: Typology | None
 ) -> tuple[str, ...]:
-    """The languages whose mean a new one begins as; none for a fresh row."""
+    """Return the languages whose mean a new one starts as; none for fresh parameters."""
     known = tuple(donor for donor, _ in donors)
     if begin in ("typology", "family"):
         if typology is None:
             raise PolyloomError(f"--init-from {begin}: no tables of languages. Name their folder: --typology DIR.")
-        apart = {donor: typology.distance(name, donor) for donor in known}
-        near = sorted((far, donor) for donor, far in apart.items() if far is not None)
-        kin = [donor for donor in known if typology.same_family(name, donor)]
-        found = tuple(kin) if begin == "family" else tuple(donor for _, donor in near[:3])
-        if not found:
+        distances = {donor: typology.distance(name, donor) for donor in known}
+        nearest = sorted((distance, donor) for donor, distance in distances.items() if distance is not None)
+        family = [donor for donor in known if typology.same_family(name, donor)]
+        chosen = tuple(family) if begin == "family" else tuple(donor for _, donor in nearest[:3])
+        if not chosen:
             raise PolyloomError(f"--init-from {begin}: the tables tell nothing about {name} and the run's languages.")
-        return found
+        return chosen
     return {"best-donor": known[:1], "mean": known, "fresh": ()}[begin]
 
 
 def suggest_donors(run: Run, name: str, held: Corpora) -> list[tuple[str, float]]:
-    """The languages whose weights serve the data of the newest one best, by the mean of what selects checkpoints."""
-    found, others = [], {language for condition in held for language in condition.languages}
+    """Score the weights of every known language on held-out data of the newest one, the best first."""
+    scored, others = [], {language for condition in held for language in condition.languages}
     for donor in set(run.model.method.languages) - others:
         asked = [Condition(c.task, *(donor if x == name else x for x in c.languages)) for c in held]
         if all(run.model.method.supports(condition) for condition in asked):
             _begin(run, name, [donor], token=donor)
-            found.append((donor, selection_score(_held_scores(run, held))))
-    return sorted(found, key=lambda pair: (-pair[1], pair[0]))
+            scored.append((donor, selection_score(_held_scores(run, held))))
+    return sorted(scored, key=lambda pair: (-pair[1], pair[0]))
 
 
 def _begin(run: Run, name: str, like: Sequence[str], *, token: str) -> None:
-    """Let the newest language begin as others, in translation also with the token of one, if its own says nothing.
+    """Initialise the newest language from others; in translation also use the language token of one of them.
 
-    Of a backbone from scratch it says nothing even if the vocabulary has it: nobody has trained its embedding.
+    The language's own token is used only with a pretrained backbone that has it: otherwise its embedding is untrained.
     """
     run.model.method.reinit_language(like[0] if len(like) == 1 else like or None)
     if (run.recipe.backbone.name and run.predictor.tokenizer.language_id(name)) is None:
@@ -219,24 +230,24 @@ def _begin(run: Run, name: str, like: Sequence[str], *, token: str) -> None:
 
 
 def _tasks(run: Run) -> dict[str, TaskConfig]:
-    """Tasks as the recipe has them, with the tokens of languages that were added."""
-    learnt = run.model.tasks
-    return {name: learnt[name].updated(c) if name in learnt else c for name, c in run.recipe.tasks.items()}
+    """Return the recipe's tasks with the language tokens of added languages."""
+    trained = run.model.tasks
+    return {name: trained[name].updated(c) if name in trained else c for name, c in run.recipe.tasks.items()}
 
 
 def _raw_text_task(run: Run) -> str:
-    """Return the task through which the run learnt raw text."""
+    """Return the task with which the run was trained on raw text."""
     name = next((name for name, task in run.model.tasks.items() if task.raw_text), None)
     if name is None:
         raw = ", ".join(name for name, task in TASKS.items() if task.raw_text)
         known = ", ".join(run.model.tasks)
-        raise ConditionError(f"--text: the run did not learn from raw text (task {raw}). Its tasks: {known}.")
+        raise ConditionError(f"--text: the run was not trained on raw text (task {raw}). Its tasks: {known}.")
     return name
 
 
 def _conditions(run: Run, name: str, given: Mapping[str, str]) -> dict[Condition, str]:
-    """Corpora of tasks by condition, of translations both ways."""
-    found: dict[Condition, str] = {}
+    """Return corpora by condition; those of translations in both directions."""
+    by_condition: dict[Condition, str] = {}
     for key, corpus in given.items():
         task, _, other = key.partition("/")
         if task not in run.model.tasks:
@@ -246,33 +257,33 @@ def _conditions(run: Run, name: str, given: Mapping[str, str]) -> dict[Condition
                 f"{key}={corpus}: write pos=FILE, or of translations mt/eng=FILE, with the other language."
             )
         ways = [(other, name), (name, other)] if other else [(name,)]
-        found |= {Condition(task, *way): corpus for way in ways}
-    return found
+        by_condition |= {Condition(task, *way): corpus for way in ways}
+    return by_condition
 
 
 def unknown_share(run: Run, text: str | None) -> float:
-    """Share of a text's pieces that the tokenizer does not know: a script that it was not made for."""
+    """Return the share of a text's tokens that are unknown to the tokenizer."""
     if text is None:
         return 0.0
-    tokenizer = [piece for ids in run.predictor.tokenizer.text(list(islice(_lines(text), 1000))) for piece in ids]
-    return run.predictor.tokenizer.unknown_rate(tokenizer)
+    tokens = [token for ids in run.predictor.tokenizer.text(list(islice(_lines(text), 1000))) for token in ids]
+    return run.predictor.tokenizer.unknown_rate(tokens)
 
 
 def _lines(text: str | None) -> Iterator[str]:
     if text is None:
-        raise PolyloomError("--add-tokens: new pieces are learnt from raw text. Give --text FILE.")
+        raise PolyloomError("--add-tokens: new tokens are found in raw text. Give --text FILE.")
     return (record.text for record in resolve(text).records("text") if isinstance(record, Text))
 
 
 def _split(given: Mapping[Condition, str]) -> tuple[Corpora, Corpora]:
-    """What is learnt from, and what is held out, by condition."""
+    """Split corpora into training data and held-out data, by condition."""
     if not given:
-        raise PolyloomError("add: nothing to learn from. Give --text FILE, or --examples.")
+        raise PolyloomError("add: no data to train on. Give --text FILE, or --examples.")
     learn: dict[Condition, Sequence[Corpus]] = {}
     held: dict[Condition, Sequence[Corpus]] = {}
     for condition, corpus in given.items():
         count = sum(1 for _ in TASKS[condition.task].records(resolve(corpus), condition))
-        out = max(1, min(MOST, round(HELD_OUT * count)))
+        out = max(1, min(MAX_HELD_OUT, round(HELD_OUT * count)))
         if count < 2:
             raise PolyloomError(f"{corpus}: {count} sentences; at least two are needed, one of them to check.")
         learn[condition] = [part(resolve(corpus), 0, count - out)]
@@ -281,16 +292,15 @@ def _split(given: Mapping[Condition, str]) -> tuple[Corpora, Corpora]:
 
 
 def part(corpus: Corpus, begin: int, end: int) -> Corpus:
-    """Some sentences of a corpus, which may be a part itself."""
+    """Return some sentences of a corpus, which may be a part of another itself."""
     whole, first = re.sub(r"\[\d*:\d*\]$", "", corpus.name), corpus.start
     return replace(corpus, name=f"{whole}[{first + begin}:{first + end}]", start=first + begin, stop=first + end)
 
 
 def _new(into: Path) -> RunDir:
-    folder = RunDir(into)
-    if folder.steps():
-        raise TrainingError(f"{into}: there is a run already. Choose another folder.")
-    return folder
+    directory = RunDir(into)
+    directory.require_empty()
+    return directory
 
 
 def _fit(
@@ -302,17 +312,17 @@ def _fit(
     *,
     first_added_token: int | None = None,
 ) -> tuple[dict[str, float], dict[str, float], tuple[float, float], float]:
-    """Scores before and after, of tests and of what is held out, and how long it took."""
+    """Train, and return scores before and after, of the tests and of the held-out data, and the seconds it took."""
     kind = plan.stage.trains[0].removeprefix("rows.")
     corpora = {condition: [resolve(corpus)] for condition, corpus in tested.items()}
 
-    def heard(step: Step, score: float | None) -> None:
-        on_event({"event": "step", "step": step.number, "of": plan.steps, "loss": step.loss, "score": score})
+    def on_step(step: Step, score: float | None) -> None:
+        on_event(RowStep(step=step.number, steps=plan.steps, loss=step.loss, score=score))
 
     before, started = _scores(run, corpora), time.perf_counter()
     held_out = fit_added_row(
         run.model, plan, tokenizer=run.predictor.tokenizer, kind=kind, first_added_token=first_added_token,
-        score=lambda: selection_score(_held_scores(run, held)), progress=heard,
+        score=lambda: selection_score(_held_scores(run, held)), on_step=on_step,
     )  # fmt: skip
     seconds = time.perf_counter() - started
     return before, _scores(run, corpora), held_out, seconds
@@ -334,7 +344,7 @@ def _datasets(run: Run, learn: Corpora) -> dict[Condition, EncodedDataset]:
 def _plan(
     run: Run, learn: Corpora, settings: AddLanguageConfig, *, kind: str = "language", head: str = ""
 ) -> StagePlan:
-    """One stage in which the newest row of a kind learns, and a head if it is new too."""
+    """Plan one stage that trains the newest row of a kind, and the head of a new task."""
     train = TrainConfig(
         steps=settings.steps, rows_per_batch=settings.rows_per_batch, max_length=run.recipe.train.max_length,
         mlm_candidates=run.recipe.train.mlm_candidates, dropout=False, evaluate_every=max(1, settings.steps // 8),
@@ -349,12 +359,13 @@ def _plan(
 
 
 def _write(run: Run, folder: RunDir, learn: Corpora, **changed: Any) -> None:
-    """A run with the grown model as its only checkpoint."""
+    """Write a run with the extended model as its only checkpoint."""
     learnt = {str(condition): tuple(corpus.name for corpus in corpora) for condition, corpora in learn.items()}
     data = replace(run.recipe.data, train={**run.recipe.data.train, **learnt})
     folder.prepare()
-    folder.write(RECIPE, dump_yaml(resolved(replace(run.recipe, data=data, **changed))))
-    folder.note({"event": "grown", "from": str(run.path), "checkpoint": run.checkpoint.name, "learnt": sorted(learnt)})
+    folder.write(folder.recipe, dump_yaml(resolved(replace(run.recipe, data=data, **changed))))
+    added = RowAdded(run=str(run.path), checkpoint=run.checkpoint.name, trained_on=sorted(learnt))
+    folder.note(added.to_dict())
     manifest = describe_model(run.model) | {"backbone": backbone_identity(run.model)}
     manifest |= {"trained_on": sorted({*run.trained_on, *learnt}), "tokenizer": run.predictor.tokenizer.fingerprint}
     state = {"stage": 0, "step": 0, "total": 1, "best_step": None, "best_score": None, "seconds": 0.0, "num_tokens": 0}

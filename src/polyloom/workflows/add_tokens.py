@@ -1,7 +1,7 @@
-"""A run on a backbone with more pieces, for letters that its tokenizer does not know.
+"""Add tokens to the backbone of a run, for characters that its tokenizer does not know.
 
-What the tokenizer knew it cuts as before, so that answers to such text stay as they are. Only predictions of masked
-pieces have more to choose from.
+Text that the tokenizer knew is tokenized as before, so that its predictions do not change. Only masked language
+modelling has more tokens to choose from.
 """
 
 from collections.abc import Iterable
@@ -11,17 +11,18 @@ from pathlib import Path
 from polyloom.backbones import extend_backbone
 from polyloom.data.tokenization.new_tokens import extend_tokenizer, new_tokens
 from polyloom.errors import PolyloomError
-from polyloom.workflows.runs import Run, load_run_from_checkpoint
+from polyloom.loading import load_run_checkpoint
+from polyloom.workflows.run import Run
 
 
-def extend(run: Run, texts: Iterable[str], count: int, into: Path) -> Run:
-    """The same run with pieces for unknown letters of a text; writes its backbone and tokenizer.
+def add_tokens(run: Run, texts: Iterable[str], count: int, into: Path) -> Run:
+    """Add tokens for the unknown characters of a text; write backbone and tokenizer, and load the run on them.
 
     Args:
-        run: On a pretrained backbone that it does not train.
-        texts: Lines.
-        count: How many pieces at most.
-        into: Folder for the backbone.
+        run: A run with a pretrained backbone that it does not train.
+        texts: Lines of text.
+        count: How many tokens to add at most.
+        into: Directory for the backbone.
     """
     name = run.recipe.backbone.name
     trained = {group for stage in run.model.method.stages() for group in stage.trains}
@@ -32,8 +33,8 @@ def extend(run: Run, texts: Iterable[str], count: int, into: Path) -> Run:
         )
     added = new_tokens(run.predictor.tokenizer, list(texts), count)
     if not added:
-        raise PolyloomError("--add-tokens: the tokenizer knows all letters of the text. Leave the option out.")
+        raise PolyloomError("--add-tokens: the tokenizer knows all characters of the text. Leave the option out.")
     size = extend_tokenizer(run.recipe.backbone.tokenizer or name, added, into)
     extend_backbone(name, size, into, seed=run.recipe.train.seed)
     backbone = replace(run.recipe.backbone, name=str(into.resolve()), tokenizer=None)
-    return load_run_from_checkpoint(run.path, replace(run.recipe, backbone=backbone), run.checkpoint, extended=True)
+    return Run(*load_run_checkpoint(run.path, replace(run.recipe, backbone=backbone), run.checkpoint, extended=True))

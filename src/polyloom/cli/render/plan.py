@@ -1,13 +1,10 @@
-"""A plan for people: what it is, a verdict, a table, a plot."""
-
-from collections.abc import Callable
+"""Print a plan: the recipe in short, a verdict, a table of all methods."""
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from polyloom.cli.plot import log_plot
-from polyloom.workflows.planning import GROWTH, Cost, Plan
+from polyloom.workflows.planning import Cost, Plan
 
 MAX_WIDTH = 120
 CHOSEN = "●"
@@ -25,14 +22,10 @@ def render(plan: Plan, console: Console) -> None:
     for name, reason in plan.methods.items():
         if isinstance(reason, str):
             console.print(f"{name} does not apply: {reason}", width=width)
-    if any(cost.extra_parameters for cost in plan.costs().values()):
-        console.print()
-        console.print(f"Extra parameters from {GROWTH[0]} to {GROWTH[-1]:,} languages (both axes logarithmic)")
-        console.print("\n".join(_plot(plan, width)), no_wrap=True, overflow="ignore", crop=False)
 
 
 def number(value: float) -> str:
-    """A count in three digits: 82.9M, 1.59M, 50."""
+    """Format a count with three digits: 82.9M, 1.59M, 50."""
     for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= 0.9995 * size:
             scaled = value / size
@@ -66,7 +59,7 @@ def _many(count: int, thing: str) -> str:
 
 
 def _rivals(plan: Plan, cost: Cost) -> list[str]:
-    """Compare with the stored and the generated alternatives made for this kind of backbone."""
+    """Compare with the methods that store or generate adapters for this kind of backbone."""
     names = (
         ("lang-adapters", "pair-adapters", "hyper-adapters") if len(plan.backbone.layers) > 1 else ("madx", "hyperx")
     )
@@ -85,12 +78,12 @@ def _rivals(plan: Plan, cost: Cost) -> list[str]:
     return sentences
 
 
-def _break_even(plan: Plan, flat: Cost, steep: Cost) -> int | None:
-    """The first number of languages at which the flat one has fewer parameters."""
+def _break_even(plan: Plan, slow: Cost, fast: Cost) -> int | None:
+    """Find the number of languages from which on the method that grows more slowly has fewer parameters."""
 
     def smaller(count: int) -> bool:
         more = count - plan.languages
-        return flat.extra_with(more) < steep.extra_with(more)
+        return slow.extra_with(more) < fast.extra_with(more)
 
     if not smaller(NEVER):
         return None
@@ -127,36 +120,3 @@ def _table(plan: Plan) -> Table:
             style="bold" if chosen else None,
         )
     return table
-
-
-def _plot(plan: Plan, width: int) -> list[str]:
-    shown = {name: cost for name, cost in plan.costs().items() if cost.extra_with(GROWTH[0] - plan.languages) > 0}
-    marks = _marks(plan, list(shown))
-    drawn = {marks[name]: _curve(plan, cost) for name, cost in shown.items()}
-    rows = log_plot(
-        drawn, [(count, f"{count:,}") for count in GROWTH], width=width - 1, height=16, label=number, solid=CHOSEN
-    )
-    last = GROWTH[-1] - plan.languages
-    entries = [f"{marks[name]} {name} {number(cost.extra_with(last))}" for name, cost in shown.items()]
-    size = max(map(len, entries)) + 3
-    per_row = max(1, (width - 10) // size)
-    lines = [
-        "".join(f"{entry:<{size}}" for entry in entries[at : at + per_row]).rstrip()
-        for at in range(0, len(entries), per_row)
-    ]
-    silent = [name for name in plan.costs() if name not in shown]
-    note = [f"{'':>10}nothing extra at any number: {', '.join(silent)}"] if silent else []
-    return [*rows, f"{'':>10}at {GROWTH[-1]:,} languages:", *(f"{'':>10}{line}" for line in lines), *note]
-
-
-def _curve(plan: Plan, cost: Cost) -> Callable[[float], float]:
-    return lambda count: max(1.0, cost.extra_with(round(count) - plan.languages))
-
-
-def _marks(plan: Plan, names: list[str]) -> dict[str, str]:
-    """A letter for every method, from its name if there is a free one in it."""
-    marks: dict[str, str] = {}
-    for name in names:
-        letters = [letter for letter in name.upper() + "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if letter.isalpha()]
-        marks[name] = CHOSEN if name == plan.chosen else next(c for c in letters if c not in marks.values())
-    return marks

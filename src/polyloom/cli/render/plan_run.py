@@ -7,7 +7,7 @@ from rich.console import Console
 from polyloom.cli.render.plan import MAX_WIDTH, number
 from polyloom.cli.render.tables import aligned
 from polyloom.workflows.planning import DirectionPlan, RunPlan
-from polyloom.workflows.planning.schedule import MANY_PASSES
+from polyloom.workflows.planning.schedule import MANY_EPOCHS
 
 _GROUPS = (("above 10M", 10**7), ("1M to 10M", 10**6), ("100k to 1M", 10**5), ("10k to 100k", 10**4), ("below 10k", 0))
 
@@ -21,7 +21,7 @@ def render_run(run: RunPlan, console: Console) -> None:
         f"The run: {run.steps:,} steps, {len(run.directions)} directions with {number(pairs)} examples.", width=width
     )
     console.print()
-    columns = ("pairs", "directions", "examples", "of the batches", "passes")
+    columns = ("pairs", "directions", "examples", "of the batches", "epochs")
     console.print(aligned(columns, list(_groups(run.directions))), width=width)
     for line in (*_needs(run), *_worries(run)):
         console.print(line, width=width)
@@ -33,8 +33,8 @@ def _groups(directions: Sequence[DirectionPlan]) -> Iterator[list[str]]:
         group = [direction for direction in left if direction.pairs >= least]
         left = [direction for direction in left if direction.pairs < least]
         if group:
-            passes = sorted(direction.passes for direction in group)
-            few, many = (f"{value:.1f}" if value < 10 else f"{value:.0f}" for value in (passes[0], passes[-1]))
+            epochs = sorted(direction.epochs for direction in group)
+            few, many = (f"{value:.1f}" if value < 10 else f"{value:.0f}" for value in (epochs[0], epochs[-1]))
             share = 100 * sum(direction.share for direction in group)
             examples = sum(direction.pairs for direction in group)
             spread = few if few == many else f"{few} to {many}"
@@ -57,11 +57,11 @@ def _size(value: float) -> str:
 
 def _worries(run: RunPlan) -> Iterator[str]:
     if repeated := run.repeated():
-        worst = f"{repeated[0].direction}, {repeated[0].passes:,.0f} times"
+        worst = f"{repeated[0].direction}, {repeated[0].epochs:,.0f}"
         yield (
-            f"Warning: {len(repeated)} directions are passed through more than {MANY_PASSES} times (most: {worst}), "
-            f"which teaches little more. Lower mixture.temperature or train.steps, or take "
-            f"mixture={{strategy: unimax, max_repeats: {MANY_PASSES}}}."
+            f"Warning: {len(repeated)} directions have more than {MANY_EPOCHS} epochs (most: {worst}), which improves "
+            f"little. Lower mixture.temperature or train.steps, or set "
+            f"mixture={{strategy: unimax, max_repeats: {MANY_EPOCHS}}}."
         )
     if thin := run.thin():
         yield (

@@ -1,7 +1,7 @@
-"""Sentences and their translations: where the two sides lie, in which order they come, and which pairs to leave out.
+"""Read sentences and their translations, and filter them.
 
-Two files whose lines belong together, tables with tabs, JSON lines and translation memories. Pairs with an empty side
-are left out everywhere.
+Formats are two aligned files, TSV, JSON lines and translation memories (TMX). Pairs with an empty side are always left
+out.
 """
 
 import hashlib
@@ -16,10 +16,11 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 
+from polyloom.data.readers.tables import SKIPPED
 from polyloom.data.readers.tmx import read_tmx
 from polyloom.data.records import Bitext, Kind, Record
 from polyloom.errors import DataError
-from polyloom.io.files import checked_text, ending_of, read_json_lines, read_lines, sha256_of
+from polyloom.io.files import File, as_file, checked_text, read_json_lines, read_lines, sha256_of
 from polyloom.ranges import Count
 
 Direction = tuple[str, str]
@@ -27,19 +28,19 @@ Rule = Literal["empty", "length", "ratio", "duplicate"]
 
 SPLITS = ("train", "dev", "test")
 _RANGE = "<range>"  # eBible: printed with the line before it
-_SKIPPED = "_"
+_LANGUAGE = re.compile(r"(?!(?:tag|ner|pos)$)[a-z]{2,3}(?:_[A-Z][A-Za-z]+|-[A-Za-z0-9]+)*")
 _BRACES = re.compile(r"(.*)\{([^{},]+),([^{},]+)\}(.*)", re.DOTALL)
 _LINE_END = re.compile(r"[ \t]*[\r\n]+[ \t]*")
 
 
 @dataclass(frozen=True)
 class Table:
-    """Two columns of a table with tabs.
+    """Two columns of a TSV file.
 
     Attributes:
         path: The file.
-        columns: The two sides, counted from 0.
-        width: How many columns there are.
+        columns: The columns of source and target, counted from 0.
+        width: Number of columns.
     """
 
     path: Path
@@ -69,12 +70,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Aligned:
-    """Two files, line i of one the translation of line i of the other.
+    """Two files; line i of one is the translation of line i of the other.
 
     Attributes:
-        paths: The two sides.
-        splits: A file whose line i says which split these lines belong to; without one, all are taken.
-        split: The split that is taken.
+        paths: The files of source and target.
+        splits: A file whose line i names the split of line i. By default all lines are read.
+        split: The split to read.
     """
 
     paths: tuple[Path, Path]
@@ -82,7 +83,7 @@ class Aligned:
     split: str | None = None
 
     def records(self, kind: Kind) -> Iterator[Bitext]:
-        """Read the pairs; files of different length are an error, never cut to the shorter."""
+        """Read the pairs; files of different length are an error."""
         _check_kind(kind, self.paths[0])
         return _pairs(self._rows())
 
@@ -113,44 +114,49 @@ class Aligned:
 
 
 def split_file(path: Path) -> Path:
-    """The file beside another that says which split each line belongs to."""
-    found = [one for ending in ("", ".gz", ".xz") if (one := path.with_name(f"split.txt{ending}")).is_file()]
-    if len(found) != 1:
+    """Find the file in the same folder that names the split of each line."""
+    files = [file for ending in ("", ".gz", ".xz") if (file := path.with_name(f"split.txt{ending}")).is_file()]
+    if len(files) != 1:
         raise DataError(
-            path.parent, None, f"{len(found)} files split.txt, but 1 must say which lines are for training."
+            path.parent, None, f"{len(files)} files split.txt, but 1 must say which lines are for training."
         )
-    return found[0]
+    return files[0]
 
 
-def bitext_of(name: str) -> tuple[Table | Aligned, Direction] | None:
-    """What ``train.{en,de}`` or ``pairs.tsv#en,_,de`` means, with the languages of its sides; ``None`` if neither.
-
-    After ``#`` stand the languages of a table's columns, or of the two files where the braces do not say them.
-    """
-    bare, sign, after = name.rpartition("#")
-    bare = bare if sign else name
-    if match := _BRACES.fullmatch(bare):
-        first, second = (Path(f"{match[1]}{word}{match[4]}") for word in (match[2], match[3]))
-        if missing := [str(path) for path in (first, second) if not path.is_file()]:
-            raise DataError(name, None, f"no such file: {' and '.join(missing)}.")
-        return Aligned((first, second)), renamed(after, name) if sign else _two((match[2], match[3]), name)
-    if not (sign and Path(bare).is_file()):
+def table_of(file: File, name: str) -> tuple[Table, Direction] | None:
+    """Find the two sides of ``pairs.tsv#en,_,de`` and their languages; ``None`` if its columns are not languages."""
+    sides = [place for place, column in enumerate(file.columns) if column != SKIPPED]
+    languages = [file.columns[place] for place in sides]
+    if not sides or not all(_LANGUAGE.fullmatch(code) for code in languages):
         return None
-    if ending_of(Path(bare)) != ".tsv":
-        raise DataError(name, None, f"only the columns of a table (.tsv) are named. Write {bare}.")
-    columns = _columns(after, name)
-    sides = [place for place, language in enumerate(columns) if language != _SKIPPED]
-    languages = _two([columns[place] for place in sides], name)
-    return Table(Path(bare), (sides[0], sides[1]), len(columns)), languages
+    if file.ending != ".tsv":
+        raise DataError(name, None, f"only the columns of a table (.tsv) are languages. Write {file.path}.")
+    direction = _two(languages, name)
+    return Table(file.path, (sides[0], sides[1]), len(file.columns)), direction
+
+
+def aligned_of(name: str) -> tuple[Aligned, Direction] | None:
+    """Find the files of ``train.{en,de}`` and their languages; ``None`` if there are no braces.
+
+    After ``#`` stand the languages of the two files where the braces do not name them.
+    """
+    bare, sign, after = name.partition("#")
+    match = _BRACES.fullmatch(bare)
+    if match is None:
+        return None
+    first, second = (Path(f"{match[1]}{word}{match[4]}") for word in (match[2], match[3]))
+    if missing := [str(path) for path in (first, second) if not path.is_file()]:
+        raise DataError(name, None, f"no such file: {' and '.join(missing)}.")
+    return Aligned((first, second)), renamed(after, name) if sign else _two((match[2], match[3]), name)
 
 
 def renamed(after: str, name: str) -> Direction:
-    """The two languages of ``en,de`` after a ``#``."""
+    """Parse the two languages of ``en,de`` after a ``#``."""
     return _two(_columns(after, name), name)
 
 
 def _two(languages: Sequence[str], name: str) -> Direction:
-    if len(languages) != 2 or languages[0] == languages[1] or _SKIPPED in languages:
+    if len(languages) != 2 or languages[0] == languages[1] or SKIPPED in languages:
         raise DataError(name, None, f"two languages are needed, not {', '.join(languages) or 'none'}.")
     return languages[0], languages[1]
 
@@ -163,7 +169,7 @@ def _columns(after: str, name: str) -> list[str]:
 
 
 def is_turned(languages: Direction, direction: Direction, name: str) -> bool:
-    """Whether a corpus must be turned round to go in a direction."""
+    """Return whether source and target of a corpus must be swapped for a direction."""
     if direction in (languages, languages[::-1]):
         return direction != languages
     what = f"from {direction[0]} to {direction[1]} is asked for, but its languages are {' and '.join(languages)}."
@@ -172,36 +178,41 @@ def is_turned(languages: Direction, direction: Direction, name: str) -> bool:
 
 
 def mirrored(records: Iterable[Record]) -> Iterator[Bitext]:
-    """Source for target and target for source."""
+    """Swap source and target of each record."""
     for record in records:
         assert isinstance(record, Bitext)
         yield Bitext(record.target, record.source)
 
 
-def read_bitext(path: Path, direction: Direction | None = None) -> Iterator[Bitext]:
+def read_bitext(source: Path | File, direction: Direction | None = None) -> Iterator[Bitext]:
     """Read a table, JSON lines or a translation memory.
 
     Args:
-        path: The file.
-        direction: Source and target language, for files that say which is which. A table's first column is the source.
+        source: The file.
+        direction: Source and target language, for files that name the languages. In TSV the first column is the source.
     """
-    ending = ending_of(path)
-    if ending == ".tsv":
-        return Table(path).records("bitext")
+    file = as_file(source)
+    if file.ending == ".tsv":
+        return Table(file.path).records("bitext")
     if direction and direction[0] == direction[1]:
-        raise DataError(path, None, f"two languages are needed, not {direction[0]} twice.")
-    return _pairs(read_tmx(path, direction) if ending == ".tmx" else _json_rows(path, direction))
+        raise DataError(file.path, None, f"two languages are needed, not {direction[0]} twice.")
+    return _pairs(read_tmx(file.path, direction) if file.ending == ".tmx" else _json_rows(file.path, direction))
 
 
 def _json_rows(path: Path, direction: Direction | None) -> Iterator[tuple[str, str]]:
-    """The two languages of every object, or of its ``translation``; else its ``source`` and ``target``."""
+    """Yield the two languages of every object, or of its ``translation``.
+
+    Without them, ``source`` and ``target`` are taken, or the ``text`` and ``translation`` of ``polyloom predict``.
+    """
     for number, row in read_json_lines(path):
         texts = row.get("translation", row)
+        if isinstance(texts, str) and "text" in row:
+            texts = {"source": row["text"], "target": texts}
         if not isinstance(texts, dict):
             raise DataError(path, number, "'translation' is not an object with a text for each language.")
         keys = _keys(texts, direction, path, number)
         if direction is None and keys != ("source", "target"):
-            direction = keys  # in the order of the first line, whatever the order in later ones
+            direction = keys  # in the order of the first line, whatever the order in later lines
         source, target = (_json_text(texts[key], path, number, key=key) for key in keys)
         yield source, target
 
@@ -239,12 +250,12 @@ def _check_kind(kind: Kind, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Filter:
-    """Which pairs to learn from.
+    """Rules for the pairs to train on.
 
     Attributes:
-        max_length: Most pieces of a side.
-        max_ratio: How many times longer than the other a side may be.
-        deduplicate: Whether a pair that came before is left out.
+        max_length: Maximum number of tokens of a side, 250 by default.
+        max_ratio: Maximum ratio of the lengths of the two sides, 2.5 by default.
+        deduplicate: Whether repeated pairs are left out; true by default.
     """
 
     max_length: Count = 250
@@ -252,11 +263,11 @@ class Filter:
     deduplicate: bool = True
 
     def keeps(self, source: int, target: int) -> bool:
-        """Whether a pair of so many pieces is kept."""
+        """Return whether a pair with these numbers of tokens is kept."""
         return self.broken_rule(source, target) is None
 
     def broken_rule(self, source: int, target: int) -> Rule | None:
-        """The first rule that a pair of so many pieces breaks."""
+        """Return the first rule that a pair with these numbers of tokens breaks, or ``None``."""
         short, long = sorted((source, target))
         if short < 1:
             return "empty"

@@ -1,40 +1,57 @@
-"""Tagged words in columns, one word per line and a blank line between sentences: WikiANN, CoNLL, MasakhaNER, UNER.
+"""Read tagged words in columns, one word per line and a blank line between sentences: WikiANN, CoNLL, MasakhaNER, UNER.
 
-The first line with a word decides what the whole file looks like; a line that disagrees is an error.
+The first line with a word decides the layout of the whole file; a line that differs from it is an error.
 
 * ``token<TAB>tag`` (WikiANN as in XTREME), also with the language before every token (``yo:Pópù<TAB>B-PER``, mmner).
 * ``token … tag`` separated by single spaces (MasakhaNER, CoNLL 2002 and 2003): first and last column.
+* ``token<TAB>pos<TAB>chunk<TAB>tag`` (CoNLL 2003 with tabs): first and last column.
 * ``id<TAB>token<TAB>tag…`` with comments, in files named ``.iob2`` (Universal NER). There ``-`` is an empty column,
   thus no entity. Elsewhere a ``#`` is a word like any other.
+* Any number of columns, if they are named: by a header, which has known names in all columns, or after ``#``.
 
-Tags are kept as they are, also impossible sequences: how to read those is a matter of the metric.
+Tags are kept as they are, also impossible sequences: the metric decides how to read those.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from polyloom.data.readers.tables import Layout, find_layout
 from polyloom.data.records import Tagged
 from polyloom.errors import DataError
-from polyloom.io.files import LIMITS, ending_of, read_lines
+from polyloom.io.files import LIMITS, File, as_file, read_lines
 
 _LANGUAGE = re.compile(r"([a-z]{2,3}(?:-[a-z]+)*:).+", re.DOTALL)
 _PREFIXED = re.compile(r"([^\W\d_])-.+", re.DOTALL)
+_PARTS = (
+    ("word", "words", "token", "tokens", "form"),
+    ("tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "pos", "pos_tag", "pos_tags", "upos", "xpos"),
+)
+_KNOWN = {name for part in _PARTS for name in part} | {"id", "index", "lemma", "chunk", "chunk_tag", "chunk_tags"}
 
 
-def read_columns(path: Path) -> Iterator[Tagged]:
-    """Read tagged sentences; a language before the tokens is taken off if every token of the first sentence has it."""
+def read_columns(source: Path | File) -> Iterator[Tagged]:
+    """Read tagged sentences; a language before the tokens is removed if every token of the first sentence has it."""
+    file = as_file(source)
     prefix: str | None = None
-    for line, words, tags in _sentences(path):
+    for line, words, tags in _sentences(file):
         if prefix is None:
             prefix = _common_language(words)
-        yield Tagged(tuple(_without(prefix, words, path, line) if prefix else words), tuple(tags))
+        yield Tagged(tuple(_without(prefix, words, file.path, line) if prefix else words), tuple(tags))
+
+
+def column_header(file: File) -> str | None:
+    """Return the first line of a file if it is a header with the names of columns; else ``None``."""
+    for number, line in _word_lines(file):
+        if line:
+            return line if _layout(line, file, number).has_header else None
+    return None
 
 
 def _common_language(words: list[str]) -> str:
-    found = {match[1] if (match := _LANGUAGE.fullmatch(word)) else "" for word in words}
-    return found.pop() if len(found) == 1 else ""
+    prefixes = {match[1] if (match := _LANGUAGE.fullmatch(word)) else "" for word in words}
+    return prefixes.pop() if len(prefixes) == 1 else ""
 
 
 def _without(prefix: str, words: list[str], path: Path, line: int) -> list[str]:
@@ -45,55 +62,104 @@ def _without(prefix: str, words: list[str], path: Path, line: int) -> list[str]:
     return [word.removeprefix(prefix) for word in words]
 
 
-def _sentences(path: Path) -> Iterator[tuple[int, list[str], list[str]]]:
-    """Words and tags of each sentence, with the number of the first word's line."""
-    universal = ending_of(path) == ".iob2"
-    separator = ""
-    columns = first = size = 0
+def _sentences(file: File) -> Iterator[tuple[int, list[str], list[str]]]:
+    """Yield the words and tags of each sentence, with the number of the first word's line."""
+    first = size = 0
     words: list[str] = []
     tags: list[str] = []
-    for number, line in read_lines(path):
-        if not line.strip() or line.startswith("-DOCSTART-") or (universal and line.startswith("#")):
-            if words:
-                yield first, words, tags
-                words, tags, size = [], [], 0
-            continue
-        if not separator:
-            separator, columns = _layout(line, path, number, universal=universal)
-        fields = line.rstrip(" ").split(separator)
-        if len(fields) != columns:
-            raise DataError(path, number, f"{len(fields)} columns, but {columns} in the first line.")
-        word, tag = (fields[1], "O" if fields[2] == "-" else fields[2]) if universal else (fields[0], fields[-1])
-        if universal and fields[0] != str(len(words) + 1):
-            raise DataError(path, number, f"id {fields[0][:20]!r} instead of {len(words) + 1}.")
-        if wrong := _wrong_tag(tag) if word.strip() else "no token in this line.":
-            raise DataError(path, number, wrong)
-        if (size := size + len(line)) > LIMITS.line_bytes:
-            raise DataError(path, number, f"a sentence of more than {LIMITS.line_bytes} characters.")
-        first = first if words else number
-        words.append(word)
-        tags.append(tag)
+    for number, word, tag in _tagged_words(file):
+        if word:
+            if (size := size + len(word) + len(tag)) > LIMITS.line_bytes:
+                raise DataError(file.path, number, f"a sentence of more than {LIMITS.line_bytes} characters.")
+            first = first if words else number
+            words.append(word)
+            tags.append(tag)
+        elif words:
+            yield first, words, tags
+            words, tags, size = [], [], 0
     if words:
         yield first, words, tags
 
 
-def _layout(line: str, path: Path, number: int, *, universal: bool) -> tuple[str, int]:
-    """What separates the columns of a file, and how many there are, by its first line."""
-    tabs = "\t" in line
-    columns = len(line.rstrip(" ").split("\t" if tabs else " "))
-    if universal and (not tabs or columns < 3):
-        raise DataError(path, number, "an .iob2 file has id, token and tag, separated by tabs.")
-    if not universal and tabs and columns != 2:
-        what = f"{columns} columns separated by tabs, but token and tag are 2."
-        raise DataError(path, number, f"{what} Universal NER files are named .iob2; pairs are not tags.")
-    if columns == 1:
-        raise DataError(path, number, "one column only. Token and tag are separated by a tab or a space.")
-    return ("\t" if tabs else " "), columns
+def _tagged_words(file: File) -> Iterator[tuple[int, str, str]]:
+    """Yield each word and its tag with the number of its line, and empty ones where a sentence ends."""
+    universal = _is_universal(file)
+    layout: Layout | None = None
+    separator, position = "", 0
+    for number, line in _word_lines(file):
+        if not line:
+            position = 0
+            yield number, "", ""
+            continue
+        if layout is None:
+            separator, layout = _separator(line), _layout(line, file, number)
+            if layout.has_header:
+                continue
+        fields = _fields(line, separator)
+        if len(fields) != layout.width:
+            raise DataError(file.path, number, f"{len(fields)} columns, but {layout.width} in the first line.")
+        position += 1
+        word, tag = (fields[place] for place in layout.places)
+        if universal:
+            if fields[0] != str(position):
+                raise DataError(file.path, number, f"id {fields[0][:20]!r} instead of {position}.")
+            tag = "O" if tag == "-" else tag
+        if wrong := _wrong_tag(tag) if word.strip() else "no token in this line.":
+            raise DataError(file.path, number, wrong)
+        yield number, word, tag
+
+
+def _word_lines(file: File) -> Iterator[tuple[int, str]]:
+    """Yield the lines of words with their numbers, and an empty line for each that ends a sentence."""
+    comments = file.ending == ".iob2"
+    for number, line in read_lines(file.path):
+        ends = not line.strip() or line.startswith("-DOCSTART-") or (comments and line.startswith("#"))
+        yield number, "" if ends else line
+
+
+def _is_universal(file: File) -> bool:
+    return file.ending == ".iob2" and not file.columns
+
+
+def _separator(line: str) -> str:
+    return "\t" if "\t" in line else " "
+
+
+def _fields(line: str, separator: str) -> list[str]:
+    return line.rstrip(" ").split(separator)
+
+
+def _layout(line: str, file: File, number: int) -> Layout:
+    """Find the columns of words and tags by the first line of a file."""
+    separator = _separator(line)
+    fields = _fields(line, separator)
+    tabs, width = separator == "\t", len(fields)
+    if _is_universal(file):
+        if not tabs or width < 3:
+            raise DataError(file.path, number, "an .iob2 file has id, token and tag, separated by tabs.")
+        return Layout((1, 2), ("", ""), width, has_header=False)
+    names = {field.casefold() for field in fields}
+    if file.columns or (names <= _KNOWN and all(names & set(part) for part in _PARTS)):
+        layout = find_layout(fields, _PARTS, file, line=number)
+        assert layout is not None
+        return layout
+    if tabs and width != 2 and not _is_conll_2003(fields):
+        what = f"{width} columns separated by tabs, but token and tag are 2."
+        hint = f"Name the columns after #, with _ for those to leave out, such as {file.path}#word,_,tag."
+        raise DataError(file.path, number, f"{what} {hint} Universal NER files are named .iob2; pairs are not tags.")
+    if width == 1:
+        raise DataError(file.path, number, "one column only. Token and tag are separated by a tab or a space.")
+    return Layout((0, width - 1), ("", ""), width, has_header=False)
+
+
+def _is_conll_2003(fields: Sequence[str]) -> bool:
+    """Whether cells are a word, a part of speech, a chunk and an entity."""
+    return len(fields) == 4 and all(field == "O" or field[:2] in ("B-", "I-") for field in fields[2:])
 
 
 @lru_cache(maxsize=1024)
 def _wrong_tag(tag: str) -> str:
-    """What is wrong with a tag, if anything."""
+    """Describe what is wrong with a tag; empty if nothing is."""
     if not tag or tag != tag.strip():
         return f"{tag[:40]!r} is no tag."
     if (match := _PREFIXED.fullmatch(tag)) and match[1] not in "BIES":

@@ -1,6 +1,6 @@
-r"""CoNLL-U: Universal Dependencies treebanks, read with checks and written back byte for byte.
+r"""Read and write CoNLL-U, the format of Universal Dependencies, with checks and byte for byte.
 
-Columns and comments are kept as they stand, with the ``\r`` of files from Windows at the end of MISC and comments. A
+Columns and comments are kept as they are, with the ``\r`` of files from Windows at the end of MISC and comments. A
 byte order mark, extra blank lines and a missing one at the end are kept too, in `Sentence.before` and `Sentence.after`.
 https://universaldependencies.org/format.html
 """
@@ -36,27 +36,27 @@ class Row(NamedTuple):
 
     @property
     def position(self) -> int | tuple[int, int]:
-        """Number of a word, first and last word of a range, or word and number of an empty node."""
+        """The number of a word, the first and last word of a range, or the word and number of an empty node."""
         first, _, second = self.id.replace(".", "-").partition("-")
         return (int(first), int(second)) if second else int(first)
 
     @property
     def is_word(self) -> bool:
-        """Whether this is a syntactic word: what is tagged and parsed."""
+        """Whether this is a syntactic word, which is tagged and parsed."""
         return self.id.isdecimal()
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence as it stands in its file; what tasks need of it is checked when asked for.
+    """A sentence as it is in its file; tags, heads and relations are checked on access.
 
     Attributes:
         comments: Lines before the words, each with its ``#``.
         rows: Words, ranges and empty nodes in order.
-        path: Where it was read, for messages.
+        path: The file, for messages.
         line: Number of its first line.
-        before: What stands before it in the file: nothing, but for the first sentence.
-        after: What stands behind its last line: line end and blank line, but for the last sentence.
+        before: Text before it in the file: empty except for the first sentence.
+        after: Text after its last line: line end and blank line, except for the last sentence.
     """
 
     comments: tuple[str, ...]
@@ -73,12 +73,12 @@ class Sentence:
 
     @property
     def upos(self) -> tuple[str, ...]:
-        """One universal part of speech per word."""
+        """The universal part of speech of each word."""
         return self._filled("upos")
 
     @property
     def relations(self) -> tuple[str, ...]:
-        """One relation per word."""
+        """The relation of each word."""
         return self._filled("deprel")
 
     @property
@@ -94,7 +94,7 @@ class Sentence:
 
     @property
     def text(self) -> str:
-        """The text of the comment ``# text = …``, or what the words amount to."""
+        """The text of the comment ``# text = …``, or of the words."""
         for comment in self.comments:
             if (match := _TEXT.fullmatch(comment)) and (text := match[1].strip()):
                 return text
@@ -108,13 +108,13 @@ class Sentence:
         return "".join(parts).strip()
 
     def tree(self) -> Tree:
-        """Words, heads and relations, which are checked to be a tree with one root."""
+        """Return words, heads and relations, after checking that they are a tree with one root."""
         heads = self.heads
         roots = [position for position, head in enumerate(heads, start=1) if head == 0]
         if len(roots) != 1:
             line = self._line_of(roots[1]) if roots else self.line
             raise DataError(self.path, line, f"{len(roots)} words have head 0. A tree has one root.")
-        seen_from = [-1] + [0] * len(heads)  # from which word a word was first reached on the way to the root
+        seen_from = [-1] + [0] * len(heads)  # the word from which a word was first reached on the way to the root
         for start in range(1, len(heads) + 1):
             position = start
             while not seen_from[position]:
@@ -131,7 +131,7 @@ class Sentence:
         heads: Sequence[int] | None = None,
         relations: Sequence[str] | None = None,
     ) -> "Sentence":
-        """The same sentence with other tags, heads or relations; all other columns stay, also DEPS."""
+        """Return the sentence with other tags, heads or relations; all other columns stay, also DEPS."""
         columns = {"upos": upos, "head": heads, "deprel": relations}
         places = [index for index, row in enumerate(self.rows) if row.is_word]
         rows = list(self.rows)
@@ -157,12 +157,12 @@ class Sentence:
 
 
 def read_conllu(path: Path) -> Iterator[Sentence]:
-    """Read a treebank sentence by sentence; columns and ids are checked here, heads and tags when asked for."""
+    """Read a treebank sentence by sentence; columns and ids are checked here, heads and tags on access."""
     return parse_conllu(read_lines(path, keep_ends=True), path)
 
 
 def parse_conllu(numbered: Iterable[tuple[int, str]], path: Path) -> Iterator[Sentence]:
-    """Sentences out of lines with their numbers and ends; the path is for messages."""
+    """Parse lines, given with their numbers and ends, into sentences; the path is for messages."""
     lines: list[str] = []
     before: list[str] = []
     after: list[str] = []
@@ -189,13 +189,13 @@ def parse_conllu(numbered: Iterable[tuple[int, str]], path: Path) -> Iterator[Se
 
 
 def write_sentence(sentence: Sentence) -> str:
-    """The sentence as it stood in its file."""
+    """Return the lines of a sentence as they were in its file."""
     lines = (*sentence.comments, *map("\t".join, sentence.rows))
     return sentence.before + "\n".join(lines) + sentence.after
 
 
 def _sentence(lines: list[str], path: Path, first: int, *, before: str, after: str) -> Sentence:
-    """Check the lines of a sentence and put them together."""
+    """Parse the lines of a sentence."""
     count = next((index for index, line in enumerate(lines) if not line.startswith("#")), len(lines))
     if count == len(lines):
         raise DataError(path, first, "comments without words.")
@@ -204,7 +204,7 @@ def _sentence(lines: list[str], path: Path, first: int, *, before: str, after: s
 
 
 def _rows(lines: list[str], path: Path, first: int) -> Iterable[Row]:
-    """Rows with ids in order: words from 1, a range before its first word, empty nodes behind their word."""
+    """Parse rows and check their ids: words from 1, a range before its first word, empty nodes after their word."""
     words, nodes = 0, 0
     covered, covered_at = 0, first
     for number, line in enumerate(lines, start=first):
@@ -212,7 +212,7 @@ def _rows(lines: list[str], path: Path, first: int) -> Iterable[Row]:
         if len(fields) != 10:
             raise DataError(path, number, _columns(line, len(fields)))
         if "" in fields:
-            raise DataError(path, number, f"column {fields.index('') + 1} is empty. What has no value is written '_'.")
+            raise DataError(path, number, f"column {fields.index('') + 1} is empty. Write '_' where there is no value.")
         name = fields[0]
         if name == str(words + 1):
             words, nodes = words + 1, 0

@@ -1,79 +1,122 @@
-"""Which reader makes which kind of record out of which file: by the ending of its name, and what is asked for."""
+"""Choose the reader of a file by its format and by the kind of record that is wanted."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from polyloom.data.readers.bitext import read_bitext
-from polyloom.data.readers.columns import read_columns
+from polyloom.data.readers.columns import column_header, read_columns
 from polyloom.data.readers.conllu import Sentence, read_conllu
-from polyloom.data.readers.labelled import read_labelled
 from polyloom.data.readers.pairs import read_pairs
+from polyloom.data.readers.tables import read_json_records, read_labelled, table_header
 from polyloom.data.readers.text import read_json_text, read_text
 from polyloom.data.records import Kind, Record, Tagged, Text, Tree
 from polyloom.errors import DataError, suggest
-from polyloom.io.files import ending_of
+from polyloom.io.files import File, as_file
 
 
-def read_records(path: Path, kind: Kind, *, direction: tuple[str, str] | None = None) -> Iterator[Record]:
+def parse_file(name: str) -> File | None:
+    """Parse ``path#format``, ``path#column,column`` or ``path#format:column,column``.
+
+    Returns:
+        The file, or ``None`` if there is no such file, or nothing after ``#``.
+    """
+    path, sign, options = name.rpartition("#")
+    if not sign or not Path(path).is_file():
+        return None
+    form, colon, columns = options.partition(":")
+    if not colon:
+        form, columns = (options, "") if f".{options}" in _READERS else ("", options)
+    elif f".{form}" not in _READERS:
+        raise DataError(name, None, f"unknown format {form!r}. {suggest(form, FORMATS)}")
+    names = tuple(columns.split(",")) if columns else ()
+    if not (form or names) or any(not column or column != column.strip() for column in names):
+        what = "expected languages after #, such as #en,de, names of columns, such as #word,_,tag, or a format"
+        raise DataError(name, None, f"{what}: {', '.join(FORMATS)}. _ stands for a column to leave out.")
+    return File(Path(path), form, names)
+
+
+def read_records(source: Path | File, kind: Kind, *, direction: tuple[str, str] | None = None) -> Iterator[Record]:
     """Read a corpus as records of one kind.
 
     Args:
-        path: The file; ``.gz`` and ``.xz`` may follow its ending.
-        kind: What is wanted of it. Tags of CoNLL-U are UPOS.
-        direction: Of bitext: source and target language.
+        source: The file; ``.gz`` and ``.xz`` may follow its ending.
+        kind: The kind of record. Tags of CoNLL-U are UPOS.
+        direction: For bitext: source and target language.
 
     Returns:
         The records, read as they are asked for.
     """
-    ending = ending_of(path)
-    if ending not in _READERS:
-        raise DataError(path, None, f"unknown ending {ending!r}. {suggest(ending, _READERS)}")
-    readers = _READERS[ending]
+    file = as_file(source)
+    if file.ending not in _READERS:
+        hint = f"Name its format after #, such as {file.path}#tsv."
+        raise DataError(file.path, None, f"unknown ending {file.ending!r}. {suggest(file.ending, _READERS)} {hint}")
+    readers = _READERS[file.ending]
     if kind not in readers:
-        raise DataError(path, None, f"a {ending} file has no records of kind {kind!r}. {suggest(kind, readers)}")
-    return read_bitext(path, direction) if kind == "bitext" else readers[kind](path)
+        what = f"a {file.ending} file has no records of kind {kind!r}. {suggest(kind, readers)}"
+        raise DataError(file.path, None, what)
+    if file.columns and (
+        kind == "bitext" or readers[kind] in (_treebank_tags, _treebank_trees, _treebank_text, read_text)
+    ):
+        raise DataError(file.path, None, f"a {file.ending} file read as {kind} has no columns to name.")
+    return read_bitext(file, direction) if kind == "bitext" else readers[kind](file)
 
 
-def _treebank(path: Path) -> Iterator[Sentence]:
-    """Sentences with words; some treebanks are published without, for reasons of copyright."""
-    for sentence in read_conllu(path):
+def header_of(source: Path | File, kind: Kind) -> str | None:
+    """Return the first line of a file if it is a header, with the names of columns; else ``None``."""
+    file = as_file(source)
+    if kind in ("pair", "labelled") and file.ending in (".tsv", ".csv", ".txt"):
+        return table_header(file, kind)
+    if kind in ("tags", "text") and _READERS.get(file.ending, {}).get(kind) in _COLUMNS.values():
+        return column_header(file)
+    return None
+
+
+def _treebank(file: File) -> Iterator[Sentence]:
+    """Read sentences with words; some treebanks are published without, for reasons of copyright."""
+    for sentence in read_conllu(file.path):
         words = sentence.words
         if len(words) > 1 and set(words) == {"_"}:
             what = "all words are '_': the text is withheld. Fetch it as the treebank's README says."
-            raise DataError(path, sentence.line, what)
+            raise DataError(file.path, sentence.line, what)
         yield sentence
 
 
-def _treebank_tags(path: Path) -> Iterator[Tagged]:
-    for sentence in _treebank(path):
+def _treebank_tags(file: File) -> Iterator[Tagged]:
+    for sentence in _treebank(file):
         yield Tagged(sentence.words, sentence.upos)
 
 
-def _treebank_trees(path: Path) -> Iterator[Tree]:
-    for sentence in _treebank(path):
+def _treebank_trees(file: File) -> Iterator[Tree]:
+    for sentence in _treebank(file):
         yield sentence.tree()
 
 
-def _treebank_text(path: Path) -> Iterator[Text]:
-    for sentence in _treebank(path):
+def _treebank_text(file: File) -> Iterator[Text]:
+    for sentence in _treebank(file):
         yield Text(sentence.text)
 
 
-def _column_text(path: Path) -> Iterator[Text]:
-    for sentence in read_columns(path):
+def _column_text(file: File) -> Iterator[Text]:
+    for sentence in read_columns(file):
         yield Text(" ".join(sentence.words))
 
 
-_Readers = Mapping[str, Callable[[Path], Iterator[Record]]]
+_Readers = Mapping[str, Callable[[File], Iterator[Record]]]
 _COLUMNS: _Readers = {"tags": read_columns, "text": _column_text}
+_TABLES: _Readers = {"pair": read_pairs, "labelled": read_labelled}
 _READERS: Mapping[str, _Readers] = {
     ".conllu": {"tags": _treebank_tags, "tree": _treebank_trees, "text": _treebank_text},
     ".iob2": _COLUMNS,
     ".conll": _COLUMNS,
     ".bio": _COLUMNS,
-    ".tsv": {**_COLUMNS, "pair": read_pairs, "bitext": read_bitext, "labelled": read_labelled},
-    ".csv": {"pair": read_pairs},
-    ".jsonl": {"pair": read_pairs, "text": read_json_text, "bitext": read_bitext, "labelled": read_labelled},
-    ".txt": {"text": read_text, "tags": read_columns, "pair": read_pairs},
+    ".tsv": {**_COLUMNS, **_TABLES, "bitext": read_bitext},
+    ".csv": _TABLES,
+    ".jsonl": {
+        "pair": read_pairs, "text": read_json_text, "bitext": read_bitext,
+        **{kind: partial(read_json_records, kind=kind) for kind in ("tags", "tree", "labelled")},
+    },
+    ".txt": {"text": read_text, "tags": read_columns, **_TABLES},
     ".tmx": {"bitext": read_bitext},
-}
+}  # fmt: skip
+FORMATS = tuple(ending.removeprefix(".") for ending in _READERS)

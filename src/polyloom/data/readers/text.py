@@ -1,24 +1,27 @@
-"""Raw text, one sentence or paragraph per line: plain, or the ``text`` of JSON lines."""
+"""Read raw text, one sentence or paragraph per line: plain, or the ``text`` of JSON lines."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from polyloom.data.records import Text
 from polyloom.errors import DataError
-from polyloom.io.files import checked_text, read_json_lines, read_lines
+from polyloom.io.files import File, as_file, checked_text, read_json_lines, read_lines
 
 
-def read_text(path: Path) -> Iterator[Text]:
-    """Read lines, stripped; empty ones are left out."""
-    for _, line in read_lines(path):
+def read_text(source: Path | File) -> Iterator[Text]:
+    """Read lines without the white space around them; empty lines are left out."""
+    for _, line in read_lines(as_file(source).path):
         if text := line.strip():
             yield Text(text)
 
 
-def read_json_text(path: Path) -> Iterator[Text]:
-    """Read the ``text`` of every line of JSON, stripped; empty ones are left out."""
-    for number, row in read_json_lines(path):
-        if "text" not in row:
-            raise DataError(path, number, f"no 'text' here. Known: {', '.join(map(repr, list(row)[:12])) or 'none'}.")
-        if text := checked_text(row["text"], path, number, name="text").strip():
+def read_json_text(source: Path | File) -> Iterator[Text]:
+    """Read the ``text`` of every line of JSON, or the column that was named; empty texts are left out."""
+    file = as_file(source)
+    name = file.columns[0] if file.columns else "text"
+    for number, row in read_json_lines(file.path):
+        if name not in row:
+            known = ", ".join(map(repr, list(row)[:12])) or "none"
+            raise DataError(file.path, number, f"no {name!r} here. Known: {known}.")
+        if text := checked_text(row[name], file.path, number, name=name).strip():
             yield Text(text)

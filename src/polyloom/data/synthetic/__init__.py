@@ -1,4 +1,4 @@
-"""a synthetic family of languages: related, contradictory, annotated and translated, without any file."""
+"""Generate a synthetic family of languages with annotated and translated corpora, without any file."""
 
 from polyloom.data.synthetic.corpus import LICENCE, SyntheticCorpus
 from polyloom.data.synthetic.family import Family

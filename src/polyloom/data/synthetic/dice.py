@@ -1,4 +1,4 @@
-"""Random choices that belong to a key: the same on every machine, whatever was drawn before."""
+"""Make random choices from a key: the same on every machine, whatever was drawn before."""
 
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
@@ -10,21 +10,21 @@ _AT_ONCE = 48
 
 
 class Dice:
-    """The choices of a key, one after another."""
+    """A sequence of random choices that belongs to a key."""
 
     def __init__(self, *key: int) -> None:
         self._numbers = _numbers(key)
 
     def below(self, count: int) -> int:
-        """A number from 0 to ``count - 1``."""
+        """Draw a number from 0 to ``count - 1``."""
         return next(self._numbers) % count
 
     def chance(self, percent: int) -> bool:
-        """True in so many of a hundred cases."""
+        """Return true with a probability in percent."""
         return self.below(100) < percent
 
     def pick(self, options: Sequence[T]) -> T:
-        """One of the options."""
+        """Draw one of the options."""
         return options[self.below(len(options))]
 
 

@@ -1,4 +1,4 @@
-"""One step in the life of a language: a sound change, a few words replaced, a few that shift their meaning."""
+"""Evolve a language by one step: a sound change, a few replaced words, a few shifts of meaning."""
 
 from collections.abc import Mapping
 from itertools import chain
@@ -19,7 +19,7 @@ _MUTATION = 12  # percent
 
 
 class State(NamedTuple):
-    """A language at a time.
+    """A language at one point in time.
 
     Attributes:
         lexicon: Its words, as they sound.
@@ -33,14 +33,14 @@ class State(NamedTuple):
 
 
 def proto(seed: int) -> State:
-    """The language that all descend from."""
+    """Return the common ancestor of all languages."""
     words = {kind: [""] * size for kind, size in _SIZES.items()}
     _fill(words, Dice(seed, 0))
     return _state(words, FOUNDERS[0], ())
 
 
 def founded(state: State, branch: int, dice: Dice) -> State:
-    """The beginning of a branch: a grammar of its own, and many words and suffixes that changed their trade."""
+    """Begin a branch, with a new grammar and many words and suffixes of another function."""
     words = {kind: list(forms) for kind, forms in state.lexicon.items()}
     for kind in ("word", "suffix"):
         at = 3 * branch % len(words[kind])
@@ -50,7 +50,7 @@ def founded(state: State, branch: int, dice: Dice) -> State:
 
 
 def stepped(state: State, dice: Dice) -> State:
-    """The language one step later."""
+    """Return the language one step later."""
     fresh = [number for number in range(len(CHANGES)) if number not in state.changes]
     change = dice.pick(fresh or range(len(CHANGES)))
     words = {kind: [changed(word, change) for word in forms] for kind, forms in state.lexicon.items()}
@@ -64,7 +64,7 @@ def stepped(state: State, dice: Dice) -> State:
 
 
 def _fill(words: dict[str, list[str]], dice: Dice) -> None:
-    """New words for those that are gone, and for the second of two that came to sound alike."""
+    """Make new words for lost ones, and for the second of two that have become homophones."""
     shapes = {"pronoun": "word", "word": "word", "suffix": "suffix"}
     free = [kind for kind in words if kind != "suffix"]  # a suffix may sound like a word
     for kinds in (free, ["suffix"]):
@@ -79,7 +79,7 @@ def _fill(words: dict[str, list[str]], dice: Dice) -> None:
 
 
 def _shift(words: dict[str, list[str]], dice: Dice, *, times: int) -> None:
-    """Let words of two classes change places: what was a noun is a verb now."""
+    """Swap words of two classes, for example nouns and verbs."""
     for _ in range(times):
         one = dice.pick(_SHIFTING)
         other = dice.pick([kind for kind in _SHIFTING if kind != one])

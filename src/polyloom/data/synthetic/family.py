@@ -25,7 +25,7 @@ _TREE, _NAME, _LIFE = 1, 2, 3  # what dice are for; 0 is the proto-language, 4 a
 
 
 class Lineage(NamedTuple):
-    """The life of a language.
+    """The history of a language.
 
     Attributes:
         name: Four letters; the first is that of its branch.
@@ -44,7 +44,7 @@ class Lineage(NamedTuple):
 
 @dataclass(frozen=True)
 class Family:
-    """Languages that descend from one.
+    """Languages with a common ancestor.
 
     Attributes:
         seed: Another seed is another family.
@@ -60,7 +60,7 @@ class Family:
 
     @cached_property
     def lineages(self) -> tuple[Lineage, ...]:
-        """The lives of all languages; a mother comes before her daughters."""
+        """Histories of all languages; a parent comes before its children."""
         lives: list[Lineage] = []
         for number in range(self.languages):
             branch = _BRANCHES[number % len(_BRANCHES)]
@@ -77,41 +77,41 @@ class Family:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The languages, in the order in which they join as families grow."""
+        """The languages, in an order that stays the same in larger families."""
         return tuple(life.name for life in self.lineages)
 
     def groups(self) -> Mapping[str, str]:
-        """The branch of every language, called by its founder."""
+        """Return the branch of every language, named after its first language."""
         founders = {life.branch: life.name for life in self.lineages if life.mother is None}
         return {life.name: founders[life.branch] for life in self.lineages}
 
     def distance(self, one: str, other: str) -> int:
-        """Steps from one language up to the last common ancestor and down to the other."""
+        """Return the number of steps between two languages through their last common ancestor."""
         a, b = self._number(one), self._number(other)
         shared = dict(self._line(a))
         parted = max((min(step, shared[number]) for number, step in self._line(b) if number in shared), default=0)
         return self.lineages[a].until + self.lineages[b].until - 2 * parted
 
     def tree(self) -> str:
-        """The family tree in Newick's notation, with lengths in steps."""
+        """Return the family tree in Newick notation, with lengths in steps."""
         founders = [number for number, life in enumerate(self.lineages) if life.mother is None]
         return "(" + ",".join(self._newick(number) for number in founders) + ");"
 
     def state(self, language: str) -> State:
-        """A language as it is today: words, grammar, sound changes."""
+        """Return the present state of a language: words, grammar, sound changes."""
         number = self._number(language)
         return _state(self, number, self.lineages[number].until)
 
     def speaker(self, language: str) -> Speaker:
-        """Someone who says meanings in a language."""
+        """Return a generator of sentences in a language."""
         return Speaker(self.state(language), _SCRIPTS[self.lineages[self._number(language)].branch])
 
     def meaning(self, split: str, index: int) -> Clause:
-        """What sentence ``index`` of a split means, in whichever language."""
+        """Return the meaning of sentence ``index`` of a split, the same in all languages."""
         return meaning_of(self.seed, split, index)
 
     def sentence(self, language: str, split: str, index: int) -> Sentence:
-        """Sentence ``index`` of a split."""
+        """Generate sentence ``index`` of a split."""
         return self.speaker(language).say(self.meaning(split, index))
 
     def _number(self, language: str) -> int:
@@ -122,7 +122,7 @@ class Family:
         return self.names.index(language)
 
     def _line(self, number: int) -> list[tuple[int, int]]:
-        """A language and those it descends from, each with the last step at which it is an ancestor (or itself)."""
+        """Return a language and its ancestors, each with the last step before the languages separate."""
         line, until, at = [], self.lineages[number].until, number
         while True:
             line.append((at, until))

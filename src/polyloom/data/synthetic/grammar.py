@@ -1,4 +1,4 @@
-"""What a language does with words: order, marking, articles. A few settings, each of which a daughter may change."""
+"""Define the grammar of a language by a few settings: word order, marking, articles."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args, get_type_hints
@@ -8,7 +8,7 @@ from polyloom.data.synthetic.dice import Dice
 
 @dataclass(frozen=True)
 class Grammar:
-    """The settings.
+    """The settings of a grammar.
 
     Attributes:
         order: Of subject, verb and object.
@@ -69,6 +69,6 @@ FOUNDERS = (
 
 
 def mutated(grammar: Grammar, dice: Dice) -> Grammar:
-    """The grammar with one setting drawn anew."""
+    """Return the grammar with one setting drawn again."""
     name = dice.pick([field.name for field in fields(grammar)])
     return replace(grammar, **{name: dice.pick(get_args(get_type_hints(Grammar)[name]))})

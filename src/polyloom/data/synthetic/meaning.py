@@ -1,4 +1,4 @@
-"""What is said, before any language says it: a clause of concepts, drawn from (seed, split, index) alone.
+"""Draw the meaning of a sentence, independent of a language: a clause of concepts, from (seed, split, index) alone.
 
 Concepts are numbers within a class: ``verb`` 3 is the same in all languages, whatever its word.
 """
@@ -29,7 +29,7 @@ _MEANING = 4  # what dice are for: see family.py
 
 
 class Phrase(NamedTuple):
-    """Who or what.
+    """A participant of a clause.
 
     Attributes:
         kind: Decides what ``head`` counts: nouns, names or pronouns.
@@ -55,7 +55,7 @@ class Phrase(NamedTuple):
 
 
 class Clause(NamedTuple):
-    """Who did what, where, when; ``content`` is what was said, of verbs of speech."""
+    """A clause: who did what, where, when; ``content`` is the clause that a verb of speech introduces."""
 
     verb: int
     subject: Phrase
@@ -69,7 +69,7 @@ class Clause(NamedTuple):
 
 
 def meaning_of(seed: int, split: str, index: int) -> Clause:
-    """The meaning of a sentence; no two splits share one."""
+    """Return the meaning of a sentence; no two splits share one."""
     for attempt in count():
         clause = _clause(Dice(seed, _MEANING, list(SPLITS).index(split), index, attempt))
         if _tenth(clause) in SPLITS[split]:
@@ -78,7 +78,7 @@ def meaning_of(seed: int, split: str, index: int) -> Clause:
 
 
 def concepts_of(clause: Clause) -> Iterator[Concept]:
-    """The concepts that every language has a word for; pronouns, tense or number may be left unsaid."""
+    """Return the concepts that every language has a word for; pronouns, tense or number may be unmarked."""
     yield "verb", clause.verb
     if clause.adverb is not None:
         yield "adverb", clause.adverb
@@ -101,7 +101,7 @@ def _phrase_concepts(phrase: Phrase) -> Iterator[Concept]:
 
 
 def _tenth(clause: Clause) -> int:
-    """Which tenth of all meanings it belongs to.
+    """Return the tenth of all meanings that a meaning belongs to.
 
     That is decided by the concepts alone: a language that does not tell tenses or numbers apart would else have one
     sentence in two splits.
@@ -162,5 +162,5 @@ def _phrase(dice: Dice, kind: PhraseKind, *, inner: bool = False, may_join: bool
 
 
 def _often_small(dice: Dice, size: int) -> int:
-    """A concept: the first of a class are said more often, as words are."""
+    """Draw a concept; the first ones of a class are more frequent, as in natural language."""
     return dice.below(size) * dice.below(size) // size

@@ -1,4 +1,4 @@
-"""From a meaning to a sentence of a language: words in order, with parts of speech, entities and a tree."""
+"""Render a meaning as a sentence of a language: words in order, with parts of speech, entities and a tree."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ _LINKS = ("flat", "compound")
 
 
 class Sentence(NamedTuple):
-    """Words with all that is known of them; heads are counted from 1, 0 for the root."""
+    """Words with their annotations; heads are counted from 1, 0 for the root."""
 
     words: tuple[str, ...]
     upos: tuple[str, ...]
@@ -22,13 +22,13 @@ class Sentence(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As it is printed: the last sign stands close to its word."""
+        """The text of the sentence, without a space before the final punctuation."""
         return " ".join(self.words[:-1]) + self.words[-1]
 
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A word, as it sounds, with the words that depend on it on either side."""
+    """A word in its spoken form, with its dependents on either side."""
 
     word: str
     upos: str
@@ -39,21 +39,21 @@ class _Node:
     place: int = 0
 
     def add(self, node: "_Node", side: str) -> None:
-        """Put a word between this one and all that is there already on that side of it."""
+        """Add a dependent as the innermost on its side."""
         if side == "before":
             self.before.append(node)
         else:
             self.after.insert(0, node)
 
     def enclose(self, node: "_Node", side: str) -> None:
-        """Put a word outside of all that is there already on that side."""
+        """Add a dependent as the outermost on its side."""
         if side == "before":
             self.before.insert(0, node)
         else:
             self.after.append(node)
 
     def in_order(self) -> Iterator["_Node"]:
-        """All words below, as they are said."""
+        """Return the words of the subtree in order."""
         for node in self.before:
             yield from node.in_order()
         yield self
@@ -62,7 +62,7 @@ class _Node:
 
 
 class Speaker:
-    """Says meanings in a language.
+    """Generate sentences of a language from meanings.
 
     Attributes:
         state: The language.
@@ -75,7 +75,7 @@ class Speaker:
         self._suffixes = dict(zip(SUFFIXES, state.lexicon["suffix"], strict=True))
 
     def say(self, meaning: Clause) -> Sentence:
-        """The sentence for a meaning."""
+        """Generate the sentence for a meaning."""
         root = self._clause(meaning, "root")
         root.after.append(_Node("?" if meaning.question else ".", "PUNCT", "punct"))
         nodes = list(root.in_order())
@@ -137,7 +137,7 @@ class Speaker:
         return word
 
     def _phrase(self, phrase: Phrase, relation: str, *, case: str | None) -> _Node:
-        """A phrase with all its words; what stands closest to the noun is put there first."""
+        """Build a noun phrase; the words closest to the noun are added first."""
         grammar, lexicon = self.state.grammar, self.state.lexicon
         head = self._head(phrase, relation, case)
         if phrase.adjective is not None:
@@ -182,7 +182,7 @@ class Speaker:
 
 
 def _entity(node: _Node, head: int) -> str:
-    """BIO; an entity is a word, or two of which one hangs on the other."""
+    """Tag entities in BIO; an entity is one word, or two of which one depends on the other."""
     if not node.entity:
         return "O"
     second = head < node.place if node.relation in _LINKS else any(one.relation in _LINKS for one in node.before)

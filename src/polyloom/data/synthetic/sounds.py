@@ -1,4 +1,4 @@
-"""How words sound, how sounds change, and how they are written.
+"""Make words, apply sound changes, and write words in letters.
 
 Sounds are single letters: ``c`` as in *church*, ``x`` as in *shoe*. A change befalls a sound wherever it stands in its
 surroundings, in every word of a language: that is what makes cognates regular.
@@ -63,7 +63,7 @@ SCRIPTS: Mapping[str, Mapping[int, str]] = {
 
 
 def coined(kind: str, dice: Dice, taken: Collection[str]) -> str:
-    """A new word that sounds like one, and like none that there is."""
+    """Make a pronounceable word that differs from all existing words."""
     while True:
         word = "".join(dice.pick(_CONSONANTS if place == "c" else _VOWELS) for place in dice.pick(_SHAPES[kind]))
         if word not in taken:
@@ -71,13 +71,13 @@ def coined(kind: str, dice: Dice, taken: Collection[str]) -> str:
 
 
 def changed(word: str, change: int) -> str:
-    """The word after a change; what would lose its last vowel stays as it is."""
+    """Apply a sound change; a word that would lose its last vowel stays as it is."""
     where, table = CHANGES[change]
     new = where.sub(lambda match: table[match[0]], word)
     return new if any(vowel in new for vowel in _VOWELS) else word
 
 
 def spelled(word: str, script: str, *, capital: bool) -> str:
-    """The word in letters."""
+    """Write a word in letters."""
     text = word.translate(SCRIPTS[script])
     return text.capitalize() if capital else text

@@ -11,7 +11,7 @@ from polyloom.data.tokenization.tokenizer import Tokenizer, load_hf_tokenizer
 
 
 def new_tokens(tokenizer: Tokenizer, texts: Sequence[str], count: int) -> list[str]:
-    """Pieces of unknown letters: the letters, the frequent ones first, then what is often written of them in a row."""
+    """Return new tokens of unknown letters: the letters, frequent ones first, then frequent sequences of them."""
     letters = sorted({letter for text in texts for letter in text if not letter.isspace()})
     unknown = [letter for letter, ids in zip(letters, tokenizer.text(letters), strict=True) if tokenizer.unk_id in ids]
     if not unknown:
@@ -25,7 +25,7 @@ def new_tokens(tokenizer: Tokenizer, texts: Sequence[str], count: int) -> list[s
 
 
 def extend_tokenizer(name: str, added: Sequence[str], into: Path) -> int:
-    """Write a tokenizer with more pieces, which cuts known text as before; says how many there are."""
+    """Write a tokenizer with more tokens, which splits known text as before, and return its vocabulary size."""
     tokenizer = load_hf_tokenizer(name)
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in added])
     tokenizer.save_pretrained(into)

@@ -1,10 +1,10 @@
-"""Paragraphs cut into sentences by their punctuation, in any script, and put together again."""
+"""Split paragraphs into sentences by their punctuation, in any script, and join them again."""
 
 import re
 from collections.abc import Sequence
 
 _CLOSING = r"[\"'’”»›)\]」』）】]*"
-_WIDE = "。！？｡"  # of scripts without spaces: the next sentence begins at once
+_WIDE = "。！？｡"  # in scripts without spaces: no space before the next sentence
 _NARROW = ".!?…।॥؟۔։።፧。"
 _END = re.compile(rf"[{_WIDE}]+{_CLOSING}\s*|[{_NARROW}]+{_CLOSING}(?=\s)\s+")
 # A letter or a short title before a full stop rarely ends a sentence.
@@ -14,20 +14,20 @@ _ABBREVIATED = re.compile(
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a paragraph; never empty ones, and nothing but white space is lost between them."""
-    found, begin = [], 0
+    """Split a paragraph into sentences; none is empty, and only white space between them is lost."""
+    sentences, begin = [], 0
     for match in _END.finditer(text):
         following = text[match.end() :]
         if following and (following[0].islower() or _ABBREVIATED.search(text[begin : match.end()].rstrip())):
             continue
-        found.append(text[begin : match.end()])
+        sentences.append(text[begin : match.end()])
         begin = match.end()
-    found.append(text[begin:])
-    return [sentence.strip() for sentence in found if sentence.strip()]
+    sentences.append(text[begin:])
+    return [sentence.strip() for sentence in sentences if sentence.strip()]
 
 
 def join_sentences(sentences: Sequence[str]) -> str:
-    """A paragraph of sentences: a space between two, but none behind a wide full stop."""
+    """Join sentences with a space between two, but none after a wide full stop."""
     joined = ""
     for sentence in sentences:
         joined += ("" if not joined or joined[-1] in _WIDE else " ") + sentence

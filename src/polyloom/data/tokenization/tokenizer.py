@@ -1,4 +1,4 @@
-"""From text and words to pieces: a Hugging Face tokenizer, held to what training relies on."""
+"""Tokenize text and words with a Hugging Face tokenizer, with the guarantees that training relies on."""
 
 import hashlib
 import json
@@ -12,20 +12,20 @@ from typing import Any, NamedTuple
 from polyloom.data.tokenization.python_backends import PythonBackend
 from polyloom.errors import PolyloomError
 
-WORD_MARKS = ("▁", "Ġ")  # how SentencePiece and byte-level vocabularies write that a word begins
-# How translation models write the token of a language: M2M100, Marian, mBART, NLLB.
+WORD_MARKS = ("▁", "Ġ")  # how SentencePiece and byte-level vocabularies mark the beginning of a word
+# How translation models write language tokens: M2M100, Marian, mBART, NLLB.
 _LANGUAGE = re.compile(
     r"__(?P<m2m>[\w.-]+)__|>>(?P<marian>[\w.-]+)<<|(?P<mbart>[a-z]{2}_[A-Z]{2})|(?P<nllb>[a-z]{3}_[A-Z][a-z]{3})"
 )
 
 
 class Words(NamedTuple):
-    """The pieces of a sentence that came in words.
+    """The tokens of a sentence that was given as words.
 
     Attributes:
-        ids: Pieces of all words, one after another, without special tokens.
-        counts: How many pieces each word has, never 0.
-        reads: Where in each word its first real piece is: after a bare word mark, if the word has more.
+        ids: Tokens of all words, one after another, without special tokens.
+        counts: Number of tokens of each word, never 0.
+        reads: Position in each word of the token that represents it: the first one that is not a bare word mark.
     """
 
     ids: list[int]
@@ -34,7 +34,7 @@ class Words(NamedTuple):
 
 
 class _Special(NamedTuple):
-    """Special tokens at one place of an input, and their type ids."""
+    """Special tokens at one position of an input, and their type ids."""
 
     ids: list[int]
     types: list[int]
@@ -43,18 +43,17 @@ class _Special(NamedTuple):
 class Tokenizer:
     """A tokenizer.
 
-    Special tokens never come out of text: where a corpus writes ``</s>``, ``[MASK]`` or the token of a language, it
-    reads as unknown.
+    Text never yields special tokens: ``</s>``, ``[MASK]`` or a language token in a corpus is tokenized as unknown.
 
     Attributes:
-        pad_id: Of padding.
-        bos_id: Of the token that begins a text, where there is one.
-        eos_id: Of the token that ends a text, where there is one.
-        unk_id: Of the unknown.
-        mask_id: Of the mask, where there is one.
-        special_ids: Of all special tokens, the unknown among them.
-        vocab_size: Pieces in all, with those added later.
-        uses_types: Whether models are given type ids, which tell the two texts of a pair apart.
+        pad_id: Id of the padding token.
+        bos_id: Id of the token that begins a text; ``None`` if there is none.
+        eos_id: Id of the token that ends a text; ``None`` if there is none.
+        unk_id: Id of the unknown token.
+        mask_id: Id of the mask token; ``None`` if there is none.
+        special_ids: Ids of all special tokens, including the unknown token.
+        vocab_size: Number of tokens, including added ones.
+        uses_types: Whether the model takes token type ids, which distinguish the two texts of a pair.
     """
 
     def __init__(self, tokenizer: Any, name: str = "tokenizer") -> None:
@@ -62,7 +61,7 @@ class Tokenizer:
             if getattr(tokenizer, f"{role}_token_id") is None:
                 raise PolyloomError(f"{name}: the tokenizer has no {role}_token. Set it in its tokenizer_config.json.")
         self._backend = PythonBackend(tokenizer) if PythonBackend.supports(tokenizer) else tokenizer.backend_tokenizer
-        # Files from sentence-transformers cut and pad by themselves; here nothing is lost before a task decides.
+        # Tokenizers of sentence-transformers truncate and pad by default; here tasks decide about both.
         self._backend.no_truncation()
         self._backend.no_padding()
         self.pad_id: int = tokenizer.pad_token_id
@@ -82,18 +81,18 @@ class Tokenizer:
         self._pair = self._find_template(("a", "a"), name)
 
     def text(self, texts: Sequence[str]) -> list[list[int]]:
-        """The pieces of each text, without special tokens."""
+        """Tokenize texts, without special tokens."""
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [self._without_special(encoding.ids) for encoding in encodings]
 
     def targets(self, texts: Sequence[str]) -> list[list[int]]:
-        """The pieces of each translation, which Marian's models cut in a way of their own; others as any text."""
+        """Tokenize translations, for which Marian has a second model; other tokenizers treat them as any text."""
         if not isinstance(self._backend, PythonBackend):
             return self.text(texts)
         return [self._without_special(ids) for ids in self._backend.encode_targets(texts)]
 
     def words(self, sentences: Sequence[Sequence[str]]) -> list[Words]:
-        """The pieces of each word of each sentence. A word of which nothing remains is one unknown piece."""
+        """Tokenize the words of sentences. A word without tokens becomes one unknown token."""
         spaced = [[*words[:1], *(self._gap + word for word in words[1:])] for words in sentences]
         encodings = self._backend.encode_batch(spaced, is_pretokenized=True, add_special_tokens=False)
         return [
@@ -102,66 +101,66 @@ class Tokenizer:
         ]
 
     def language_id(self, language: str) -> int | None:
-        """The token of a language, if there is one: of ``de`` what is written ``__de__``, ``>>de<<`` or ``de_DE``.
+        """Return the id of a language token, written ``__de__``, ``>>de<<`` or ``de_DE`` for ``de``; ``None`` if none.
 
-        A code with country or script (``deu_Latn``) is looked up as it is; one without stands for the only token that
-        begins with it.
+        A code with country or script (``deu_Latn``) is looked up as it is. A code without stands for the only token
+        that begins with it.
         """
         if language in self._languages:
             return self._languages[language]
-        found = [token for name, token in self._languages.items() if name.startswith(f"{language}_")]
-        return found[0] if len(found) == 1 else None
+        candidates = [token for name, token in self._languages.items() if name.startswith(f"{language}_")]
+        return candidates[0] if len(candidates) == 1 else None
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The languages that there are tokens for."""
+        """The languages that have a token."""
         return tuple(self._languages)
 
     @property
     def ends_in_language(self) -> bool:
-        """Whether the token of its language is the last of a text (mBART-25), not the first."""
+        """Whether the language token is the last token of a text (mBART-25), not the first."""
         return self._single[1].ids[-1:] in [[token] for token in self._languages.values()]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of pieces, without special tokens, unknown ones among them, and tokens of languages."""
+        """Return the text of tokens; special, unknown and language tokens are left out."""
         text: str = self._backend.decode([token for token in ids if token not in self._silent])
         return text
 
     def around(self, language: int) -> tuple[list[int], list[int]]:
-        """What stands before and after a text in a language: as the tokenizer has it, with this language's token."""
+        """Return the special tokens before and after a text, with the token of the given language."""
         known = set(self._languages.values())
         before, after = ([language if i in known else i for i in special.ids] for special in self._single)
         return (before, after) if language in (*before, *after) else ([language, *before], after)
 
     def single(self, ids: Sequence[int]) -> list[int]:
-        """One text with the special tokens around it."""
+        """Add the special tokens of a single text."""
         before, after = self._single
         return [*before.ids, *ids, *after.ids]
 
     def pair(self, first: Sequence[int], second: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Two texts with the special tokens around and between them, and the type ids of all."""
+        """Join two texts with the special tokens of a pair, and return the type ids as well."""
         before, between, after = self._pair
-        one, other = self._pair_types
+        first_type, second_type = self._pair_types
         ids = [*before.ids, *first, *between.ids, *second, *after.ids]
-        types = [*before.types, *[one] * len(first), *between.types, *[other] * len(second), *after.types]
+        types = [*before.types, *[first_type] * len(first), *between.types, *[second_type] * len(second), *after.types]
         return ids, types
 
     @property
     def num_before(self) -> int:
-        """How many special tokens stand before a single text."""
+        """Number of special tokens before a single text."""
         return len(self._single[0].ids)
 
     def num_special(self, *, pair: bool) -> int:
-        """How many special tokens are added to a text, or to a pair."""
+        """Return the number of special tokens that are added to a text, or to a pair."""
         return sum(len(special.ids) for special in (self._pair if pair else self._single))
 
     def unknown_rate(self, ids: Sequence[int]) -> float:
-        """The share of pieces that are unknown."""
+        """Return the share of unknown tokens."""
         return list(ids).count(self.unk_id) / max(1, len(ids))
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of all that decides how text is cut."""
+        """Hash of everything that determines the tokenization."""
         content = json.dumps(json.loads(self._backend.to_str()), sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(content.encode()).hexdigest()
 
@@ -182,7 +181,7 @@ class Tokenizer:
         )
 
     def _find_gap(self) -> str:
-        """What to write before a word so that it is cut as in running text: RoBERTa's vocabulary needs the space."""
+        """Return what must precede a word to be tokenized as in running text: a space for RoBERTa's vocabulary."""
         running, split, spaced = (
             self._backend.encode(text, is_pretokenized=not isinstance(text, str), add_special_tokens=False).ids
             for text in ("a a", ["a", "a"], ["a", " a"])
@@ -190,7 +189,7 @@ class Tokenizer:
         return " " if spaced == running != split else ""
 
     def _find_template(self, texts: tuple[str, ...], name: str) -> tuple[_Special, ...]:
-        """The special tokens before, between and after texts, from what the tokenizer makes of them."""
+        """Find the special tokens before, between and after texts by tokenizing an example."""
         encoding = self._backend.encode(*texts)
         owners: list[int | None] = encoding.sequence_ids
         if not set(range(len(texts))) <= set(owners):
@@ -204,7 +203,7 @@ class Tokenizer:
 
 
 def _find_languages(tokenizer: Any) -> dict[str, int]:
-    """Ids by language. Only Marian has their tokens among the ordinary pieces, written as nothing else is."""
+    """Return ids by language. Only Marian has language tokens in the plain vocabulary, in a unique notation."""
     added = tokenizer.get_added_vocab() | getattr(tokenizer, "lang_token_to_id", {})
     plain = {token: i for token, i in tokenizer.get_vocab().items() if token.startswith(">>")}
     matches = ((_LANGUAGE.fullmatch(token), i) for token, i in sorted((plain | added).items()))

@@ -1,9 +1,8 @@
-"""Vocabularies: pieces that many languages share, learnt from a sample that does not drown the small ones."""
+"""Train a subword vocabulary for many languages on a sample in which small languages are upsampled."""
 
 import io
 import json
 import re
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from polyloom.data.mixture import temperature as shares_at
 from polyloom.errors import PolyloomError
+from polyloom.io.atomic import new_folder
 
 SPECIAL = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}  # ids 0 to 3, as configs of m2m_100 expect
 MASK = "<mask>"
@@ -22,22 +22,23 @@ MODEL_FILE = "sentencepiece.model"
 
 _NAME = re.compile(r"[A-Za-z0-9]+([._-][A-Za-z0-9]+)*")
 _MARK = "▁"
-_THREADS = 16  # what is learnt depends on it in its last digits, so it is not the machine's choice
+_THREADS = 16  # fixed, because the result depends on it in the last digits
 _LINE_BYTES = 1 << 20
 _ROWS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyConfig:
-    """How a vocabulary is made.
+    """Settings of a vocabulary.
 
     Attributes:
-        size: Pieces, with the four special ones; language tokens come on top.
-        temperature: T; languages are sampled by their number of different lines to the power 1/T.
-        coverage: Share of the sample's characters that must be in the vocabulary; the rarest beyond are unknown.
-        lines: Lines to sample, or all different ones if there are fewer.
-        seed: Which lines are sampled.
-        mask: For encoders: a token behind which pieces are hidden, and one that begins every text.
+        size: Number of tokens, including the four special tokens; language tokens are added to it.
+        temperature: T, 5 by default: languages are sampled by their number of distinct lines to the power 1/T. Lower
+            it towards 1 to sample large languages more.
+        coverage: Share of the sample's characters that must be in the vocabulary; rarer characters become unknown.
+        lines: Number of lines to sample, or all distinct lines if there are fewer.
+        seed: Seed of the sample.
+        mask: Whether to add a mask token, and a token that begins every text; for encoders.
     """
 
     size: int
@@ -50,15 +51,15 @@ class VocabularyConfig:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a language has in the sample, and what the vocabulary makes of it.
+    """The part of a language in the sample, and its tokenization.
 
     Attributes:
-        available: Different lines of its text.
-        drawn: Lines in the sample; more than there are where they repeat.
-        words: Of the sample, as spaces tell.
-        tokens: Of the sample.
-        characters: Of the sample, with a word mark before each word, which SentencePiece writes for a space.
-        unknown: Those of them that are not in the vocabulary.
+        available: Number of distinct lines of its text.
+        drawn: Number of lines in the sample; more than `available` if lines repeat.
+        words: Number of words in the sample, separated by spaces.
+        tokens: Number of tokens in the sample.
+        characters: Number of characters in the sample, with a word mark for each space as in SentencePiece.
+        unknown: Number of characters that are not in the vocabulary.
     """
 
     available: int
@@ -71,12 +72,12 @@ class Share:
 
 @dataclass(frozen=True)
 class Report:
-    """What was made of which text.
+    """The result of training a vocabulary.
 
     Attributes:
-        config: How it was made.
-        shares: By language, in the order of the texts.
-        languages: Those that have a token, in the order of their ids.
+        config: The settings.
+        shares: The part of each language, in the order of the texts.
+        languages: Languages that have a token, in the order of their ids.
     """
 
     config: VocabularyConfig
@@ -84,7 +85,7 @@ class Report:
     languages: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Convert to a dictionary for JSON."""
         rates = {
             name: {
                 **asdict(share),
@@ -98,7 +99,7 @@ class Report:
 
 @dataclass(frozen=True)
 class _Found:
-    """The different lines of a language by their hashes: how many there are, and the lowest, in order."""
+    """The distinct lines of a language by their hashes: their number, and the lowest hashes, in order."""
 
     count: int
     lowest: NDArray[np.uint64]
@@ -112,58 +113,58 @@ def train_vocabulary(
     languages: Sequence[str] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Learn a Unigram vocabulary and write it as a tokenizer that Transformers opens.
+    """Train a Unigram vocabulary and write it as a tokenizer that Transformers loads.
 
-    Text is cut as SentencePiece itself would cut it, but for ties: whether 000 is 00 and 0 or 0 and 00, it leaves to
-    rounding. A line that stands in a text several times counts once. Which lines are sampled depends on what they say,
-    not on where they stand: those whose keyed hash is lowest.
+    Text is tokenized as by SentencePiece, except for ties, such as 000 as 00 and 0 or as 0 and 00, which depend on
+    rounding. A repeated line counts once. The sample has the lines with the lowest keyed hashes, so it depends on the
+    content of the lines and not on their order.
 
     Args:
         texts: Lines by language; each is read twice, so no iterators.
-        into: The folder to make.
-        config: How.
-        languages: Those to have a token, in this order; other languages of the texts follow.
-        progress: Told what is being done.
+        into: The folder to create.
+        config: The settings.
+        languages: Languages that get a token, in this order; other languages of the texts follow.
+        progress: Called with a description of each step.
     """
     spm = _sentencepiece()
     _check(texts, into, config)
     tokens = tuple(dict.fromkeys([*languages, *texts]))
     for language in tokens:
-        if not _NAME.fullmatch(language):  # no condition could ask for it
+        if not _NAME.fullmatch(language):  # no condition could name it
             raise PolyloomError(f"language {language!r}: is not a name such as de or deu_Latn.")
-    found = {}
+    counted = {}
     for language, text in texts.items():
         progress(f"counting {language}")
-        found[language] = _count(text, config)
-        if not found[language].count:
+        counted[language] = _count(text, config)
+        if not counted[language].count:
             raise PolyloomError(f"text of {language!r}: there is nothing in it. Leave the language out.")
-    draws = share_lines({language: one.count for language, one in found.items()}, config)
+    draws = share_lines({language: lines.count for language, lines in counted.items()}, config)
     sample: dict[str, list[tuple[str, int]]] = {}
     for language, text in texts.items():
         progress(f"sampling {language}")
-        sample[language] = list(_draw(text, found[language], draws[language], config))
+        sample[language] = list(_draw(text, counted[language], draws[language], config))
     progress(f"learning {config.size} pieces from {sum(draws.values())} lines")
     model = _learn(spm, sample, config)
     tokenizer = _tokenizer(spm.SentencePieceProcessor(model_proto=model), tokens, mask=config.mask)
     shares = {}
     for language, lines in sample.items():
         progress(f"measuring {language}")
-        shares[language] = _measure(tokenizer, lines, found[language].count)
+        shares[language] = _measure(tokenizer, lines, counted[language].count)
     _write(into, tokenizer, model, tokens, mask=config.mask)
     return Report(config, shares, tokens)
 
 
 def language_token(language: str) -> str:
-    """How the token of a language is written here, as M2M100 does."""
+    """Return the token of a language, as M2M100 writes it."""
     return f"__{language}__"
 
 
 def share_lines(sizes: Mapping[str, int], config: VocabularyConfig) -> dict[str, int]:
-    """How many lines each language has in the sample: by size to the power 1/T, at least one, and all lines in sum."""
+    """Return each language's number of lines in the sample: by size to the power 1/T, at least one."""
     total = max(min(config.lines, sum(sizes.values())), len(sizes))
     exact = shares_at(np.array(list(sizes.values()), dtype=np.float64), config.temperature) * total
     counts = np.maximum(1, np.floor(exact).astype(np.int64))
-    # What rounding down has left over goes where most was cut off; what the least of one took comes off the largest.
+    # Lines left over by rounding go to the largest remainders; lines added for the minimum are taken from the largest.
     for place in np.argsort(counts - exact, kind="stable")[: max(0, total - counts.sum())]:
         counts[place] += 1
     while counts.sum() > total:
@@ -173,14 +174,14 @@ def share_lines(sizes: Mapping[str, int], config: VocabularyConfig) -> dict[str,
 
 def _sentencepiece() -> Any:
     try:
-        import sentencepiece  # noqa: PLC0415 - only what makes vocabularies needs it
+        import sentencepiece  # noqa: PLC0415 - only needed to train vocabularies
     except ImportError:
         raise PolyloomError("sentencepiece is not installed. Run: pip install 'polyloom[train]'") from None
     return sentencepiece
 
 
 def _check(texts: Mapping[str, Iterable[str]], into: Path, config: VocabularyConfig) -> None:
-    """Refuse at once what would fail after minutes."""
+    """Check the arguments before minutes of work."""
     if not texts:
         raise PolyloomError("vocabulary: there is no text to learn from.")
     for language, text in texts.items():
@@ -195,7 +196,7 @@ def _check(texts: Mapping[str, Iterable[str]], into: Path, config: VocabularyCon
 
 
 def _normalizer() -> Any:
-    """NFKC with single spaces. The mark of SentencePiece becomes a space, as it would be read anyway."""
+    """Build the normalizer: NFKC with single spaces. SentencePiece's word mark becomes a space."""
     from tokenizers import Regex, normalizers  # noqa: PLC0415 - half a second
 
     spaces = normalizers.Replace(Regex(rf"[\s{_MARK}]+"), " ")
@@ -203,7 +204,7 @@ def _normalizer() -> Any:
 
 
 def _hashed(text: Iterable[str], config: VocabularyConfig) -> Iterator[tuple[int, str]]:
-    """Lines as the vocabulary sees them, with their hashes under the seed; empty ones are left out."""
+    """Yield normalized lines with their hashes under the seed; empty lines are left out."""
     normalizer, key = _normalizer(), str(config.seed).encode()
     for line in text:
         if clean := normalizer.normalize_str(line):
@@ -211,15 +212,15 @@ def _hashed(text: Iterable[str], config: VocabularyConfig) -> Iterator[tuple[int
 
 
 def _count(text: Iterable[str], config: VocabularyConfig) -> _Found:
-    """First pass: 8 bytes per line, and afterwards no more of them than the sample could need."""
+    """Count distinct lines in a first pass with 8 bytes per line, and keep the hashes that the sample may need."""
     hashes = np.unique(np.fromiter((code for code, _ in _hashed(text, config)), dtype=np.uint64))
     return _Found(len(hashes), hashes[: config.lines].copy())
 
 
-def _draw(text: Iterable[str], found: _Found, draws: int, config: VocabularyConfig) -> Iterator[tuple[str, int]]:
-    """Second pass: the lines drawn and how often, each as often as any other or once more."""
-    times, extra = divmod(draws, found.count)
-    last = int(found.lowest[extra - 1]) if extra else -1
+def _draw(text: Iterable[str], counted: _Found, draws: int, config: VocabularyConfig) -> Iterator[tuple[str, int]]:
+    """Draw the lines of the sample in a second pass, each with its count, which differs by at most one."""
+    times, extra = divmod(draws, counted.count)
+    last = int(counted.lowest[extra - 1]) if extra else -1
     seen = set()
     for code, line in _hashed(text, config):
         count = times + (code <= last)
@@ -229,7 +230,7 @@ def _draw(text: Iterable[str], found: _Found, draws: int, config: VocabularyConf
 
 
 def _learn(spm: Any, sample: Mapping[str, Sequence[tuple[str, int]]], config: VocabularyConfig) -> bytes:
-    """Train SentencePiece, which only sees text that is normalised already."""
+    """Train SentencePiece on text that is already normalized."""
     model = io.BytesIO()
     ids = {f"{role}_id": place for place, role in enumerate(SPECIAL)}
     names = {f"{role}_piece": piece for role, piece in SPECIAL.items()}
@@ -253,18 +254,18 @@ def _learn(spm: Any, sample: Mapping[str, Sequence[tuple[str, int]]], config: Vo
 
 
 def _explained(error: str, config: VocabularyConfig) -> str:
-    if found := re.search(r"too high.*<= (\d+)", error):
-        return f"size: there is text for {found[1]} pieces, not for {config.size}. Set size to {found[1]} or less."
-    if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", error):
+    if match := re.search(r"too high.*<= (\d+)", error):
+        return f"size: there is text for {match[1]} pieces, not for {config.size}. Set size to {match[1]} or less."
+    if match := re.search(r"smaller than required_chars. \d+ vs (\d+)", error):
         return (
-            f"size: {config.size} pieces cannot hold the {found[1]} characters of this text. Set a larger size, "
+            f"size: {config.size} pieces cannot hold the {match[1]} characters of this text. Set a larger size, "
             "or a lower coverage."
         )
     return f"vocabulary: SentencePiece failed ({error})."
 
 
 def _tokenizer(processor: Any, languages: Sequence[str], *, mask: bool) -> Any:
-    """The same vocabulary in the form that Transformers reads, with the tokens of the languages at its end."""
+    """Convert the vocabulary to the format of Transformers, with language tokens at its end."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors  # noqa: PLC0415
 
     scored = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size())]
@@ -289,9 +290,9 @@ def _measure(tokenizer: Any, lines: Sequence[tuple[str, int]], available: int) -
     unknown_id = tokenizer.token_to_id(SPECIAL["unk"])
     counts = np.zeros(5, dtype=np.int64)
     for start in range(0, len(lines), _ROWS):
-        some = lines[start : start + _ROWS]
-        encodings = tokenizer.encode_batch([line for line, _ in some], add_special_tokens=False)
-        for (line, times), encoding in zip(some, encodings, strict=True):
+        batch = lines[start : start + _ROWS]
+        encodings = tokenizer.encode_batch([line for line, _ in batch], add_special_tokens=False)
+        for (line, times), encoding in zip(batch, encodings, strict=True):
             places = zip(encoding.ids, encoding.offsets, strict=True)
             unknown = sum(end - begin for token, (begin, end) in places if token == unknown_id)
             counts += times * np.array([1, len(line.split()), len(encoding.ids), len(line) + 1, unknown])
@@ -299,7 +300,7 @@ def _measure(tokenizer: Any, lines: Sequence[tuple[str, int]], available: int) -
 
 
 def _write(into: Path, tokenizer: Any, model: bytes, languages: Sequence[str], *, mask: bool) -> None:
-    """Write the folder under a temporary name; it is there whole or not at all."""
+    """Write the folder atomically."""
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **{f"{role}_token": piece for role, piece in (SPECIAL | ({"mask": MASK} if mask else {})).items()},
@@ -307,11 +308,8 @@ def _write(into: Path, tokenizer: Any, model: bytes, languages: Sequence[str], *
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
     }
-    partial = into.with_name(f".{into.name}.partial-{secrets.token_hex(4)}")
-    partial.mkdir(parents=True)
-    tokenizer.save(str(partial / "tokenizer.json"))
-    (partial / "tokenizer_config.json").write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
-    (partial / MODEL_FILE).write_bytes(model)
-    if into.is_dir():
-        into.rmdir()
-    partial.rename(into)
+    with new_folder(into) as partial:
+        tokenizer.save(str(partial / "tokenizer.json"))
+        text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
+        (partial / "tokenizer_config.json").write_text(text, encoding="utf-8")
+        (partial / MODEL_FILE).write_bytes(model)

@@ -1,10 +1,9 @@
-"""What a recipe costs before anything is spent: parameters (`costs`), and the run itself (`schedule`)."""
+"""Plan a recipe: parameters, memory and operations of its method (`costs`), and of its run (`schedule`)."""
 
-from polyloom.workflows.planning.costs import GROWTH, BackboneFacts, Cost, Plan, plan
+from polyloom.workflows.planning.costs import BackboneFacts, Cost, Plan, plan
 from polyloom.workflows.planning.schedule import DirectionPlan, RunPlan, Size, plan_run, read_sizes, tokens_per_second
 
 __all__ = [
-    "GROWTH",
     "BackboneFacts",
     "Cost",
     "DirectionPlan",

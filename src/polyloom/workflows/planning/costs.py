@@ -1,4 +1,4 @@
-"""Parameters, bytes and operations of the chosen method against every alternative, on the meta device."""
+"""Count parameters, bytes and operations of a recipe's method and of every alternative, on the meta device."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -25,19 +25,19 @@ BYTES_PER_PARAMETER = 4  # fp32
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What one method costs. Task heads are not counted: all methods have the same.
+    """The cost of one method. Task heads are not counted: they are the same for all methods.
 
     Attributes:
-        settings: The settings it was counted with.
-        extra_parameters: What it adds to the backbone.
-        total_parameters: Backbone and what is added.
-        trainable_parameters: What learns in any of its stages.
-        bytes_per_condition: Of one condition's weights in fp32, stored or generated.
-        extra_flops_per_token: Of applying them, forward, with two operations per multiply-add.
-        parameters_per_language: What one more language adds, with the directions that the patterns then give.
-        parameters_per_task: What one more task adds.
-        acceleration: What the language after that adds more: nothing, unless the directions are ``*/*``.
-        stages: What is trained when.
+        settings: Settings of the method.
+        extra_parameters: Parameters that the method adds to the backbone.
+        total_parameters: Parameters of the backbone and the method.
+        trainable_parameters: Parameters that are trained in any stage.
+        bytes_per_condition: Size of one condition's weights in fp32, stored or generated.
+        extra_flops_per_token: Operations of applying them in a forward pass; a multiply-add counts as two.
+        parameters_per_language: Parameters of one more language, with the directions that the patterns then give.
+        parameters_per_task: Parameters of one more task.
+        acceleration: How many parameters more the language after that adds: none, unless directions are ``*/*``.
+        stages: The stages of training.
     """
 
     settings: Mapping[str, Any]
@@ -52,13 +52,13 @@ class Cost:
     stages: tuple[Stage, ...]
 
     def extra_with(self, more: int) -> int:
-        """Extra parameters with so many more (or fewer) languages; exact, as counts are at most quadratic."""
+        """Return the extra parameters with `more` (or fewer) languages; exact, as counts are at most quadratic."""
         return self.extra_parameters + more * self.parameters_per_language + more * (more - 1) // 2 * self.acceleration
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackboneFacts:
-    """What is being extended."""
+    """Facts about the backbone."""
 
     name: str | None
     family: str
@@ -72,12 +72,12 @@ class Plan:
     """The chosen method and every alternative for the same backbone, languages and tasks.
 
     Attributes:
-        backbone: What is extended.
+        backbone: The backbone.
         chosen: Name of the recipe's method.
-        languages: How many.
-        tasks: How many.
-        directions: How many pairs, where methods store something per pair.
-        methods: Cost by method, the chosen one first; a text saying why where a method does not apply.
+        languages: Number of languages.
+        tasks: Number of tasks.
+        directions: Number of pairs, for methods that store weights per pair.
+        methods: Cost by method, the chosen one first. If a method does not apply, a text with the reason.
     """
 
     backbone: BackboneFacts
@@ -88,16 +88,16 @@ class Plan:
     methods: Mapping[str, Cost | str]
 
     def costs(self) -> dict[str, Cost]:
-        """The methods that apply."""
+        """Return the costs of the methods that apply."""
         return {name: cost for name, cost in self.methods.items() if isinstance(cost, Cost)}
 
     def growth(self, method: str) -> dict[str, int]:
-        """Extra parameters of a method by number of languages."""
+        """Return the extra parameters of a method by number of languages."""
         cost = self.costs()[method]
         return {str(count): cost.extra_with(count - self.languages) for count in GROWTH}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; a method that does not apply has nulls and a reason."""
+        """Return plain data; a method that does not apply has nulls and a reason."""
         nulls = {field.name: None for field in fields(Cost)} | {"growth": None}
         methods = {
             name: asdict(cost) | {"growth": self.growth(name), "reason": None}
@@ -109,10 +109,10 @@ class Plan:
 
 
 def plan(recipe: Recipe) -> Plan:
-    """Count what a recipe's method costs, and every other method in its place.
+    """Count the cost of a recipe's method, and of every other method in its place.
 
-    Alternatives have their papers' settings, with the block and the adapter size of the recipe. No weights are made or
-    loaded.
+    Alternatives have their papers' settings, with the block and the adapter size of the recipe. No weights are
+    computed or loaded.
     """
     backbone = empty_backbone(recipe)
     sizes = {key: value for key, value in asdict(recipe.method).items() if key in ("adapter_size", "block")}
@@ -143,7 +143,7 @@ def plan(recipe: Recipe) -> Plan:
 
 
 def empty_backbone(recipe: Recipe) -> Backbone:
-    """The backbone without weights; one from a preset with as many pieces as its tokenizer has, if that is there."""
+    """Build the backbone without weights; a preset gets the vocabulary size of its tokenizer, if that is local."""
     name, known = recipe.backbone.tokenizer, {}
     if recipe.backbone.preset and name and Path(name).is_dir():
         known = {"vocab_size": load_tokenizer(name).vocab_size}
@@ -200,7 +200,7 @@ def _with_task(recipe: Recipe) -> Recipe:
 
 
 def _one_condition(method: Method) -> Weights:
-    """The weights of the first condition that the method serves."""
+    """Return the weights of the first condition that the method supports."""
     language = next(iter(method.languages))
     reasons = []
     for task in method.tasks:
@@ -218,7 +218,7 @@ def _count(module: nn.Module) -> int:
 
 
 def _trainable(method: Method, backbone: Backbone) -> int:
-    """Distinct parameters that learn in any stage."""
+    """Count the distinct parameters that are trained in any stage."""
     trains = {group for stage in method.stages() for group in stage.trains}
     groups = parameter_groups(method, backbone)
     learning = {id(parameter): parameter.numel() for name in trains & groups.keys() for parameter in groups[name]}

@@ -1,10 +1,9 @@
-"""What a run of translation takes: passes through every direction, tokens, operations, hours, disk and memory.
+"""Plan a run of translation: epochs of every direction, tokens, operations, hours, disk and memory.
 
-Nothing is read but a table with the number of pairs. Lengths are taken to be spread as those of real corpora are, and
-batches to be cut as `data.mixture` cuts them.
+Only a table with the number of pairs is read. Lengths are assumed to be distributed as in real corpora, and batches to
+be made as `data.mixture` makes them.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,14 +19,15 @@ from polyloom.config import Recipe, load_recipe
 from polyloom.data.mixture import MixtureConfig, temperature, unimax
 from polyloom.errors import ConfigError, DataError, TrainingError
 from polyloom.io.files import read_lines
-from polyloom.rundir import RECIPE, RunDir
+from polyloom.rundir import RunDir
 from polyloom.tasks import TASKS
+from polyloom.training.events import StepTaken, read_log
 from polyloom.workflows.planning.costs import BYTES_PER_PARAMETER, Plan, empty_backbone
 
-MANY_PASSES = 40  # from about here on repetition teaches nothing more (Muennighoff et al. 2023)
-BYTES_PER_HASH = 24  # at most, while a cell is deduplicated
+MANY_EPOCHS = 40  # more epochs than about this do not help (Muennighoff et al. 2023)
+BYTES_PER_HASH = 24  # at most, while a dataset is deduplicated
 BYTES_IN_ORDER = 12  # an example's length and its place among those of similar length, in every process that trains
-_FIXED_BYTES = 12  # of a pair in a cell: two offsets and a length; its pieces take 4 each
+_FIXED_BYTES = 12  # of an encoded pair: two offsets and a length; its tokens take 4 each
 _SHAPE = 3  # of the gamma distribution of lengths; 3 is between stories (6) and collections of phrases (2)
 
 Floats = NDArray[np.float64]
@@ -42,42 +42,42 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class DirectionPlan:
-    """What the run makes of one direction.
+    """The plan of one direction.
 
     Attributes:
-        direction: ``en/de``.
-        pairs: Of its corpus.
-        length: Tokens of an average example, of its longer side.
-        share: Of all draws.
-        passes: Through its corpus.
-        rows_per_draw: Examples of a draw, on average.
-        full: How much of a draw's room they take, padding left out.
+        direction: Such as ``en/de``.
+        pairs: Pairs of its corpus.
+        length: Mean number of tokens of an example's longer side.
+        share: Share of all draws.
+        epochs: Number of epochs of its corpus.
+        rows_per_draw: Mean number of examples per draw.
+        full: Share of a draw that is not padding.
     """
 
     direction: str
     pairs: int
     length: float
     share: float
-    passes: float
+    epochs: float
     rows_per_draw: float
     full: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """What the run takes.
+    """The plan of a run.
 
     Attributes:
-        steps: Updates.
-        directions: What is made of each.
-        tokens: Of the sources, as a log counts them, or a little fewer there: both sides are taken to be as long as the
-            longer. Targets are as many again.
-        flops: Forward and backward, for what learns; padding left out.
-        hours: At the speed that was given.
-        dataset_bytes: On disk, of all directions.
-        hash_bytes: At most, while the largest cell is prepared.
-        order_bytes: Of memory in every process that trains, for the order of examples.
-        model_bytes: Weights, gradients and Adam's two moments in fp32; activations come on top.
+        steps: Optimizer steps.
+        directions: Plan of every direction.
+        tokens: Tokens of the sources. The log counts a little fewer: both sides are assumed to be as long as the
+            longer. Targets have as many again.
+        flops: Operations of forward and backward passes, without padding.
+        hours: Duration at the given speed.
+        dataset_bytes: Disk space of all encoded directions.
+        hash_bytes: Memory for deduplication of the largest dataset, at most.
+        order_bytes: Memory for the order of examples, in every training process.
+        model_bytes: Weights, gradients and Adam's two moments in fp32, without activations.
     """
 
     steps: int
@@ -91,15 +91,15 @@ class RunPlan:
     model_bytes: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return asdict(self)
 
     def repeated(self) -> list[DirectionPlan]:
-        """Directions that are passed through very often, worst first."""
-        return sorted((d for d in self.directions if d.passes > MANY_PASSES), key=lambda d: -d.passes)
+        """Return the directions with very many epochs, the most first."""
+        return sorted((d for d in self.directions if d.epochs > MANY_EPOCHS), key=lambda d: -d.epochs)
 
     def thin(self) -> list[DirectionPlan]:
-        """Directions with too few examples of a length to fill half of a draw."""
+        """Return the directions with too few examples of similar length to fill half of a draw."""
         return sorted((d for d in self.directions if d.full < 0.5), key=lambda d: d.full)
 
 
@@ -124,16 +124,15 @@ def read_sizes(path: Path) -> dict[frozenset[str], Size]:
 
 
 def tokens_per_second(run: Path, recipe: Recipe) -> float:
-    """How fast a run was, which must have been one of the same model."""
-    before = load_recipe(run / RECIPE)
+    """Return the training speed of a run of the same model."""
+    directory = RunDir(run)
+    before = load_recipe(directory.recipe)
     if (before.backbone.shape, before.method) != (recipe.backbone.shape, recipe.method):
         raise ConfigError(str(run), ["its backbone or its method is another, so its speed says nothing here."])
-    log = RunDir(run).log
-    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    steps = [event for event in map(json.loads, lines) if event["event"] == "step"]
+    steps = [event for event in read_log(directory.log) if isinstance(event, StepTaken)]
     if not steps:
         raise TrainingError(f"{run}: no step was taken here. Train it for some hundred steps first.")
-    return float(sum(step["tokens"] for step in steps) / sum(sum(step["seconds"].values()) for step in steps))
+    return float(sum(step.tokens for step in steps) / sum(sum(step.seconds.values()) for step in steps))
 
 
 def plan_run(
@@ -144,30 +143,30 @@ def plan_run(
     flops_per_second: float | None = None,
     tokens_per_second: float | None = None,
 ) -> RunPlan:
-    """Work out a run from the sizes of its corpora.
+    """Plan a run from the sizes of its corpora.
 
     Args:
-        recipe: With ``train.steps`` and ``train.tokens_per_batch``.
-        costs: What its method costs.
-        sizes: By pair of languages.
-        flops_per_second: What the device really does, for the hours.
-        tokens_per_second: Or how fast this very model was on it.
+        recipe: A recipe with ``train.steps`` and ``train.tokens_per_batch``.
+        costs: The cost of its method.
+        sizes: Sizes of corpora by pair of languages.
+        flops_per_second: Operations per second that the device reaches, for the hours.
+        tokens_per_second: Or the training speed of the same model on it.
     """
     budget, steps = _checked(recipe, sizes)
     wanted = {direction: sizes[frozenset(direction.split("/"))] for direction in _directions(recipe)}
-    draws_D = np.array([_draws_per_pass(size, budget, longest=_longest(recipe)) for size in wanted.values()])
+    draws_D = np.array([_draws_per_epoch(size, budget, longest=_longest(recipe)) for size in wanted.values()])
     draws_of_run = steps * recipe.mixture.datasets_per_batch
     shares_D = _shares(recipe.mixture, draws_D, draws_of_run)
     directions = tuple(
         DirectionPlan(
             direction=direction, pairs=size.pairs, length=size.length, share=share,
-            passes=share * draws_of_run / draws, rows_per_draw=size.pairs / draws,
+            epochs=share * draws_of_run / draws, rows_per_draw=size.pairs / draws,
             full=size.pairs / draws * size.length / budget,
         )
         for (direction, size), share, draws in zip(wanted.items(), shares_D.tolist(), draws_D.tolist(), strict=True)
     )  # fmt: skip
     cost, backbone = costs.costs()[costs.chosen], empty_backbone(recipe)
-    examples = {d: d.passes * d.pairs for d in directions}
+    examples = {d: d.epochs * d.pairs for d in directions}
     tokens = sum(count * d.length for d, count in examples.items())
     trains = {group for stage in cost.stages for group in stage.trains}
     times = 3 if "backbone" in trains else 2  # gradients of activations cost as much as the way forward, of weights too
@@ -192,9 +191,9 @@ def plan_run(
 
 
 def example_flops(backbone: Backbone, length: float) -> float:
-    """Operations of the way forward for a source and a target of so many tokens: 2·N, and what attention adds.
+    """Count the operations of a forward pass for a source and a target of `length` tokens: 2·N plus attention.
 
-    N are the weights of linear layers, the vocabulary's among them; looking up embeddings costs nothing.
+    N is the number of weights of linear layers, with the output layer; looking up embeddings costs nothing.
     """
     weights = sum(m.weight.numel() for m in backbone.model.modules() if isinstance(m, nn.Linear))
     shape = backbone.shape
@@ -204,7 +203,7 @@ def example_flops(backbone: Backbone, length: float) -> float:
 
 
 def _checked(recipe: Recipe, sizes: Mapping[frozenset[str], Size]) -> tuple[int, int]:
-    """Tokens of a draw and steps, or what is missing."""
+    """Return the tokens per draw and the steps; raise an error if settings are missing."""
     directions = _directions(recipe)
     missing = [direction for direction in directions if frozenset(direction.split("/")) not in sizes]
     mistakes = []
@@ -228,7 +227,7 @@ def _checked(recipe: Recipe, sizes: Mapping[frozenset[str], Size]) -> tuple[int,
 
 
 def _directions(recipe: Recipe) -> list[str]:
-    """What is learnt; where no corpus is named yet, all directions."""
+    """Return the directions of the training data; if there is none yet, all directions."""
     named = [Condition.parse(name) for name in recipe.data.train]
     return [f"{c.source}/{c.target}" for c in named if TASKS[c.task].bilingual] or list(recipe.inventory().directions)
 
@@ -242,8 +241,8 @@ def _longest(recipe: Recipe) -> int:
     return recipe.data.filter.max_length + 2
 
 
-def _draws_per_pass(size: Size, budget: int, *, longest: int) -> float:
-    """Draws of a pass through a corpus: examples of similar length together, the last draw of each length not full."""
+def _draws_per_epoch(size: Size, budget: int, *, longest: int) -> float:
+    """Estimate the draws of an epoch: examples of similar length together, the last draw of each length not full."""
     bounds = [8]
     while bounds[-1] < longest:
         bounds.append(-(-bounds[-1] * 9 // 64) * 8)  # as `data.mixture` has them

@@ -1,0 +1,1 @@
+"""Tables of the result pages: one module per page, each with ``TABLES`` by name."""

@@ -1,0 +1,175 @@
+"""Inputs as callers have them (text, words, pairs), and typed predictions as callers want them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from polyloom.conditions import Condition
+from polyloom.data import records
+from polyloom.data.records import Bitext, Pair, Record, Tagged, Tree
+from polyloom.errors import PolyloomError
+from polyloom.tasks.base import Task
+
+Offsets = tuple[tuple[int, int], ...]
+Input = str | Sequence[str] | Record
+
+
+@dataclass(frozen=True, repr=False)
+class TagPrediction:
+    """One label per word.
+
+    Iterating yields ``(word, label)``.
+
+    Attributes:
+        words: The words. Of a text: those that the segmenter found.
+        labels: The label of each word.
+        scores: The probability of each label. Empty if the task gives none.
+        offsets: Where each word begins and ends in the text. Empty if the input was words.
+    """
+
+    words: tuple[str, ...]
+    labels: tuple[str, ...]
+    scores: tuple[float, ...]
+    offsets: Offsets = ()
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return zip(self.words, self.labels, strict=True)
+
+    def __repr__(self) -> str:
+        return f"TagPrediction({' '.join(f'{word}/{label}' for word, label in self)})"
+
+
+@dataclass(frozen=True, repr=False)
+class ParsePrediction:
+    """A dependency tree.
+
+    Iterating yields ``(word, head, relation)``.
+
+    Attributes:
+        words: The words. Of a text: those that the segmenter found.
+        heads: The position of each word's head, counted from 1; 0 for the root.
+        relations: The relation of each word to its head.
+        scores: The probability of each head with its relation. Empty if the task gives none.
+        offsets: Where each word begins and ends in the text. Empty if the input was words.
+    """
+
+    words: tuple[str, ...]
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+    scores: tuple[float, ...]
+    offsets: Offsets = ()
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __iter__(self) -> Iterator[tuple[str, int, str]]:
+        return zip(self.words, self.heads, self.relations, strict=True)
+
+    def __repr__(self) -> str:
+        return f"ParsePrediction({' '.join(f'{word}/{relation}→{head}' for word, head, relation in self)})"
+
+
+@dataclass(frozen=True, repr=False)
+class LabelPrediction:
+    """One label for a text or a pair of texts.
+
+    Attributes:
+        label: The label.
+        score: Its probability. ``None`` if the task gives none.
+    """
+
+    label: str
+    score: float | None
+
+    def __repr__(self) -> str:
+        return f"LabelPrediction({self.label}{'' if self.score is None else f', {self.score:.2f}'})"
+
+
+_WORDS = "a text, or the words of a sentence as a tuple"
+_EXPECTED = {"tags": _WORDS, "tree": _WORDS, "pair": "two texts as a tuple", "bitext": "a text", "labelled": "a text"}
+Prediction = TagPrediction | ParsePrediction | LabelPrediction | str
+
+
+class PreparedInput(NamedTuple):
+    """An input as a record; `offsets` are those of its words if it was a text."""
+
+    record: Record
+    offsets: Offsets = ()
+
+
+def prepare_input(value: Any, task: Task, condition: Condition) -> PreparedInput:
+    """Turn what a caller has into a record of the task.
+
+    Args:
+        value: For tasks on words: a text, the words of a sentence, or a record. For pairs: two texts. Otherwise: a
+            text.
+        task: The task.
+        condition: What is predicted; its language decides how a text is split into words.
+    """
+    if task.kind in ("tags", "tree"):
+        prepared = _prepare_words(value, condition)
+    else:
+        prepared = None if (record := _make_record(value, task.kind)) is None else PreparedInput(record)
+    if prepared is None:
+        if task.kind not in _EXPECTED:
+            raise PolyloomError(f"{condition}: {task.name} has nothing to predict. run.evaluate() gives its scores.")
+        raise PolyloomError(
+            f"{condition}: expected {_EXPECTED[task.kind]}, or a record of its kind, not {_shown(value)}."
+        )
+    return prepared
+
+
+def _prepare_words(value: Any, condition: Condition) -> PreparedInput | None:
+    if isinstance(value, str):
+        from polyloom.data.tokenization.segmentation import segment  # noqa: PLC0415 - only for raw text
+
+        words = segment(value, condition.languages[-1])
+        return PreparedInput(Tagged(tuple(w.text for w in words), ()), tuple((w.start, w.end) for w in words))
+    if isinstance(value, Tagged | Tree):
+        return PreparedInput(Tagged(value.words, ()))
+    if isinstance(value, list | tuple) and all(isinstance(word, str) and word.strip() for word in value):
+        return PreparedInput(Tagged(tuple(value), ()))
+    return None
+
+
+def _make_record(value: Any, kind: str) -> Record | None:
+    match kind, value:
+        case ("pair", Pair()) | ("bitext", Bitext()):
+            record: Record = value
+        case ("pair", [str(first), str(second)]):
+            record = Pair(first, second, "")
+        case ("bitext", str()):
+            record = Bitext(value, "")
+        case ("labelled", str()):
+            record = vars(records)["LabelledText"](value, "")
+        case _:
+            return None
+    return record
+
+
+def is_empty(record: Record) -> bool:
+    """Tell whether there is nothing to predict: a sentence without words, or a translation of white space."""
+    return not record.words if isinstance(record, Tagged) else isinstance(record, Bitext) and not record.source.strip()
+
+
+def make_prediction(task: Task, source: PreparedInput, answer: Any, confidence: Any) -> Prediction:
+    """Turn what a task's head decoded into a prediction."""
+    if isinstance(source.record, Tagged):
+        words, scores = source.record.words, tuple(confidence or ())
+        if task.kind == "tree":
+            return ParsePrediction(words, tuple(answer[0]), tuple(answer[1]), scores, source.offsets)
+        return TagPrediction(words, tuple(answer), scores, source.offsets)
+    return answer if task.generates else LabelPrediction(answer, confidence)
+
+
+def empty_prediction(task: Task, source: PreparedInput) -> Prediction:
+    """Return the prediction for an input without words."""
+    return "" if task.generates else make_prediction(task, source, ((), ()) if task.kind == "tree" else (), ())
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return f"{text if len(text) <= 60 else text[:57] + '…'} ({type(value).__name__})"

@@ -1,0 +1,220 @@
+"""Load a model that predicts: from a run, from exported adapters, or from a repository of adapters on the Hub."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from polyloom.backbones import Backbone
+from polyloom.checkpoint import MANIFEST, load_checkpoint, read_manifest
+from polyloom.conditions import Condition
+from polyloom.config import Recipe, backbone_from_recipe, load_recipe, parse_recipe
+from polyloom.data.tokenization.tokenizer import Tokenizer, load_tokenizer
+from polyloom.errors import CheckpointError, ConfigError, ExportError
+from polyloom.export.adapter import Adapter, load_adapters_into, read_adapter
+from polyloom.inference.predictor import Predictor
+from polyloom.model import Model
+from polyloom.rundir import RunDir
+from polyloom.tasks import TASKS, find_task
+from polyloom.tasks.translation import end_of
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_DEPTHS = ("", "*/", "*/*/", "*/*/*/")  # of adapters below a folder of them: task/source/target
+
+
+class Loaded(NamedTuple):
+    """A model that was loaded, and where it came from.
+
+    Attributes:
+        path: Directory of the run or of the adapters.
+        recipe: The run's recipe. Of adapters: the backbone, the languages and the tasks.
+        checkpoint: The checkpoint that was loaded. Of adapters: their directory.
+        predictor: The model, ready to predict.
+        trained_on: Conditions with training data; the others are zero-shot.
+    """
+
+    path: Path
+    recipe: Recipe
+    checkpoint: Path
+    predictor: Predictor
+    trained_on: Sequence[str]
+
+
+def load_source(source: str | Path, *, device: str | None = None) -> Loaded:
+    """Load a run, an exported adapter, a folder of adapters, or a repository of adapters on the Hub (``owner/name``).
+
+    Args:
+        source: A directory, or the name of a repository on the Hugging Face Hub, which is downloaded once.
+        device: Such as ``cpu``. By default a GPU if there is one.
+    """
+    path = Path(source)
+    if RunDir(path).exists():
+        return load_run_dir(path, device=device)
+    if not path.exists() and _HUB_ID.fullmatch(str(source)):
+        path = _download(str(source))
+    return _load_adapters(path, device=device)
+
+
+def load_predictor(source: str | Path) -> Predictor:
+    """Load the model of a run or of exported adapters, ready to predict."""
+    return load_source(source).predictor
+
+
+def load_run_dir(path: str | Path, *, device: str | None = None) -> Loaded:
+    """Load the best checkpoint of a run."""
+    directory = RunDir(path)
+    directory.require()
+    return load_run_checkpoint(directory.path, load_recipe(directory.recipe), directory.best(), device=device)
+
+
+def load_run_checkpoint(
+    path: Path, recipe: Recipe, checkpoint: Path, *, device: str | None = None, extended: bool = False
+) -> Loaded:
+    """Load a checkpoint on the backbone that the recipe names.
+
+    Args:
+        path: Directory of the run.
+        recipe: Its recipe.
+        checkpoint: One of its checkpoints.
+        device: Such as ``cpu``. By default a GPU if there is one.
+        extended: Whether the backbone is the one of the run with tokens added to it.
+    """
+    manifest = read_manifest(checkpoint)
+
+    def build(backbone: Backbone) -> Model:
+        return load_checkpoint(checkpoint, backbone, same_backbone=not extended)
+
+    fingerprints = [] if extended else [manifest.get("tokenizer")]
+    predictor = _build_predictor(recipe, build, fingerprints, place=checkpoint, device=device)
+    return Loaded(path, recipe, checkpoint, predictor, manifest["trained_on"])
+
+
+def _build_predictor(
+    recipe: Recipe,
+    build: Callable[[Backbone], Model],
+    fingerprints: Iterable[object],
+    *,
+    place: Path,
+    device: str | None,
+) -> Predictor:
+    """Build tokenizer, backbone and model, and check that the model was trained with this tokenizer."""
+    tokenizer = build_tokenizer(recipe)
+    if any(fingerprint != tokenizer.fingerprint for fingerprint in fingerprints):
+        raise CheckpointError(
+            f"{place}: was trained with another tokenizer. With this one its predictions would be wrong."
+        )
+    model = build(build_backbone(recipe, tokenizer)).eval()
+    configure_tasks(model, recipe, tokenizer)
+    model = model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return Predictor(model, tokenizer=tokenizer, max_length=recipe.train.max_length)
+
+
+# -- exported adapters ------------------------------------------------------------------------------------------------
+
+
+def _load_adapters(path: Path, *, device: str | None) -> Loaded:
+    folders = sorted(file.parent for depth in _DEPTHS for file in path.glob(depth + MANIFEST))
+    if not folders:
+        raise CheckpointError(
+            f"{path}: neither a run ({RunDir(path).recipe.name}) nor an exported adapter ({MANIFEST}) is here."
+        )
+    adapters = [read_adapter(folder) for folder in folders]
+    recipe = _recipe_of_adapters(adapters, folders[0])
+
+    def build(backbone: Backbone) -> Model:
+        return load_adapters_into(adapters, backbone, str(path))
+
+    fingerprints = [adapter.about.get("tokenizer") for adapter in adapters]
+    predictor = _build_predictor(recipe, build, fingerprints, place=path, device=device)
+    trained_on = [str(adapter.condition) for adapter in adapters if not adapter.about.get("zero_shot")]
+    return Loaded(path, recipe, path, predictor, trained_on)
+
+
+def _recipe_of_adapters(adapters: Sequence[Adapter], folder: Path) -> Recipe:
+    """Make a recipe with the backbone, languages and tasks of adapters; it is checked as any recipe is."""
+    about = adapters[0].about
+    settings = about.get("settings")
+    if not isinstance(settings, dict):
+        raise CheckpointError(f"{folder}: does not say which backbone it is for.")
+    settings = dict(settings)
+    for key in ("name", "tokenizer"):
+        if isinstance(settings.get(key), str) and (folder / settings[key]).is_dir():
+            settings[key] = str((folder / settings[key]).resolve())
+    languages = dict.fromkeys(language for adapter in adapters for language in adapter.condition.languages)
+    # Adapters of 0.1.0.dev0 store the settings of translation under other names, beside those of the run.
+    former = {"marks": "language_tokens", "token_of": "language_token_aliases"}
+    tokens = {former.get(key, key): about[key] for key in (*former, *former.values()) if about.get(key)}
+    tasks = {}
+    for adapter in adapters:
+        name = adapter.condition.task
+        known = {item.name for item in fields(find_task(name).Config)} if name in TASKS else set()
+        tasks[name] = {key: value for key, value in tokens.items() if key in known} | dict(adapter.settings)
+    plain = {
+        "backbone": settings, "method": {"name": "full"}, "languages": list(languages), "tasks": tasks,
+        "train": {"max_length": about.get("max_length")} if about.get("max_length") else {},
+    }  # fmt: skip
+    return parse_recipe(plain, source=str(folder))
+
+
+def _download(repo: str) -> Path:
+    from polyloom.export.hub import download  # noqa: PLC0415 - a second to import
+
+    try:
+        return download(repo)
+    except ExportError as error:
+        raise CheckpointError(f"{repo}: no such folder, and no such repository could be downloaded: {error}") from error
+
+
+# -- parts of a recipe ------------------------------------------------------------------------------------------------
+
+
+def build_tokenizer(recipe: Recipe) -> Tokenizer:
+    """Load the tokenizer that a recipe names."""
+    return load_tokenizer(tokenizer_name(recipe))
+
+
+def tokenizer_name(recipe: Recipe) -> str:
+    """Return the name of a recipe's tokenizer: its own, or its backbone's."""
+    name = recipe.backbone.tokenizer or recipe.backbone.name
+    if name is None:
+        raise ConfigError("recipe", ["backbone.tokenizer: missing; a backbone from a config alone has none."])
+    return name
+
+
+def build_backbone(recipe: Recipe, tokenizer: Tokenizer) -> Backbone:
+    """Load or build the backbone of a recipe; random weights are the same every time."""
+    torch.manual_seed(recipe.train.seed)
+    if recipe.backbone.preset is None:
+        backbone = backbone_from_recipe(recipe)
+        size = int(backbone.model.get_input_embeddings().weight.shape[0])
+        if tokenizer.vocab_size > size:
+            mistake = f"the tokenizer has {tokenizer.vocab_size} tokens, the backbone embeddings for {size}."
+            raise ConfigError(
+                "recipe", [f"backbone: {mistake} For one from a config: `vocab_size: {tokenizer.vocab_size}`."]
+            )
+        if backbone.model.can_generate():
+            backbone.model.generation_config.max_length = None  # every row has its own limit
+        return backbone
+    end_id = end_of(tokenizer)
+    special = {
+        "bos_token_id": end_id if tokenizer.bos_id is None else tokenizer.bos_id,
+        "eos_token_id": end_id,
+        "decoder_start_token_id": end_id,
+    }
+    vocabulary = {"vocab_size": tokenizer.vocab_size, "pad_token_id": tokenizer.pad_id} | special
+    return backbone_from_recipe(recipe, vocabulary=vocabulary)
+
+
+def configure_tasks(model: Model, recipe: Recipe, tokenizer: Tokenizer) -> None:
+    """Configure what tasks need of the backbone, such as language tokens; raise an error for what is missing."""
+    for name, task in model.tasks.items():
+        if name in recipe.tasks:
+            pretrained = recipe.backbone.name is not None
+            config = model.backbone.model.config
+            task.configure(recipe.tasks[name], backbone=config, pretrained=pretrained, tokenizer=tokenizer)
+    for condition in map(Condition.parse, (*recipe.data.train, *recipe.data.validation)):
+        if condition.task in model.tasks:
+            model.tasks[condition.task].check(condition, tokenizer)

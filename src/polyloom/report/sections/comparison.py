@@ -1,0 +1,87 @@
+"""The comparison: differences of each condition, with paired intervals, as `polyloom compare` computes them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from polyloom.errors import PolyloomError
+from polyloom.evaluate.comparison import LEVEL, Comparison, Difference, compare
+from polyloom.figures.forest import Interval, forest_figure
+from polyloom.figures.titles import metric_title
+from polyloom.report.sources import Source
+from polyloom.report.tables import Table, TableCell, interval, joined_with_and, p_value, signed
+from polyloom.report.templating import Section, inline
+
+Compared = Comparison | str  # or why there is none
+_VERDICTS = {"no difference shown": "not shown"}
+
+
+def compare_sources(first: Source, other: Source) -> Compared:
+    """Compare two runs, or say why that is impossible."""
+    unscored = [source for source in (first, other) if source.matrix is None]
+    if first.matrix is None or other.matrix is None:
+        names = joined_with_and([source.name for source in unscored])
+        return f"no scores of {names} yet. Run: {'; '.join(source.evaluation for source in unscored)}"
+    try:
+        return compare(first.matrix, other.matrix)
+    except PolyloomError as error:
+        return str(error)
+
+
+def comparison_section(sources: Sequence[Source], compared: Sequence[Compared]) -> Section | None:
+    """Build the comparison of the first run with each further one; ``None`` for a single run.
+
+    Args:
+        sources: The runs.
+        compared: The results of `compare_sources`, for each further run.
+    """
+    first, *others = sources
+    pairs = [_pair(first, other, result) for other, result in zip(others, compared, strict=True)]
+    return Section("comparison", "Comparison", {"pairs": pairs}) if pairs else None
+
+
+def _pair(first: Source, other: Source, compared: Compared) -> dict[str, Any]:
+    names, on = (first.name, other.name), "" if first.split == "test" else f" --on {first.split}"
+    shown = {"a": first.name, "b": other.name, "command": f"polyloom compare {first.shell} {other.shell}{on}"}
+    if isinstance(compared, str):
+        return {**shown, "notes": [f"No comparison: {compared}"], "parts": []}
+    notes = [
+        f"Only {name} was scored on: {', '.join(map(str, conditions))}."
+        for name, conditions in zip(names, (compared.only_a, compared.only_b), strict=True)
+        if conditions
+    ]
+    return {**shown, "notes": notes, "parts": [_part(compared, key, names=names) for key in compared.means()]}
+
+
+def _part(compared: Comparison, key: tuple[str, str], *, names: tuple[str, str]) -> dict[str, Any]:
+    """Show the differences of one task by one metric, from the best for the first run to the worst."""
+    task, metric = key[0], metric_title(key[1])
+    differences = [d for d in compared.differences if (d.condition.task, d.metric) == key]
+    higher = differences[0].higher_is_better
+    differences.sort(key=lambda d: d.a - d.b, reverse=higher)
+    a, b = compared.means()[key]
+    label = f"{task} {metric}: {names[0]} minus {names[1]}"
+    columns = ("language", "A", "B", "A − B (95 % interval)", "p (Holm)", "A is")
+    foot = [["mean", f"{a:.1f}", f"{b:.1f}", signed(a - b), "", ""]]
+    intervals = [Interval(_name(d), d.a - d.b, *d.interval, shown=d.corrected < LEVEL) for d in differences]
+    svg = inline(forest_figure(intervals, label=f"A − B, {metric}"), label=f"Forest plot of {label}")
+    better = "right" if higher else "left"
+    return {
+        "title": f"{task}, {metric}",
+        "better": f"A is better to the {better} of zero" + ("" if higher else " (lower is better)"),
+        "table": Table(label, columns, [_row(d) for d in differences], foot, "numbers forest"),
+        "svg": svg,
+    }
+
+
+def _row(difference: Difference) -> list[str | TableCell]:
+    value = difference.a - difference.b
+    return [
+        _name(difference), f"{difference.a:.1f}", f"{difference.b:.1f}",
+        TableCell(signed(value), "interval", note=interval(*difference.interval)),
+        p_value(difference.corrected).removeprefix("= "),
+        _VERDICTS.get(difference.verdict, difference.verdict),
+    ]  # fmt: skip
+
+
+def _name(difference: Difference) -> str:
+    return "/".join(difference.condition.languages)

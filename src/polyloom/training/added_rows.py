@@ -1,0 +1,83 @@
+"""Train the row of a language or a task that was added to a trained model; all other parameters are frozen."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from polyloom.data.tokenization.tokenizer import Tokenizer
+from polyloom.model import Model
+from polyloom.training.distributed import ProcessGroup
+from polyloom.training.loop import StagePlan, Step, TrainLoop
+
+
+def fit_added_row(  # noqa: PLR0913 - all are needed
+    model: Model,
+    plan: StagePlan,
+    *,
+    tokenizer: Tokenizer,
+    kind: str,
+    first_added_token: int | None = None,
+    score: Callable[[], float],
+    on_step: Callable[[Step, float | None], None] = lambda *_: None,
+) -> tuple[float, float]:
+    """Train the last row of all tables of a kind, and the other groups that the plan's stage trains.
+
+    The model ends with the parameters of the highest score. The initial parameters are a candidate, so that the score
+    never gets worse.
+
+    Args:
+        model: The model, to which the row was added.
+        plan: The stage, which trains ``rows.language`` or ``rows.task``.
+        tokenizer: The tokenizer.
+        kind: Kind of the row: ``language`` or ``task``.
+        first_added_token: Id of the first token whose embedding is trained too; no embedding by default.
+        score: Function that scores the model; higher is better. It is called before the first step and then every
+            `plan.train.evaluate_every` steps.
+        on_step: Called after every step, with the score if the model was scored after it.
+
+    Returns:
+        The score before and after.
+    """
+    first_rows = dict.fromkeys(model.group(f"rows.{kind}"), -1)
+    if first_added_token is not None:
+        first_rows |= dict.fromkeys(model.group("backbone.tokens"), first_added_token)
+    with _masked_gradients(first_rows):
+        loop = TrainLoop(model, plan, tokenizer=tokenizer, process_group=ProcessGroup())
+        trained = loop.optimizer.parameters
+        before = best = score()
+        best_tensors = [parameter.detach().clone() for parameter in trained]
+        every = plan.train.evaluate_every or plan.steps
+        for step in loop.steps():
+            current = score() if step.number % every == 0 or step.number == plan.steps else None
+            if current is not None and current > best:
+                best, best_tensors = current, [parameter.detach().clone() for parameter in trained]
+            on_step(step, current)
+    with torch.no_grad():
+        for parameter, tensor in zip(trained, best_tensors, strict=True):
+            parameter.copy_(tensor)
+    model.set_stage(0)
+    model.eval()
+    return before, best
+
+
+@contextmanager
+def _masked_gradients(first_rows: Mapping[nn.Parameter, int]) -> Iterator[None]:
+    """Set the gradients of all rows before the first one to train to zero; such rows are not updated."""
+    hooks = []
+    for parameter, first in first_rows.items():
+        parameter.requires_grad_(True)  # a hook needs it; the stage decides what is trained
+        hooks.append(parameter.register_hook(partial(_mask_before, first)))  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _mask_before(first: int, gradient: Tensor) -> Tensor:
+    masked = torch.zeros_like(gradient)
+    masked[first:] = gradient[first:]
+    return masked

@@ -1,0 +1,125 @@
+"""Train with several processes, started by torchrun, Slurm or any launcher that sets RANK and WORLD_SIZE."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.rendezvous import rendezvous
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from polyloom.model import Model
+from polyloom.training.config import Strategy
+
+_TIMEOUT = timedelta(minutes=10)
+
+
+@dataclass(frozen=True)
+class ProcessGroup:
+    """The processes of a run, as one of them sees it.
+
+    Attributes:
+        rank: Rank of this process, from 0.
+        size: Number of processes.
+        device: Device of this process, such as ``cpu`` or ``cuda:0``.
+    """
+
+    rank: int = 0
+    size: int = 1
+    device: str = "cpu"
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes files and messages: rank 0 does."""
+        return self.rank == 0
+
+    def all_reduce(self, values: Tensor) -> Tensor:
+        """Sum a tensor over all processes, in place, and return it."""
+        if self.size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def broadcast(self, value: float) -> float:
+        """Return rank 0's value in all processes."""
+        return float(
+            self.all_reduce(torch.tensor(value if self.is_main else 0.0, dtype=torch.float64, device=self.device))
+        )
+
+    def barrier(self) -> None:
+        """Wait for all processes."""
+        if self.size > 1:
+            dist.barrier()
+
+
+@contextmanager
+def init_distributed() -> Iterator[ProcessGroup]:
+    """Join the process group that a launcher set up; a group of one process without a launcher."""
+    device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1 or "RANK" not in os.environ:
+        yield ProcessGroup(device=device)
+        return
+    if device != "cpu":
+        torch.cuda.set_device(device)
+    store, rank, size = next(rendezvous("env://", timeout=_TIMEOUT))
+    # A launcher that restarts workers may keep its store, which has the addresses of the former workers.
+    store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    backend = "nccl" if device != "cpu" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
+    try:
+        yield ProcessGroup(rank=rank, size=size, device=device)
+    finally:
+        dist.destroy_process_group()
+
+
+def parallelize(objective: nn.Module, model: Model, *, process_group: ProcessGroup, strategy: Strategy) -> nn.Module:
+    """Distribute an objective over the processes.
+
+    With ``ddp`` each process has a copy of the model and gradients are averaged; with ``fsdp`` each has a shard.
+    """
+    if process_group.size == 1:
+        return objective
+    if strategy == "fsdp":
+        if not isinstance(model, FSDPModule):  # in a later stage it is sharded already
+            for layer in model.backbone.layers:
+                fully_shard(layer)
+            fully_shard(model)
+            register_fsdp_forward_method(model, "losses")
+        return objective
+    device_ids = None if process_group.device == "cpu" else [torch.device(process_group.device)]
+    return DistributedDataParallel(objective, device_ids=device_ids, forward_sync_buffers=False)
+
+
+@contextmanager
+def unsharded(model: Model) -> Iterator[None]:
+    """Unshard a model for use outside of its objective. All processes must enter the context.
+
+    Only parameters outside of the layers are unsharded here: layers unshard themselves, from the first step on.
+    """
+    if not isinstance(model, FSDPModule):
+        yield
+        return
+    model.unshard()
+    try:
+        yield
+    finally:
+        model.reshard()
+
+
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Return a tensor, gathered from all processes if it is sharded. All processes must call this."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
+    """Move a tensor to the device of another one, and shard it in the same way."""
+    if isinstance(other, DTensor):
+        return distribute_tensor(tensor.to(other.device), other.device_mesh, other.placements)
+    return tensor.to(other.device)

@@ -1,0 +1,385 @@
+"""Events of preparing data, training, adding languages and evaluation, and the log of a run that stores them.
+
+Functions that report events take ``on_event: OnEvent``. Each event is a dataclass; in the log it is one JSON object per
+line of ``log.jsonl``, with the name of the event under ``event``.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+from polyloom.data.mixture import Share
+from polyloom.errors import DataError
+
+# Keys of logs that former versions wrote.
+_FORMER_KEYS = {
+    "cells": "datasets",
+    "audit": "parameter_report",
+    "scales": "weight_std",
+    "mean": "selection_score",
+    "from": "run",
+    "learnt": "trained_on",
+}
+_EVENTS: dict[str, type["Event"]] = {}
+
+
+def _now() -> float:
+    return round(time.time(), 3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Base class of all events.
+
+    Attributes:
+        event: Name of the event in the log.
+        time: Seconds since 1970; none for events of logs that have no time.
+    """
+
+    event: ClassVar[str]
+    time: float | None = field(default_factory=_now)
+
+    def __init_subclass__(cls, *, event: str | None = None) -> None:
+        """Register a class under the name of its event; a class without a name is a base of others."""
+        if event is not None:
+            cls.event = event
+            _EVENTS[event] = cls
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as JSON can hold it."""
+        return {"event": self.event, **asdict(self)}
+
+    @staticmethod
+    def from_dict(stored: Mapping[str, Any]) -> "Event":
+        """Build an event from what `to_dict` returned, in this or a former version of Polyloom.
+
+        Raises:
+            ValueError: The event is unknown, or a field is missing.
+        """
+        if stored["event"] not in _EVENTS:
+            raise ValueError(f"unknown event {stored['event']!r}")
+        kind = _EVENTS[stored["event"]]
+        values = {_FORMER_KEYS.get(key, key): value for key, value in stored.items()}
+        known = [f for f in fields(kind) if f.name != "time"]
+        required = [f.name for f in known if f.default is MISSING and f.default_factory is MISSING]
+        if missing := [name for name in required if name not in values]:
+            raise ValueError(f"event {kind.event!r} has no {', '.join(missing)}")
+        for f in known:
+            if decode := f.metadata.get("decode"):
+                values[f.name] = [decode(item) for item in values[f.name]]
+        return kind(**{f.name: values[f.name] for f in known if f.name in values}, time=stored.get("time"))
+
+
+OnEvent = Callable[[Event], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetStarted(Event, event="preparing"):
+    """The preparation of a dataset starts.
+
+    Attributes:
+        dataset: Its condition, such as ``pos/en``.
+    """
+
+    dataset: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetPrepared(Event, event="dataset"):
+    """A dataset is encoded, or was found in the cache.
+
+    Attributes:
+        dataset: Its condition, such as ``pos/en``.
+        examples: Number of examples.
+        dropped: Number of filtered pairs, by rule; only of bitext.
+        path: File of the encoded dataset.
+    """
+
+    dataset: str
+    examples: int
+    dropped: Mapping[str, int]
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStarted(Event, event="begin"):
+    """A process starts to train, from the beginning or from a checkpoint.
+
+    Attributes:
+        versions: Versions of Polyloom and the main libraries.
+        corpora: SHA-256 of every training corpus, by name.
+    """
+
+    versions: Mapping[str, str]
+    corpora: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resumed(Event, event="resumed"):
+    """Training resumes from a checkpoint. Later steps in the log are void.
+
+    Attributes:
+        stage: Index of the stage.
+        step: Steps of the stage that were taken.
+        total: Steps of all stages that were taken.
+        checkpoint: Name of the checkpoint.
+    """
+
+    stage: int
+    step: int
+    total: int
+    checkpoint: str
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """A group of parameters and how much of it is trainable.
+
+    Attributes:
+        name: Name of the group, as in `Stage.trains`.
+        trained: Number of trainable parameters (elements of tensors).
+        total: Number of all its parameters.
+        tensors: Number of trainable tensors.
+    """
+
+    name: str
+    trained: int
+    total: int
+    tensors: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageStarted(Event, event="stage"):
+    """A stage of training starts, or is resumed.
+
+    Attributes:
+        stage: Name of the stage.
+        steps: Number of its steps.
+        done: Steps that were taken before.
+        parameter_report: All groups of parameters.
+        weight_std: Standard deviation of every tensor of the adapters' weights, of one condition.
+    """
+
+    stage: str
+    steps: int
+    done: int
+    parameter_report: Sequence[ParameterGroup] = field(metadata={"decode": lambda group: ParameterGroup(**group)})
+    weight_std: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureReady(Event, event="mixture"):
+    """The mixture of a stage is known.
+
+    Attributes:
+        datasets: Size, share of the draws and epochs of every dataset.
+    """
+
+    datasets: Sequence[Share] = field(metadata={"decode": lambda row: Share(*row)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepEvent(Event):
+    """Base class of `StepTaken` and `StepSkipped`.
+
+    Attributes:
+        step: Number of the step within its stage, from 1.
+        total: Number of the step over all stages, from 1.
+        loss: Mean loss in nats per prediction, tasks weighted by their share of the examples; none if NaN or infinite.
+        losses: Mean loss in nats per prediction (token, word or sentence) by task, without those that are NaN or
+            infinite.
+        datasets: Number of examples by dataset.
+        tokens: Number of tokens without padding.
+        gradient_norm: Norm of the gradient before clipping; none if NaN or infinite.
+        lr_factor: Factor of the peak learning rates.
+        seconds: Time by use: ``data``, ``compute``, ``update``.
+    """
+
+    step: int
+    total: int
+    loss: float | None
+    losses: Mapping[str, float]
+    datasets: Mapping[str, int]
+    tokens: int
+    gradient_norm: float | None
+    lr_factor: float
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTaken(StepEvent, event="step"):
+    """An optimizer step was taken."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSkipped(StepEvent, event="skipped"):
+    """A step left all weights unchanged, because its loss or gradient was NaN or infinite."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validated(Event, event="validation"):
+    """The model was scored on the validation corpora.
+
+    Attributes:
+        step: Number of the step within its stage, from 1.
+        total: Number of the step over all stages, from 1.
+        scores: Score by condition; none if NaN or infinite.
+        metrics: Name of each score's metric by condition, such as ``perplexity``; empty in logs of former versions.
+        selection_score: Mean that selects the checkpoint, see `selection_score`; none if NaN or infinite.
+        best: Whether it is the highest of the stage so far.
+    """
+
+    step: int
+    total: int
+    scores: Mapping[str, float | None]
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    selection_score: float | None
+    best: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSaved(Event, event="saved"):
+    """A checkpoint was written.
+
+    Attributes:
+        total: Steps of all stages that were taken.
+        seconds: Time that writing took.
+    """
+
+    total: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageShares(Event, event="languages"):
+    """How much the weights depend on the language, before and after a stage.
+
+    Attributes:
+        stage: Name of the stage.
+        before: Share of the weights that differs between languages, from 0 to 1, by task.
+        after: The same after the stage.
+    """
+
+    stage: str
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFinished(Event, event="done"):
+    """All stages are finished.
+
+    Attributes:
+        steps: Steps of all stages.
+        seconds: Time of all steps, those of former processes included.
+        tokens: Tokens of all steps, without padding.
+    """
+
+    steps: int
+    seconds: float
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointsAveraged(Event, event="averaged"):
+    """The run was made by averaging checkpoints.
+
+    Attributes:
+        run: Name of the run that they belong to.
+        steps: Their steps.
+    """
+
+    run: str
+    steps: Sequence[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowAdded(Event, event="grown"):
+    """The run was made by adding a language or a task to another run.
+
+    Attributes:
+        run: Path of the other run.
+        checkpoint: Name of its checkpoint.
+        trained_on: Conditions of the new language or task that were trained.
+    """
+
+    run: str
+    checkpoint: str
+    trained_on: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowStep(Event, event="row-step"):
+    """An optimizer step for an added language or task was taken.
+
+    Attributes:
+        step: Number of the step, from 1.
+        steps: Number of all steps.
+        loss: Mean loss in nats per prediction.
+        score: Selection score on held-out data; none if this step was not followed by a validation.
+    """
+
+    step: int
+    steps: int
+    loss: float
+    score: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringStarted(Event, event="scoring"):
+    """The evaluation of a condition starts.
+
+    Attributes:
+        condition: The condition, such as ``pos/tr``.
+    """
+
+    condition: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored(Event, event="scored"):
+    """A condition was evaluated.
+
+    Attributes:
+        condition: The condition, such as ``pos/tr``.
+        scores: Scores by metric.
+    """
+
+    condition: str
+    scores: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translated(Event, event="translated"):
+    """Some sentences of an evaluation were translated.
+
+    Attributes:
+        done: Number of sentences so far.
+        total: Number of all sentences.
+    """
+
+    done: int
+    total: int
+
+
+def read_log(path: Path) -> Iterator[Event]:
+    """Read the events of a log, of this or a former version; a missing file has none.
+
+    An incomplete last line, which a process is still writing or was killed while writing, is skipped.
+
+    Raises:
+        DataError: A line is not an event.
+    """
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        try:
+            event = Event.from_dict(json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:
+            if number == len(lines):  # the text behind the last line break
+                return
+            raise DataError(path, number, f"not an event of a run ({error}).") from error
+        yield event

@@ -1,0 +1,381 @@
+"""Run the steps of a stage as a generator. The caller logs, validates, saves and stops."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from polyloom.conditions import Condition
+from polyloom.data.encoded import EncodedDataset
+from polyloom.data.mixture import Mixture, MixtureConfig, Pick
+from polyloom.data.shuffle import random_uint64
+from polyloom.data.tokenization.tokenizer import Tokenizer
+from polyloom.errors import TrainingError
+from polyloom.methods.base import Stage
+from polyloom.model import Model
+from polyloom.tasks.base import EncodedExample, Example
+from polyloom.tasks.batch import Batch, make_batch
+from polyloom.training.config import OptimConfig, TrainConfig
+from polyloom.training.distributed import ProcessGroup, parallelize
+from polyloom.training.optim import Optimizer
+
+MAX_SKIPPED = 5  # steps in a row whose loss or gradient is NaN or infinite
+
+
+class TextPacking(NamedTuple):
+    """How examples are made from lines of raw text.
+
+    Attributes:
+        length: Number of tokens that examples are filled up to with the following lines. Defaults to 0: an example is
+            one line.
+        restrict_candidates: Whether masked tokens are predicted only among the tokens of their dataset.
+    """
+
+    length: int = 0
+    restrict_candidates: bool = False
+
+
+_UNPACKED = TextPacking()
+
+
+@dataclass(frozen=True)
+class TrainDataset:
+    """An encoded dataset that trains the weights of a condition.
+
+    Attributes:
+        name: The condition, such as ``pos/en``; with the language of the text if that is not the condition's, such as
+            ``mlm/en/sw@sw``.
+        condition: The condition whose weights it trains.
+        dataset: The examples.
+        numbers: The model's id of each label of the dataset; -1 for labels that the model does not have.
+    """
+
+    name: str
+    condition: Condition
+    dataset: EncodedDataset
+    numbers: Any
+
+    @cached_property
+    def token_types(self) -> Any:
+        """All token ids that occur in the raw text, sorted."""
+        starts = range(0, len(self.dataset), 10_000)
+        chunks = (self.dataset.rows(range(start, min(start + 10_000, len(self.dataset)))) for start in starts)
+        return np.unique(np.concatenate([np.unique(np.concatenate([r["tokens"] for r in rows])) for rows in chunks]))
+
+    def examples(
+        self, indices: Sequence[int], keys: Sequence[int], model: Model, *, packing: TextPacking = _UNPACKED
+    ) -> list[Example]:
+        """Return examples for a batch.
+
+        Args:
+            indices: Their rows in the dataset.
+            keys: Their random keys, see `Pick.key`.
+            model: The model, whose tasks map the labels.
+            packing: How examples of raw text are made; ignored for other tasks.
+        """
+        task = model.tasks[self.condition.task]
+        packing = packing if task.raw_text else _UNPACKED
+        packed = packing.length > 0
+        rows = [self._packed(i, packing.length) for i in indices] if packed else self.dataset.rows(indices)
+        if packing.restrict_candidates:
+            rows = [{**row, "choice": self.token_types} for row in rows]
+        labelled = (task.relabel(row, self.numbers) for row in rows)
+        return [Example(self.condition, row, key) for row, key in zip(labelled, keys, strict=True)]
+
+    def _packed(self, index: int, length: int) -> EncodedExample:
+        """Concatenate lines from an index on, up to a length; the first line follows the last."""
+        lines: list[Any] = []
+        while sum(map(len, lines)) < length:
+            following = np.arange(index + len(lines), index + len(lines) + 8) % len(self.dataset)
+            lines += [row["tokens"] for row in self.dataset.rows(following)]
+        if len(lines[0]) > length:  # the batch cuts a long line at a random place, as it does without packing
+            return {"tokens": lines[0], "length": len(lines[0])}
+        return {"tokens": np.concatenate(lines)[:length], "length": length}
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """A stage with all its settings and datasets.
+
+    Attributes:
+        stage: The stage of the method.
+        optim: Settings of the optimizer.
+        train: Settings of training.
+        mixture: Settings of the mixture.
+        datasets: The datasets that it trains on.
+        groups: Pairs of datasets that alternate, for the mixture strategy ``ratio``.
+    """
+
+    stage: Stage
+    optim: OptimConfig
+    train: TrainConfig
+    mixture: MixtureConfig
+    datasets: tuple[TrainDataset, ...]
+    groups: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def steps(self) -> int:
+        """Number of optimizer steps."""
+        if not self.train.steps:
+            raise TrainingError("train.steps: missing. Set the number of optimizer steps, such as train.steps=1000.")
+        return self.train.steps
+
+    def make_mixture(self) -> Mixture:
+        """Build the mixture, which decides the examples of every step."""
+        by_tokens = self.train.tokens_per_batch
+        if by_tokens and self.train.pack_sequences:
+            raise TrainingError(
+                "train.pack_sequences: packed examples have one length. Set train.rows_per_batch, not tokens_per_batch."
+            )
+        return Mixture(
+            {dataset.name: dataset.dataset.lengths for dataset in self.datasets},
+            self.mixture,
+            seed=self.train.seed,
+            rows_per_batch=self.train.rows_per_batch or (None if by_tokens else 32),
+            tokens_per_batch=by_tokens,
+            groups=self.groups or None,
+            steps=self.steps,
+        )
+
+
+@dataclass(frozen=True)
+class Step:
+    """The result of one step.
+
+    Attributes:
+        number: Number of the step within the stage, from 1.
+        loss: Mean loss in nats per prediction, tasks weighted by their share of the examples; NaN or infinite if the
+            step was skipped because of it.
+        losses: Mean loss in nats per prediction (token, word or sentence) by task.
+        datasets: Number of examples by dataset.
+        num_tokens: Number of tokens without padding.
+        gradient_norm: Norm of the gradient before clipping.
+        factor: Factor of the peak learning rates.
+        seconds: Time by use: ``data``, ``compute``, ``update``.
+    """
+
+    number: int
+    loss: float
+    losses: Mapping[str, float]
+    datasets: Mapping[str, int]
+    num_tokens: int
+    gradient_norm: float
+    factor: float
+    seconds: Mapping[str, float]
+
+    @property
+    def skipped(self) -> bool:
+        """Whether the weights are unchanged because loss or gradient are NaN or infinite."""
+        return not (math.isfinite(self.loss) and math.isfinite(self.gradient_norm))
+
+
+class Objective(nn.Module):
+    """Computes the training loss of a batch: a weighted sum over tasks."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+        inner = set(model.backbone.model.base_model.parameters())
+        # By name, because sharding a model replaces its parameters.
+        self._head_only = [name for name, p in model.backbone.named_parameters() if p not in inner]
+
+    def forward(
+        self, batch: Batch, weights: Mapping[str, float], penalty: Any = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Compute the weighted loss of a batch, and the unweighted sum of losses by task.
+
+        Args:
+            batch: The batch.
+            weights: Weight of each task's sum.
+            penalty: Conditions and weight of the method's penalty; none for no penalty.
+        """
+        sums = self.model.losses(batch)
+        loss = torch.stack([sums[task] * weights[task] for task in sums]).sum()
+        if penalty is not None:
+            conditions, weight = penalty
+            term = self.model.method.penalty(self.model.method.encode(conditions))
+            loss = loss if term is None else loss + weight * term
+        # Heads that this batch does not use need a gradient too, because other processes may use them.
+        for parameter in self.unused_parameters(sums):
+            loss = loss + 0.0 * parameter.sum()
+        return loss, {task: total.detach() for task, total in sums.items()}
+
+    def unused_parameters(self, tasks: Container[str]) -> list[nn.Parameter]:
+        """Return the trainable parameters of heads that these tasks do not use."""
+        unused = [p for task, head in self.model.tasks.items() if task not in tasks for p in head.parameters()]
+        uses_backbone_head = any(task in tasks and head.uses_lm_head for task, head in self.model.tasks.items())
+        unused += [] if uses_backbone_head else [self.model.backbone.get_parameter(name) for name in self._head_only]
+        return [parameter for parameter in unused if parameter.requires_grad]
+
+
+class MicroBatch(NamedTuple):
+    """A micro-batch. If `counts` is false its loss has weight zero: the process only takes part in the collectives."""
+
+    batch: Batch
+    counts: bool
+
+
+class TrainLoop:
+    """Trains a model for one stage.
+
+    Args:
+        model: The model. Its stage is set here.
+        plan: The stage with its settings and datasets.
+        tokenizer: The tokenizer.
+        process_group: The processes of the run.
+
+    Attributes:
+        objective: The training loss, distributed over the processes.
+        optimizer: The optimizer of the stage.
+        mixture: The mixture, which decides the examples of every step.
+        datasets: The datasets by name.
+        max_length: Maximum number of tokens of an example.
+    """
+
+    def __init__(self, model: Model, plan: StagePlan, *, tokenizer: Tokenizer, process_group: ProcessGroup) -> None:
+        self.model, self.plan, self.tokenizer, self.process_group = model, plan, tokenizer, process_group
+        model.set_stage(plan.stage)
+        model.train()
+        model.backbone.train(plan.train.dropout)
+        for task in model.tasks.values():
+            task.label_smoothing = plan.train.label_smoothing
+        if plan.train.gradient_checkpointing:
+            model.backbone.enable_gradient_checkpointing()
+        self._objective = Objective(model)
+        self.objective = parallelize(self._objective, model, process_group=process_group, strategy=plan.train.strategy)
+        self.optimizer = Optimizer(model, plan.stage, plan.optim)
+        self.mixture = plan.make_mixture()
+        self.datasets = {dataset.name: dataset for dataset in plan.datasets}
+        self.max_length = plan.train.max_length or model.backbone.max_length
+        text_length = self.max_length - tokenizer.num_special(pair=False) if plan.train.pack_sequences else 0
+        self._packing = TextPacking(text_length, plan.train.mlm_candidates == "corpus")
+        self._num_examples = sum(len(dataset.dataset) for dataset in plan.datasets)
+        self._sharded = process_group.size > 1 and plan.train.strategy == "fsdp"
+
+    def steps(self, done: int = 0) -> Iterator[Step]:
+        """Yield the steps after the first `done` ones. Step n is the same in every run, resumed or not."""
+        skipped = 0
+        for index in range(done, self.plan.steps):
+            step = self._take(index)
+            skipped = skipped + 1 if step.skipped else 0
+            if skipped == MAX_SKIPPED:
+                raise TrainingError(
+                    f"step {step.number}: loss or gradient was NaN or infinite {MAX_SKIPPED} times in a row "
+                    f"(last: loss {step.loss}, gradient norm {step.gradient_norm}). The weights are unchanged since. "
+                    "Lower optim.lr, raise optim.warmup_steps, or check the datasets of these steps in log.jsonl."
+                )
+            yield step
+
+    def micro_batches(self, index: int) -> tuple[list[MicroBatch], Counter[str], list[Condition]]:
+        """Make the micro-batches of a step for this process.
+
+        Returns:
+            The micro-batches; the number of examples of the whole step by dataset; the conditions of the whole step.
+        """
+        picks = self.mixture.batch(index)
+        conditions = list(dict.fromkeys(self.datasets[pick.dataset].condition for pick in picks))
+        num_micro_batches = min(self.plan.train.grad_accum_steps, math.ceil(len(picks) / self.process_group.size))
+        # Examples of similar length share a micro-batch, to save padding. The sum over the step stays the same.
+        ordered = sorted(picks, key=self._length) if num_micro_batches > 1 else picks
+        micro_batches = []
+        for number in range(num_micro_batches):
+            first, last = (i * len(picks) // num_micro_batches for i in (number, number + 1))
+            local = ordered[first:last][self.process_group.rank :: self.process_group.size]
+            # A process without examples computes the first one at weight zero, because all take part in collectives.
+            micro_batches.append(MicroBatch(self._batch(local or picks[:1]), counts=bool(local)))
+        return micro_batches, Counter(pick.dataset for pick in picks), conditions
+
+    def _length(self, pick: Pick) -> int:
+        dataset = self.datasets[pick.dataset]
+        is_packed = self._packing.length and self.model.tasks[dataset.condition.task].raw_text
+        return self.max_length if is_packed else int(dataset.dataset.lengths[pick.index])
+
+    def _batch(self, picks: Sequence[Pick]) -> Batch:
+        by_dataset: dict[str, list[int]] = {}
+        for position, pick in enumerate(picks):
+            by_dataset.setdefault(pick.dataset, []).append(position)
+        examples: dict[int, Example] = {}
+        for name, positions in by_dataset.items():
+            indices, keys = [picks[i].index for i in positions], [picks[i].key for i in positions]
+            loaded = self.datasets[name].examples(indices, keys, self.model, packing=self._packing)
+            examples |= zip(positions, loaded, strict=True)
+        ordered = [examples[position] for position in range(len(picks))]
+        return make_batch(ordered, tasks=self.model.tasks, tokenizer=self.tokenizer, max_length=self.max_length)
+
+    def _take(self, index: int) -> Step:
+        started = time.perf_counter()
+        micro_batches, datasets, conditions = self.micro_batches(index)
+        counts, num_tokens = self._counts(micro_batches)
+        loaded = time.perf_counter()
+        torch.manual_seed(int(random_uint64((self.plan.train.seed, index, self.process_group.rank), 1)[0]) >> 1)
+        num_examples = sum(examples for _, examples in counts.values())
+        # DDP and FSDP average the gradients of the processes, but their sum is needed: hence the factor.
+        weights = {
+            t: self.process_group.size * examples / num_examples / max(n, 1) for t, (n, examples) in counts.items()
+        }
+        sums = self._backward(micro_batches, weights, conditions)
+        losses = {task: sums[task] / max(count, 1) for task, (count, _) in counts.items()}
+        loss = sum(losses[task] * examples / num_examples for task, (_, examples) in counts.items())
+        for parameter in self._objective.unused_parameters(counts):  # else old momentum would update it
+            parameter.grad = None
+        norm = self._clip_gradient()
+        computed = time.perf_counter()
+        factor = self.plan.optim.factor(index, self.plan.steps)
+        if math.isfinite(loss) and math.isfinite(norm):
+            self.optimizer.step(factor)
+        else:
+            self.optimizer.zero_grad()
+        updated = time.perf_counter()
+        seconds = {"data": loaded - started, "compute": computed - loaded, "update": updated - computed}
+        return Step(index + 1, loss, losses, datasets, num_tokens, norm, factor, seconds)
+
+    def _counts(self, micro_batches: Sequence[MicroBatch]) -> tuple[dict[str, tuple[int, int]], int]:
+        """Count predictions and examples by task, and tokens, over all processes."""
+        tasks = list(self.model.tasks)
+        table = torch.zeros(len(tasks) + 1, 2, dtype=torch.float64)
+        for batch in (micro_batch.batch for micro_batch in micro_batches if micro_batch.counts):
+            for task, rows in batch.by_task.items():
+                table[tasks.index(task)] += torch.tensor([rows.data.count, len(rows.positions)], dtype=torch.float64)
+            table[-1, 0] += batch.num_tokens
+        totals = self.process_group.all_reduce(table.to(self.process_group.device)).long().tolist()
+        by_task = {task: (total[0], total[1]) for task, total in zip(tasks, totals, strict=False) if total[1]}
+        return by_task, totals[-1][0]
+
+    def _backward(
+        self, micro_batches: Sequence[MicroBatch], weights: Mapping[str, float], conditions: Sequence[Condition]
+    ) -> dict[str, float]:
+        """Compute the gradients of all micro-batches; return the sum of losses by task, over all processes."""
+        sums = torch.zeros(len(self.model.tasks), dtype=torch.float64, device=self.process_group.device)
+        order = {task: number for number, task in enumerate(self.model.tasks)}
+        device = torch.device(self.process_group.device)
+        autocast = self.plan.train.precision == "bf16"
+        for number, (batch, counts) in enumerate(micro_batches):
+            last = number == len(micro_batches) - 1
+            # The penalty belongs to the whole step: every process adds the same, once.
+            penalty = (conditions, 1.0 / self._num_examples) if last else None
+            with ExitStack() as stack:
+                if not last and isinstance(self.objective, DistributedDataParallel):
+                    stack.enter_context(self.objective.no_sync())
+                with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
+                    batch_weights = weights if counts else dict.fromkeys(batch.by_task, 0.0)
+                    loss, batch_sums = self.objective(batch.to(device), batch_weights, penalty)
+                loss.backward()
+            for task, total in batch_sums.items():
+                sums[order[task]] += total.double() * counts
+        totals = self.process_group.all_reduce(sums).tolist()
+        return {task: totals[number] for task, number in order.items()}
+
+    def _clip_gradient(self) -> float:
+        """Clip the gradient, and return its norm before."""
+        limit = self.plan.optim.max_grad_norm or math.inf
+        norm = nn.utils.clip_grad_norm_(self.optimizer.parameters, limit)
+        return float(norm.full_tensor() if self._sharded else norm)  # type: ignore[attr-defined]

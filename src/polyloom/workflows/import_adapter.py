@@ -1,0 +1,50 @@
+"""Import an adapter of AdapterHub or PEFT."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from polyloom.checkpoint import backbone_fingerprint
+from polyloom.conditions import Condition
+from polyloom.config import parse_recipe
+from polyloom.errors import ExportError
+from polyloom.export.adapter import load_adapters_into
+from polyloom.export.adapterhub import read_adapterhub
+from polyloom.export.peft import CONFIG, read_peft
+from polyloom.export.storage import read_json
+from polyloom.loading import build_backbone, build_tokenizer
+from polyloom.workflows.export import write
+
+
+def import_adapter(
+    folders: Sequence[Path], condition: Condition, into: Path, *, backbone: str, labels: Sequence[str] = ()
+) -> Path:
+    """Read an adapter of another library and write it in Polyloom's format.
+
+    Args:
+        folders: One adapter, or several that are applied one after the other, such as a language's and a task's.
+        condition: The condition that it is for.
+        into: A new directory.
+        backbone: Name or directory of the model that it is for.
+        labels: Labels of the classifier in order, if the files do not name them.
+    """
+    plain: dict[str, Any] = {
+        "backbone": {"name": backbone}, "method": {"name": "full"}, "languages": list(condition.languages),
+        "tasks": {condition.task: {}},
+    }  # fmt: skip
+    recipe = parse_recipe(plain, source="import")
+    tokenizer = build_tokenizer(recipe)
+    loaded = build_backbone(recipe, tokenizer)
+    if "peft_type" in read_json(folders[0] / CONFIG):
+        if len(folders) > 1:
+            raise ExportError("import: LoRAs of PEFT are not applied one after the other; give one.")
+        adapter = read_peft(folders[0], condition, loaded, labels=tuple(labels))
+    else:
+        adapter = read_adapterhub(list(folders), condition, loaded.shape)
+    settings = {"name": str(Path(backbone).resolve()) if Path(backbone).is_dir() else backbone}
+    about = dict(adapter.about) | {"backbone": backbone, "settings": settings, "tokenizer": tokenizer.fingerprint}
+    adapter = replace(adapter, identity=backbone_fingerprint(loaded, ()), about=about)
+    load_adapters_into([adapter], loaded, str(folders[0]))  # shapes are checked before anything is written
+    write(adapter, loaded, into)
+    return into

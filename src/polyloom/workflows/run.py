@@ -1,0 +1,335 @@
+"""A trained run: predict, translate, evaluate, add languages, export, report."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from polyloom.conditions import Condition
+from polyloom.config import Recipe
+from polyloom.data.catalog import Corpus
+from polyloom.data.tokenization.tokenizer import load_hf_tokenizer
+from polyloom.errors import ConditionError, ConfigError, PolyloomError, suggest
+from polyloom.evaluate.matrix import Matrix, Result
+from polyloom.evaluate.saved import store
+from polyloom.inference.predictions import (
+    Input,
+    empty_prediction,
+    is_empty,
+    make_prediction,
+    prepare_input,
+)
+from polyloom.inference.predictor import Predictor, score_corpora
+from polyloom.inference.translate import steps, translate, translate_all
+from polyloom.loading import load_run_dir, load_source, tokenizer_name
+from polyloom.model import Model
+from polyloom.rundir import RunDir
+from polyloom.training.events import OnEvent, Scored, ScoringStarted, Translated
+from polyloom.version import versions
+
+if TYPE_CHECKING:
+    from polyloom.workflows.add_language import AddLanguageResult
+    from polyloom.workflows.export import Format
+
+Names = str | Condition
+
+
+@dataclass
+class Run:
+    """A trained run, or exported adapters.
+
+    Attributes:
+        path: Directory of the run or of the adapters.
+        recipe: The run's recipe. Of adapters: the backbone, the languages and the tasks.
+        checkpoint: The checkpoint that was loaded. Of adapters: their directory.
+        predictor: The model with its tokenizer, for records and batches.
+        trained_on: Conditions with training data; the others are zero-shot.
+    """
+
+    path: Path
+    recipe: Recipe
+    checkpoint: Path
+    predictor: Predictor
+    trained_on: Sequence[str]
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str | None = None) -> Self:
+        """Load the best checkpoint of a run; see `load`."""
+        return cls(*load_run_dir(path, device=device))
+
+    @property
+    def model(self) -> Model:
+        """The model of the best checkpoint, an ordinary `torch.nn.Module`."""
+        return self.predictor.model
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The tokenizer of Transformers that the model was trained with."""
+        return load_hf_tokenizer(tokenizer_name(self.recipe))
+
+    # -- predict ------------------------------------------------------------------------------------------------------
+
+    def predict(self, inputs: Input | list[Input], conditions: Names | Sequence[Names]) -> Any:
+        """Predict one input, or a list of inputs of any conditions, which share batches.
+
+        Args:
+            inputs: One input, or a list of them. An input is a text. For tasks on words it can also be the words of a
+                sentence, for pairs it is a tuple of two texts. Records (`Tagged`, `Pair`, …) are accepted too. A list
+                always means several inputs: give the words of one sentence as a tuple.
+            conditions: ``task/language`` or ``task/source/target``: one for all inputs, or a list with one each.
+
+        Returns:
+            One prediction, or a list of them in the order of the inputs: `TagPrediction`, `ParsePrediction`,
+            `LabelPrediction`, or the text that was generated.
+        """
+        if not isinstance(inputs, list):
+            if not isinstance(conditions, Names):
+                raise PolyloomError("predict: one input needs one condition. Give a list of inputs for several.")
+            return self.predict([inputs], conditions)[0]
+        named = [conditions] * len(inputs) if isinstance(conditions, Names) else list(conditions)
+        if len(named) != len(inputs):
+            raise PolyloomError(
+                f"predict: {len(inputs)} inputs, but {len(named)} conditions. Give one condition for each input, or a "
+                "single one for all. (The words of one sentence are given as a tuple, not as a list.)"
+            )
+        parsed = {name: self._condition(name) for name in dict.fromkeys(named)}
+        tasks = {condition: self.model.task(condition.task) for condition in parsed.values()}
+        prepared = [
+            (condition := parsed[name], prepare_input(value, tasks[condition], condition))
+            for value, name in zip(inputs, named, strict=True)
+        ]
+        asked = [(condition, source.record) for condition, source in prepared if not is_empty(source.record)]
+        answers = self.predictor.predict_mixed(asked, confidences=True)
+        return [
+            empty_prediction(tasks[condition], source)
+            if is_empty(source.record)
+            else make_prediction(tasks[condition], source, *next(answers))
+            for condition, source in prepared
+        ]
+
+    def _condition(self, name: Names) -> Condition:
+        """Parse a condition and check that the model supports it."""
+        if not isinstance(name, Names) or "/" not in str(name):
+            tasks = [task for task, head in self.model.tasks.items() if head.kind != "text"]  # nothing to predict
+            languages = list(self.model.method.languages)
+            examples = [f"{t}/{name if name in languages else languages[0]}" for t in tasks if name in (*languages, t)]
+            raise ConditionError(
+                f"condition {name!r}: name the task and the language, such as "
+                f"{', '.join(examples) or f'{tasks[0]}/{languages[0]}'}."
+            )
+        condition = Condition.parse(name)
+        self.model.task(condition.task)
+        self.model.method.require_supported(condition)
+        return condition
+
+    def translate(
+        self, texts: str | Sequence[str], source: str, target: str, *, pivot: str | None = None, sentences: bool = False
+    ) -> Any:
+        """Translate a text, or several; the result is a text, or a list of them.
+
+        Args:
+            texts: One text, or a list of them.
+            source: Language of the texts.
+            target: Language to translate into.
+            pivot: A language to translate into first, and from there into the target. Default: none.
+            sentences: Split texts into sentences and translate these one by one. Default: translate texts as they are.
+        """
+        several = [texts] if isinstance(texts, str) else list(texts)
+        condition = Condition("mt", source, target)
+        self.model.task(condition.task)
+        for step in steps(condition, pivot):
+            self.model.method.require_supported(step)
+        sources = [prepare_input(text, self.model.task(condition.task), condition).record for text in several]
+        translated = translate(
+            self.predictor,
+            [record for record in sources if not is_empty(record)],
+            condition,
+            pivot=pivot,
+            sentences=sentences,
+        )
+        texts_out = ["" if is_empty(record) else next(translated) for record in sources]
+        return texts_out[0] if isinstance(texts, str) else texts_out
+
+    # -- evaluate -----------------------------------------------------------------------------------------------------
+
+    def evaluate(
+        self,
+        corpora: Mapping[str, str | Sequence[str]] | None = None,
+        *,
+        split: str = "test",
+        tasks: Sequence[str] | None = None,
+        languages: Sequence[str] | None = None,
+        pivot: str | None = None,
+        on_event: OnEvent = lambda _: None,
+    ) -> Matrix:
+        """Score the run, on the recipe's corpora by default. Conditions that the method does not support are listed.
+
+        Args:
+            corpora: Corpora by condition. Default: those of the recipe; their scores are stored in the run's directory,
+                where `compare` and `report` find them.
+            split: Which corpora of the recipe: ``test`` or ``validation``.
+            tasks: Only these tasks of the recipe. Default: all.
+            languages: Only these languages of the recipe. Default: all.
+            pivot: For translation: a language to translate through. Default: none.
+            on_event: Called with progress events.
+        """
+        if corpora is None:
+            matrix = self._evaluate(self.corpora(split, tasks=tasks, languages=languages), pivot, on_event)
+            if RunDir(self.path).exists():
+                store(matrix, self.path, f"{split}-through-{pivot}" if pivot else split)
+            return matrix
+        listed = {name: [given] if isinstance(given, str) else given for name, given in corpora.items()}
+        return self._evaluate(listed, pivot, on_event)
+
+    def corpora(
+        self, split: str = "test", *, tasks: Sequence[str] | None = None, languages: Sequence[str] | None = None
+    ) -> dict[str, tuple[str, ...]]:
+        """Return the recipe's corpora of a split by condition, of some tasks and languages only if they are given."""
+        if split not in ("test", "validation"):
+            raise ConfigError("evaluate", [f"split: {suggest(split, ('test', 'validation'))}"])
+        corpora: dict[str, tuple[str, ...]] = getattr(self.recipe.data, split)
+        if not corpora:
+            raise ConfigError(str(RunDir(self.path).recipe), [f"data.{split}: no corpora to score."])
+        conditions = {name: Condition.parse(name) for name in corpora}
+        known_tasks = list(dict.fromkeys(c.task for c in conditions.values()))
+        known_languages = list(dict.fromkeys(language for c in conditions.values() for language in c.languages))
+        for option, wanted, known in (("tasks", tasks, known_tasks), ("languages", languages, known_languages)):
+            wrong = [name for name in wanted or () if name not in known]
+            if wrong:
+                mistakes = [f"{name!r} is not in data.{split} of this run. {suggest(name, known)}" for name in wrong]
+                raise ConfigError(option, mistakes)
+        chosen = {
+            name: corpora[name]
+            for name, condition in conditions.items()
+            if (not tasks or condition.task in tasks) and (not languages or set(condition.languages) & set(languages))
+        }
+        if not chosen:
+            raise ConfigError("tasks, languages", [f"data.{split} has none of these tasks in these languages."])
+        return chosen
+
+    def _evaluate(self, corpora: Mapping[str, Sequence[str]], pivot: str | None, on_event: OnEvent) -> Matrix:
+        asked = {Condition.parse(name): self.recipe.data.resolve(given) for name, given in corpora.items()}
+        refused = {condition: reason for condition in asked if (reason := self._refusal(condition, pivot))}
+        supported = {condition: given for condition, given in asked.items() if condition not in refused}
+        texts, results = self._generate(supported, pivot, on_event), {}
+        for condition, given in supported.items():
+            name = str(condition)
+            on_event(ScoringStarted(condition=name))
+            scores = score_corpora(self.predictor, condition, given, answers=texts.get(condition))
+            results[condition] = Result(tuple(scores), zero_shot=name not in self.trained_on)
+            on_event(Scored(condition=name, scores={s.metric.name: s.value for s in scores}))
+        about = {"path": str(self.path), "checkpoint": self.checkpoint.name, "method": self.recipe.method.name}
+        return Matrix(results, refused, about | {"versions": versions()})
+
+    def _refusal(self, condition: Condition, pivot: str | None) -> str | None:
+        """Return the reason why a condition cannot be predicted, if there is one."""
+        try:
+            task = self.model.task(condition.task)
+            for step in steps(condition, pivot):
+                self.model.method.require_supported(step)
+                task.check(step, self.predictor.tokenizer)
+        except ConditionError as error:
+            return str(error)
+        return None
+
+    def _generate(
+        self, corpora: Mapping[Condition, Sequence[Corpus]], pivot: str | None, on_event: OnEvent
+    ) -> dict[Condition, list[str]]:
+        """Generate the texts of all conditions whose predictions are text, in shared batches."""
+        records = {
+            condition: [record for corpus in given for record in task.records(corpus, condition)]
+            for condition, given in corpora.items()
+            if (task := self.model.task(condition.task)).generates
+        }
+        total = sum(len(steps(condition, pivot)) * len(sources) for condition, sources in records.items())
+        done = 0
+
+        def count(more: int) -> None:
+            nonlocal done
+            done += more
+            on_event(Translated(done=done, total=total))
+
+        return translate_all(self.predictor, records, pivot=pivot, progress=count)
+
+    # -- add, export, report ------------------------------------------------------------------------------------------
+
+    def add_language(
+        self,
+        name: str,
+        *,
+        text: str | Path | None = None,
+        examples: Mapping[str, str] | None = None,
+        test: Mapping[str, str] | None = None,
+        into: str | Path | None = None,
+        **settings: Any,
+    ) -> "AddLanguageResult":
+        """Add a language by fitting only its new parameters. Predictions in other languages do not change.
+
+        The run with the new language is written to a new directory, and this object then stands for it.
+
+        Args:
+            name: Code of the language.
+            text: File with raw text of the language.
+            examples: Labelled corpora by task, such as ``{"pos": "gn.conllu"}``; translations as ``{"mt/en": …}``.
+            test: Corpora likewise, scored before and after.
+            into: Directory of the new run. Default: that of this run with the language's code behind it.
+            **settings: Settings of `AddLanguageConfig`, such as ``steps`` and ``init_from``.
+        """
+        from polyloom.workflows.add_language import (  # noqa: PLC0415 - it imports this module
+            AddLanguageConfig,
+            NewLanguageData,
+            add_language,
+        )
+
+        RunDir(self.path).require()
+        into = Path(into or f"{self.path}-{name}")
+        data = NewLanguageData(None if text is None else str(text), examples or {}, test or {})
+        result = add_language(Run.load(self.path), name, into, data=data, settings=AddLanguageConfig(**settings))
+        self.__dict__ = vars(Run.load(into))
+        return result
+
+    def export(
+        self,
+        conditions: Names | Sequence[Names],
+        into: str | Path,
+        *,
+        format: "Format" = "polyloom",  # noqa: A002 - what a caller would guess
+        backbone: bool = False,
+    ) -> list[Path]:
+        """Write the adapters of conditions to a new directory, and return the directories of the adapters.
+
+        Args:
+            conditions: One condition, whose adapter goes into `into` itself, or several.
+            into: A new directory.
+            format: ``polyloom``, ``adapterhub``, ``peft``, ``onnx`` or ``onnx-baked``.
+            backbone: Also write the backbone with all that was trained in it. Default: no.
+        """
+        from polyloom.workflows.export import export_run  # noqa: PLC0415 - it imports this module
+
+        named = [conditions] if isinstance(conditions, Names) else conditions
+        return export_run(self, [self._condition(name) for name in named], Path(into), to=format, backbone=backbone)
+
+    def report(self, output: str | Path, *others: "str | Path | Run", split: str = "test", examples: int = 3) -> Path:
+        """Write a page with the scores, examples, training curves and probes of this run.
+
+        Args:
+            output: The HTML file.
+            *others: Further runs to compare with this one.
+            split: Which scores: ``test`` or ``validation``.
+            examples: Sentences to show of each task.
+        """
+        from polyloom.workflows.report import write_report  # noqa: PLC0415 - only here
+
+        runs = [self.path, *(other.path if isinstance(other, Run) else Path(other) for other in others)]
+        return write_report(runs, Path(output), split=split, examples=examples)
+
+
+def load(source: str | Path, *, device: str | None = None) -> Run:
+    """Load a run, an exported adapter, a folder of adapters, or a repository of adapters on the Hub (``owner/name``).
+
+    Args:
+        source: A directory, or the name of a repository on the Hugging Face Hub, which is downloaded once.
+        device: Such as ``cpu``. By default a GPU if there is one.
+    """
+    return Run(*load_source(source, device=device))

@@ -1,0 +1,278 @@
+"""Train a recipe, or resume the run in its directory."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from polyloom.backbones import Backbone
+from polyloom.checkpoint import load_checkpoint, read_manifest
+from polyloom.conditions import Condition
+from polyloom.config import (
+    Recipe,
+    apply_overrides,
+    backbone_from_recipe,
+    fit_mistakes,
+    load_recipe,
+    parse_recipe,
+    resolved,
+)
+from polyloom.data.encoded import EncodedDataset
+from polyloom.data.tokenization.tokenizer import Tokenizer
+from polyloom.data.typology import Typology, read_typology
+from polyloom.errors import ConfigError, TrainingError
+from polyloom.inference.predictor import Predictor, score_corpora
+from polyloom.io.yaml import dump_yaml
+from polyloom.loading import build_backbone, build_tokenizer, configure_tasks
+from polyloom.metrics.score import Score
+from polyloom.model import Model
+from polyloom.rundir import RunDir
+from polyloom.tasks import find_task
+from polyloom.training.distributed import ProcessGroup
+from polyloom.training.events import DatasetPrepared, DatasetStarted, OnEvent, RunStarted
+from polyloom.training.loop import StagePlan, TrainDataset
+from polyloom.training.prepare import label_sets, prepare_dataset, training_datasets
+from polyloom.training.trainer import Trainer
+from polyloom.version import versions
+from polyloom.workflows.run import Run
+
+# Settings that may change when a run is resumed, because no step depends on them.
+_FREE = ("data.test", "data.root", "train.save_every", "train.keep_last", "train.strategy", "train.grad_accum_steps")
+
+
+def train(
+    recipe: str | Path | Mapping[str, Any] | Recipe,
+    into: str | Path,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    on_event: OnEvent = lambda _: None,
+) -> Run:
+    """Train a recipe, or resume the run in `into`, and load the best checkpoint.
+
+    Args:
+        recipe: A YAML file, settings as a dictionary, or a recipe.
+        into: Directory of the run.
+        overrides: Settings to change, by their dotted names: ``{"optim.lr": 1e-4}``.
+        on_event: Called with every event that the log gets.
+    """
+    train_recipe(read_recipe(recipe, overrides or {}), Path(into), on_event=on_event)
+    return Run.load(into)
+
+
+def read_recipe(recipe: str | Path | Mapping[str, Any] | Recipe, overrides: Mapping[str, Any]) -> Recipe:
+    """Read a recipe from a file, a dictionary or a recipe, and change settings by their dotted names."""
+    if isinstance(recipe, str | Path):
+        return load_recipe(recipe, overrides)
+    settings = resolved(recipe) if isinstance(recipe, Recipe) else recipe
+    return parse_recipe(apply_overrides(settings, overrides))
+
+
+def train_recipe(
+    recipe: Recipe, into: Path, *, process_group: ProcessGroup | None = None, on_event: OnEvent = lambda _: None
+) -> Path:
+    """Train a recipe, or resume the run in `into`; return the best checkpoint."""
+    process_group, directory = process_group or ProcessGroup(), RunDir(into)
+    recipe = _absolute(recipe)
+    _check_same(recipe, directory)
+    process_group.barrier()  # no process writes before all have checked
+    setup = prepare_training(recipe, on_event=on_event if process_group.is_main else lambda _: None)
+    if process_group.is_main:
+        directory.prepare()
+        directory.write(directory.recipe, dump_yaml(resolved(recipe)))
+        directory.note(RunStarted(versions=versions(), corpora=setup.hashes()).to_dict())
+    process_group.barrier()
+    model = setup.model.to(process_group.device)
+    trainer = Trainer(
+        model, setup.plans(), tokenizer=setup.tokenizer, folder=directory, validate=setup.validate,
+        process_group=process_group, on_event=on_event,
+        about={"trained_on": setup.trained_on, "tokenizer": setup.tokenizer.fingerprint},
+    )  # fmt: skip
+    return trainer.run()
+
+
+@dataclass
+class TrainingSetup:
+    """A recipe with its encoded corpora and its model.
+
+    Attributes:
+        recipe: The recipe.
+        tokenizer: Its tokenizer.
+        datasets: Encoded training data by condition.
+        model: The model, before training.
+        trained_on: Conditions with training data, with those of the run that it continues.
+    """
+
+    recipe: Recipe
+    tokenizer: Tokenizer
+    datasets: Mapping[Condition, EncodedDataset]
+    model: Model
+    trained_on: Sequence[str]
+
+    def plans(self) -> list[StagePlan]:
+        """Return the stages with their settings and datasets; a continued run skips stages without data."""
+        plans = []
+        labels = {name: task.labels for name, task in self.model.tasks.items()}
+        for stage in self.model.method.stages():
+            settings = self.recipe.stage(stage.name)
+            try:
+                datasets = training_datasets(self.datasets, method=self.model.method, labels=labels, stage=stage)
+            except TrainingError:
+                if self.recipe.init_from is None:
+                    raise
+                continue
+            groups = tuple(_alternating(datasets)) if settings.mixture.strategy == "ratio" else ()
+            plans.append(StagePlan(stage, settings.optim, settings.train, settings.mixture, datasets, groups))
+        return plans
+
+    def validate(self, model: Model, plan: StagePlan) -> dict[Condition, Score]:
+        """Compute the scores that select checkpoints of a stage: of labelled tasks, else of raw text.
+
+        Translation is scored by the perplexity of the reference, which needs no search.
+        """
+        conditions = {Condition.parse(name): corpora for name, corpora in self.recipe.data.validation.items()}
+        labelled = {c for c in conditions if not find_task(c.task).raw_text}
+        chosen = conditions.keys() - labelled if plan.stage.tasks == "raw-text" or not labelled else labelled
+        predictor = Predictor(model, tokenizer=self.tokenizer, max_length=plan.train.max_length)
+        return {
+            condition: score_corpora(
+                predictor, condition, self.recipe.data.resolve(conditions[condition]), losses=True
+            )[0]
+            for condition in conditions
+            if condition in chosen
+        }
+
+    def hashes(self) -> dict[str, str]:
+        """Return the hash of every training corpus."""
+        corpora = (corpus for dataset in self.datasets.values() for corpus in dataset.meta["corpora"])
+        return {corpus["corpus"]: corpus["sha256"] for corpus in corpora}
+
+
+def prepare_training(recipe: Recipe, *, on_event: OnEvent = lambda _: None) -> TrainingSetup:
+    """Encode the corpora of a recipe, collect the labels and build the model."""
+    _check_fit(recipe)
+    tokenizer = build_tokenizer(recipe)
+    datasets = prepare_recipe(recipe, tokenizer=tokenizer, on_event=on_event)
+    backbone = build_backbone(recipe, tokenizer)
+    if recipe.init_from is not None:
+        model, before = _continue(recipe, backbone)
+    else:
+        model, before = _build(recipe, backbone, datasets), []
+    configure_tasks(model, recipe, tokenizer)
+    return TrainingSetup(recipe, tokenizer, datasets, model, sorted({*before, *recipe.data.train}))
+
+
+def prepare_recipe(
+    recipe: Recipe, *, tokenizer: Tokenizer | None = None, on_event: OnEvent = lambda _: None
+) -> dict[Condition, EncodedDataset]:
+    """Encode the training corpora of a recipe; encoded ones are read from the cache."""
+    if not recipe.data.train:
+        raise ConfigError("recipe", ["data.train: missing. Such as `data: {train: {pos/en: ud:en_ewt/train}}`."])
+    tokenizer, datasets = tokenizer or build_tokenizer(recipe), {}
+    for name, corpora in recipe.data.train.items():
+        condition = Condition.parse(name)
+        on_event(DatasetStarted(dataset=name))
+        dataset = prepare_dataset(
+            condition, recipe.data.resolve(corpora), tokenizer=tokenizer, rules=recipe.data.filter
+        )
+        dropped = dataset.meta.get("dropped", {})
+        on_event(DatasetPrepared(dataset=name, examples=len(dataset), dropped=dropped, path=str(dataset.path)))
+        datasets[condition] = dataset
+    return datasets
+
+
+def _build(recipe: Recipe, backbone: Backbone, datasets: Mapping[Condition, EncodedDataset]) -> Model:
+    labels = label_sets(datasets, {name: config.label_names for name, config in recipe.tasks.items()})
+    wanted = {Condition.parse(name).task for name in (*recipe.data.validation, *recipe.data.test)}
+    missing = [task for task in recipe.tasks if task in wanted and task not in labels]
+    if missing:
+        raise ConfigError("recipe", [f"data.train: nothing for task {task!r}, which is scored." for task in missing])
+    method = recipe.method.with_labelled([c for c in datasets if not find_task(c.task).raw_text])
+    tasks = {
+        name: replace(config, labels=labels[name] or None) for name, config in recipe.tasks.items() if name in labels
+    }
+    model = Model(backbone, method, languages=recipe.languages, tasks=tasks, directions=recipe.directions or None)
+    set_typology(model, recipe, recipe.languages)
+    return model
+
+
+def set_typology(model: Model, recipe: Recipe, languages: Sequence[str], typology: Typology | None = None) -> None:
+    """Set the features of languages, if the method uses them; by default those of the tables beside the corpora."""
+    if (size := model.method.typology_size) is None:
+        return
+    typology = typology or read_typology(recipe.data.root)
+    if typology is None:
+        raise ConfigError("recipe", ["method.typology: there are no tables of features, in meta/ beside the corpora."])
+    model.method.set_features(typology.vectors(languages, size))
+
+
+def _continue(recipe: Recipe, backbone: Backbone) -> tuple[Model, list[str]]:
+    """Load the model of the run to continue, and check that it is as the recipe describes."""
+    best = RunDir(Path(recipe.init_from or "")).best()
+    model, manifest = load_checkpoint(best, backbone), read_manifest(best)
+    mistakes = []
+    theirs, ours = model.method.config, recipe.method
+    if not ours.continues(theirs):
+        mistakes.append(f"method: {recipe.init_from} was trained with {theirs}, not with {ours}.")
+    for kind, names, known in (
+        ("language", recipe.languages, model.method.languages),
+        ("task", recipe.tasks, model.method.tasks),
+    ):
+        mistakes += [f"{kind}s: {recipe.init_from} has no {kind} {name!r}." for name in names if name not in known]
+    if mistakes:
+        raise ConfigError("init_from", mistakes)
+    return model, list(manifest["trained_on"])
+
+
+def _alternating(datasets: Sequence[TrainDataset]) -> Iterator[tuple[str, str]]:
+    """Yield the two datasets of every pair of languages, the source's first (BAD-X)."""
+    by_condition: dict[Condition, dict[str, str]] = {}
+    for dataset in datasets:
+        language = dataset.name.partition("@")[2] or dataset.condition.source
+        by_condition.setdefault(dataset.condition, {})[language] = dataset.name
+    for condition, names in by_condition.items():
+        if condition.target is None or names.keys() != {condition.source, condition.target}:
+            raise ConfigError(
+                "recipe",
+                [f"mixture.strategy: ratio alternates two languages; {condition} has data of {', '.join(names)} only."],
+            )
+        yield names[condition.source], names[condition.target]
+
+
+def _check_fit(recipe: Recipe) -> None:
+    """Check before anything is encoded what parsing could not, if the recipe only names its backbone."""
+    if recipe.backbone.shape is None:
+        mistakes = fit_mistakes(recipe, backbone_from_recipe(recipe, device="meta").shape)
+        if mistakes:
+            raise ConfigError("recipe", mistakes)
+
+
+def _absolute(recipe: Recipe) -> Recipe:
+    """Make the paths of a recipe absolute."""
+
+    def path(name: str | None) -> str | None:
+        return str(Path(name).resolve()) if name and Path(name).is_dir() else name
+
+    backbone = replace(recipe.backbone, name=path(recipe.backbone.name), tokenizer=path(recipe.backbone.tokenizer))
+    data = replace(recipe.data, root=path(recipe.data.root))
+    return replace(recipe, backbone=backbone, data=data, init_from=path(recipe.init_from))
+
+
+def _check_same(recipe: Recipe, directory: RunDir) -> None:
+    """Raise an error if the run in the directory was started with another recipe."""
+    if not directory.exists():
+        return
+    before, now = _flat(resolved(load_recipe(directory.recipe))), _flat(resolved(recipe))
+    changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
+    changed = [key for key in changed if not key.startswith(_FREE)]
+    if changed:
+        raise ConfigError(
+            str(directory.path),
+            [f"{key}: was {before.get(key)!r} when this run began, now {now.get(key)!r}." for key in changed]
+            + ["Take another folder for another run, or set these back to resume this one."],
+        )
+
+
+def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(settings, dict) and settings:
+        return {k: v for key, value in settings.items() for k, v in _flat(value, f"{prefix}{key}.").items()}
+    return {prefix.rstrip("."): settings}

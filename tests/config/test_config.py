@@ -1,0 +1,280 @@
+"""Recipes: all mistakes at once, the way back, the schema."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from polyloom.config import Recipe, backbone_from_recipe, load_recipe, parse_recipe, recipe_schema, resolved
+from polyloom.errors import BackboneError, ConfigError
+from polyloom.io.yaml import dump_yaml, parse_yaml, read_settings
+from polyloom.methods import METHODS
+from polyloom.methods.hyper_adapters import HyperAdaptersConfig
+from polyloom.methods.hyperx import HyperXConfig
+from polyloom.training.config import OptimConfig
+
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted((ROOT / "src/polyloom/recipes").rglob("*.yaml"))
+GOOD = """
+backbone: {config: {model_type: bert, vocab_size: 50, hidden_size: 16, num_hidden_layers: 2, num_attention_heads: 2,
+  intermediate_size: 32}}
+method: {name: hyperx, adapter_size: 4}
+languages: [en, no]
+tasks: {mlm: {}, pos: {labels: 17}}
+optim: {lr: 3e-4}
+"""
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    good: dict[str, Any] = parse_yaml(GOOD, source="good")
+    return good | changes
+
+
+def mistakes(**changes: Any) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        parse_recipe(settings(**changes))
+    return list(error.value.mistakes)
+
+
+def test_norwegian_and_floats_are_read_right() -> None:
+    recipe = parse_recipe(settings())
+    assert recipe.languages == ("en", "no")
+    assert recipe.optim == OptimConfig(lr=3e-4)
+    assert recipe.method == HyperXConfig(adapter_size=4)
+
+
+WRONG = """
+backbone:
+  config: {model_type: bert, vocab_sise: 1000, hiden_size: 64}
+method:
+  name: hyperx
+  adaptor_size: 3
+  projection_size: 0
+  hidden_size: -1
+  norm: 1
+  placement: outptu
+languages: [en, no, en, "t r"]
+tasks:
+  pso: {}
+  pos: {lables: 17}
+  ner: {labels: many}
+directions: [en/*, en/de, en]
+optim: {lr: 3e-4, shedule: linear, warmup_steps: -1}
+mixture: {temperature: .inf}
+train: {steps: 1.5}
+traning: {}
+"""
+EXPECTED = [
+    r"traning: unknown key\. Did you mean 'train'\? Known: backbone, method",
+    r"backbone\.config\.vocab_sise: .*Did you mean 'vocab_size'\?",
+    r"backbone\.config\.hiden_size: .*Did you mean 'hidden_size'\?",
+    r"method\.adaptor_size: unknown key\. Did you mean 'adapter_size'\?",
+    r"method\.projection_size: 0 is not positive",
+    r"method\.hidden_size: -1 is not positive",
+    r"method\.norm: expected true or false, found the number 1",
+    r"method\.placement: 'outptu' is not a choice\. Did you mean 'output'\? Known: layer, output, norm",
+    r"languages: 'en' is listed 2 times",
+    r"languages: 't r' is not a name",
+    r"tasks\.pso: unknown task\. Did you mean 'pos'\?",
+    r"tasks\.pos\.lables: unknown key\. Did you mean 'labels'\?",
+    r"tasks\.ner\.labels: expected a whole number or a list of labels, found the text 'many'",
+    r"directions: 'en/de': unknown language 'de'\. Known: en, no",
+    r"directions: 'en' is no direction",
+    r"optim\.shedule: unknown key\. Did you mean 'schedule'\?",
+    r"optim\.warmup_steps: .*-1",
+    r"mixture\.temperature: .*inf",
+    r"train\.steps: expected a whole number, found the number 1\.5",
+]
+
+
+def check_all(found: Iterable[str], expected: Iterable[str]) -> None:
+    found, expected = list(found), list(expected)
+    unmatched = [pattern for pattern in expected if not any(re.match(pattern, mistake) for mistake in found)]
+    assert not unmatched, "\n".join(found)
+    assert len(found) == len(expected)
+
+
+def test_all_mistakes_are_reported_at_once() -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_recipe(parse_yaml(WRONG, source="wrong"))
+    check_all(error.value.mistakes, EXPECTED)
+    assert not any("lr" in mistake.partition(":")[0] for mistake in error.value.mistakes)
+
+
+def test_an_unknown_method_hides_no_other_mistake() -> None:
+    text = WRONG.replace("name: hyperx", "name: hyperxx")
+    with pytest.raises(ConfigError) as error:
+        parse_recipe(parse_yaml(text, source="wrong"))
+    check_all(error.value.mistakes, [r"method\.name: unknown method 'hyperxx'\. Did you mean 'hyperx'\?", *EXPECTED])
+
+
+def test_everything_missing_is_named() -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_recipe({})
+    check_all(error.value.mistakes, ["backbone: missing", "method: missing", "languages: missing", "tasks: missing"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"languages": []}, "languages: empty"),
+        ({"tasks": {}}, "tasks: empty"),
+        ({"languages": "en"}, "languages: expected a list, found the text 'en'"),
+        ({"languages": ["en", 1]}, "languages.1: expected text, found the number 1"),
+        ({"languages": None}, "languages: expected a list, found nothing"),
+        ({"tasks": {"pos": None}}, "tasks.pos: expected a mapping, found nothing"),
+        ({"tasks": ["pos"]}, "tasks: expected a mapping, found a list"),
+        ({"method": "hyperx"}, "method: expected a mapping, found the text 'hyperx'. Such as"),
+        ({"method": {"adapter_size": 3}}, "method.name: missing"),
+        ({"method": {"name": ["x"]}}, "method.name: unknown method ['x']"),
+        (
+            {"method": {"name": "hyper-adapters", "encoder_inputs": ["target", "sorce"]}},
+            "method.encoder_inputs.1: 'sorce'",
+        ),
+        ({"method": {"name": "madx", "placement": "norm", "block": "lora"}}, "method.placement: LoRA"),
+        ({"method": {"name": "psf"}, "tasks": {"mlm": {}}}, "tasks: psf generates classifiers"),
+        ({"tasks": {"pos": {"labels": ["A", 3]}}}, "tasks.pos.labels.1: expected text, found the number 3"),
+        ({"tasks": {"pos": {"labels": ["A", "A"]}}}, "tasks.pos.labels: 'A' is listed twice"),
+        ({"tasks": {"pos": {"labels": []}}}, "tasks.pos.labels: empty"),
+        ({"tasks": {"pos": {"labels": 0}}}, "tasks.pos.labels: should be greater than or equal to 1, found"),
+        ({"tasks": {"pos": {"labels": 1.5}}}, "tasks.pos.labels: expected a whole number or a list of labels, found"),
+        ({"tasks": {"pos": {"arc_size": 3}}}, "tasks.pos.arc_size: unknown key. Known: labels"),
+        ({"tasks": {"dep": {"arcsize": 3}}}, "tasks.dep.arcsize: unknown key. Did you mean 'arc_size'?"),
+        ({"tasks": {"mlm": {"mask_probability": 1}}}, "tasks.mlm.mask_probability: should be less than 1"),
+        ({"tasks": {"mt": {"language_tokens": "tarket"}}}, "tasks.mt.language_tokens: 'tarket' is not a choice"),
+        ({"optim": None}, "optim: expected a mapping, found nothing"),
+        ({"optim": {"lr": True}}, "optim.lr: expected a number, found the true/false true"),
+        ({"optim": {"lr": 0}}, "optim.lr: should be greater than 0"),
+        ({"optim": {"betas": [0.9]}}, "optim.betas.1: missing"),
+        ({"backbone": {}}, "backbone: neither name nor config"),
+        ({"backbone": {"nam": "x"}}, "backbone.nam: unknown key. Did you mean 'name'?"),
+        ({"backbone": {"config": {"hidden_size": 3}}}, "backbone.config: model_type is missing"),
+        (
+            {"backbone": {"config": {"model_type": "brt"}}},
+            "backbone: no family for model type 'brt'. Did you mean 'bert'?",
+        ),
+        ({"backbone": {"config": {"model_type": "bert", "hidden_size": "x"}}}, "backbone.config: "),
+        (
+            {"backbone": {"config": {"model_type": "bert", "auto_map": {"AutoModel": "x.Y"}}}},
+            "backbone.config.auto_map:",
+        ),
+    ],
+)
+def test_mistakes_say_what_is_wrong(changes: dict[str, Any], expected: str) -> None:
+    found = mistakes(**changes)
+    assert found[0].startswith(expected)
+    assert len(found) == 1 or "backbone" in changes
+
+
+def test_a_method_that_does_not_fit_the_backbone_is_a_mistake() -> None:
+    config = {"model_type": "m2m_100", "vocab_size": 50, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
+    (found,) = mistakes(backbone={"config": config}, method={"name": "madx", "placement": "norm"})
+    assert "norm" in found
+    assert found.startswith("method")
+
+
+def test_whole_numbers_may_be_written_with_an_exponent() -> None:
+    steps = parse_recipe(settings(train={"steps": 1e5})).train.steps
+    assert (steps, type(steps)) == (100_000, int)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_recipes_are_right_and_come_back_equal(path: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(path)
+    shown = tmp_path / "shown.yaml"
+    shown.write_text(dump_yaml(resolved(recipe)))
+    assert load_recipe(shown) == recipe
+    # What PyYAML alone makes of it must not matter, but any YAML 1.2 reader must see the same keys.
+    assert yaml.safe_load(shown.read_text()).keys() == resolved(recipe).keys()
+
+
+def test_every_method_has_a_recipe() -> None:
+    assert {load_recipe(path).method.name for path in RECIPES} == set(METHODS)
+
+
+def test_overrides_change_a_recipe() -> None:
+    path = ROOT / "src/polyloom/recipes/hyper-adapters/ml50-base.yaml"
+    recipe = load_recipe(path, ["method.hidden_size=204", "optim.lr=5e-5"])
+    assert recipe.method == HyperAdaptersConfig(hidden_size=204, adapter_size=128)
+    assert recipe.optim.lr == 5e-5
+    assert len(recipe.languages) == 51
+    assert len(recipe.inventory().directions) == 100
+
+
+def test_every_task_has_settings_of_its_own() -> None:
+    tasks = {"pos": {"labels": ["X", "Y"]}, "dep": {"arc_size": 40, "labels": 3}, "mlm": {"mask_probability": 0.4}}
+    recipe = parse_recipe(settings(tasks=tasks))
+    assert recipe.tasks["pos"].label_names == ("X", "Y")
+    assert dict(recipe.inventory().tasks) == {"pos": 2, "dep": 3, "mlm": None}
+    assert recipe.inventory().raw_text == ("mlm",)
+    shown = resolved(recipe)["tasks"]
+    assert shown["dep"] == {"labels": 3, "arc_size": 40, "label_size": 100, "dropout": 0.33}
+    assert shown["pos"] == {"labels": ["X", "Y"]}
+    assert parse_recipe(resolved(recipe)) == recipe
+
+
+def test_recipes_stored_with_the_settings_of_translation_in_every_task_are_read() -> None:
+    empty: dict[str, Any] = {"labels": None, "language_tokens": None, "language_token_aliases": {}}
+    recipe = parse_recipe(settings(tasks={"mlm": empty, "pos": empty | {"labels": 17}}))
+    assert recipe == parse_recipe(settings())
+
+
+def keys_fit(value: Any, schema: Any, definitions: Any) -> bool:
+    """Whether a mapping's keys are those its schema names, at any depth."""
+    schema = definitions[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    if "oneOf" in schema:
+        (schema,) = [choice for choice in schema["oneOf"] if choice["properties"]["name"]["const"] == value["name"]]
+    if not isinstance(value, dict) or schema.get("additionalProperties") is True or "anyOf" in schema:
+        return True
+    inner = schema.get("properties", {})
+    more = schema.get("additionalProperties", False)
+    required = set(schema.get("required", ()))
+    return required <= value.keys() and all(
+        (key in inner or more is not False) and keys_fit(item, inner.get(key, more), definitions)
+        for key, item in value.items()
+    )
+
+
+def test_the_schema_describes_every_recipe() -> None:
+    schema = recipe_schema()
+    assert len(schema["properties"]["method"]["oneOf"]) == len(METHODS)
+    for path in RECIPES:
+        assert keys_fit(read_settings(path), schema, schema["$defs"]), path
+    assert not keys_fit(settings(method={"name": "hyperx", "adaptor_size": 3}), schema, schema["$defs"])
+    assert "MethodConfig" not in str(schema["$defs"].keys())
+
+
+def test_the_schema_validates_every_recipe() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    for path in RECIPES:
+        jsonschema.validate(read_settings(path), recipe_schema())
+
+
+def test_a_backbone_is_built_from_its_config() -> None:
+    recipe = parse_recipe(settings())
+    assert backbone_from_recipe(recipe, device="meta").shape.width == 16
+    assert next(backbone_from_recipe(recipe, device="cpu").parameters()).device.type == "cpu"
+
+
+def test_a_backbone_by_name_needs_no_weights_to_plan(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "hidden_size": 32, "num_attention_heads": 2}')
+    recipe = parse_recipe(settings(backbone={"name": str(tmp_path)}))
+    backbone = backbone_from_recipe(recipe, device="meta")
+    assert backbone.shape.width == 32
+    assert all(parameter.is_meta for parameter in backbone.parameters())
+
+
+def test_a_backbone_that_cannot_be_found_says_so(tmp_path: Path) -> None:
+    recipe = parse_recipe(settings(backbone={"name": str(tmp_path / "nothing")}))
+    with pytest.raises(BackboneError, match=r"backbone\.name: .*backbone\.config"):
+        backbone_from_recipe(recipe, device="meta")
+
+
+def test_a_recipe_is_frozen() -> None:
+    recipe = parse_recipe(settings())
+    assert isinstance(recipe, Recipe)
+    with pytest.raises(AttributeError):
+        recipe.languages = ()  # type: ignore[misc]

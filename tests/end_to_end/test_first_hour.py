@@ -1,0 +1,152 @@
+"""README's ways from corpora to a matrix and from text files to translations, command by command, as a new user goes.
+
+What a user has from the network comes from this machine: corpora from a local server with the layout of the data root,
+the backbone from a Hugging Face cache that holds another, smaller model under the name that the recipe asks for. What
+a user has already, text files, are real sentences; of translation only the number of steps is smaller.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from polyloom.conditions import Condition
+from polyloom.data.catalog import resolve
+from polyloom.data.records import Bitext
+from polyloom.evaluate.matrix import Matrix
+from tests.shared import DATA, needs_data
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+BACKBONE = "distilbert/distilbert-base-multilingual-cased"
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def mirror():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(DATA)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def hub_cache(folder: Path, pretrained: Path) -> Path:
+    """A cache as `huggingface_hub` keeps it, with a model that was never downloaded."""
+    repository = folder / "hub" / f"models--{BACKBONE.replace('/', '--')}"
+    snapshot = repository / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    for file in pretrained.iterdir():
+        (snapshot / file.name).symlink_to(file)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40)
+    return folder
+
+
+def block(heading: str, language: str) -> str:
+    """The first block of code in a language under a heading of the README."""
+    section = README.split(f"## {heading}\n")[1].split("\n## ")[0]
+    found: list[str] = re.findall(rf"```{language}\n(.*?)```", section, flags=re.DOTALL)
+    return found[0]
+
+
+def follow(heading: str, folder: Path, **variables: str) -> dict[str, str]:
+    """Run the commands under a heading one by one; what each of them printed."""
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HF_HUB_OFFLINE": "1",
+        "POLYLOOM_DATA": str(folder / "data"),
+        "POLYLOOM_CACHE": str(folder / "datasets"),
+        **variables,
+    }
+    printed = {}
+    for command in block(heading, "sh").strip().splitlines():
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        printed[command] = done.stdout
+    return printed
+
+
+@needs_data
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("steps", [3, pytest.param(None, marks=pytest.mark.nightly)])
+def test_the_first_hour(pretrained, mirror, tmp_path, steps):
+    """Three steps show that every command works; the recipes' own number shows that the runs learn."""
+    shutil.copytree(ROOT / "src/polyloom/recipes", tmp_path / "recipes")
+    for recipe in (tmp_path / "recipes" / "mini").iterdir() if steps else ():
+        recipe.write_text(re.sub(r"\bsteps: \d+", f"steps: {steps}", recipe.read_text()))
+    cache = str(hub_cache(tmp_path / "hf", pretrained))
+    printed = follow("From corpora to a zero-shot matrix", tmp_path, HF_HOME=cache, POLYLOOM_MIRROR=mirror)
+    # A run learns, and what it learns in English holds elsewhere.
+    for run in ("hyperx", "madx"):
+        matrix = Matrix.read(tmp_path / "runs" / run / "evaluations" / "test.json")
+        for language, share_of_most_frequent_tag in (("de", 25), ("tr", 35), ("mt", 25)):
+            dataset = matrix.results[Condition("pos", language)]
+            assert dataset.zero_shot
+            assert steps or dataset.scores[0].value > share_of_most_frequent_tag + 10
+        events = [json.loads(line) for line in (tmp_path / "runs" / run / "log.jsonl").read_text().splitlines()]
+        losses = [event["losses"]["pos"] for event in events if "pos" in event.get("losses", {})]
+        assert steps or losses[-1] < losses[0] / 2
+    *_, table, comparison, page, tagged, exported, again = printed.values()
+    assert table.startswith("| language |")
+    assert "de" in comparison
+    assert page.strip() == "report.html"
+    words = [line.split("\t")[0] for line in tagged.strip().splitlines()]
+    assert words == ["Die", "Katze", "schläft", "auf", "dem", "Sofa", "."]
+    assert exported.strip() == "pos-de"
+    assert again == tagged
+
+
+def write_aligned(corpus: str, codes: tuple[str, str], path: Path) -> None:
+    """Pairs of a collection as two plain files, one per language."""
+    pairs = [record for record in resolve(corpus, root=DATA).records("bitext") if isinstance(record, Bitext)]
+    for code, lines in zip(codes, ((p.source for p in pairs), (p.target for p in pairs)), strict=True):
+        path.with_name(f"{path.name}.{code}").write_text("".join(f"{line}\n" for line in lines))
+
+
+@needs_data
+@pytest.mark.timeout(1200)
+def test_from_text_files_to_translations(tmp_path):
+    files = tmp_path / "corpus"
+    files.mkdir()
+    for code, name in (("de", "deu"), ("nl", "nld")):
+        for split, size in (("train", 4000), ("dev", 40), ("test", 10)):
+            write_aligned(f"tatoeba-mt:eng-{name}/{split}[:{size}]", ("en", code), files / f"en-{code}.{split}")
+    write_aligned("tatoeba-zero:deu-nld/test[:10]", ("de", "nl"), files / "de-nl.test")
+    recipe = block("From text files to translations", "yaml")
+    for here, smaller in (("steps: 2000", "steps: 20"), ("evaluate_every: 500", "evaluate_every: 10")):
+        assert here in recipe
+        recipe = recipe.replace(here, smaller)
+    (tmp_path / "translate.yaml").write_text(recipe)
+    printed = follow("From text files to translations", tmp_path)
+    vocabulary, _, checkpoint, table, translation, _ = printed.values()
+    assert re.search(r"^nl +[\d,]+ .* 0\.0\d+ %$", vocabulary, flags=re.MULTILINE)
+    assert (tmp_path / checkpoint.strip()).is_dir()
+    assert "mt bleu" in table
+    assert re.search(r"^X→Y⁰ +1 ", table, flags=re.MULTILINE)
+    assert translation.endswith("\n")
+    given, gotten = (files / "en-nl.test.nl").read_text(), (tmp_path / "translated.en").read_text()
+    assert gotten.count("\n") == given.count("\n") == 10
+    events = [json.loads(line) for line in (tmp_path / "runs" / "mt" / "log.jsonl").read_text().splitlines()]
+    first, *_, last = (event["scores"]["mt/en/de"] for event in events if event["event"] == "validation")
+    assert last < first, "it learns"

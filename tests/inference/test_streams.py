@@ -1,0 +1,283 @@
+"""Predictions as a filter: order, promptness, formats, and input that means no good. The model here is a stand-in."""
+
+import io
+import json
+import lzma
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polyloom.conditions import Condition
+from polyloom.data.records import Pair, Record, Tagged
+from polyloom.errors import DataError, PolyloomError
+from polyloom.inference.predictor import WINDOW
+from polyloom.inference.streams import choose_formats, predict_stream
+from polyloom.tasks.parsing import Arcs
+from tests.shared import DATA, needs_data
+
+
+def pos(records: list[Record]) -> Iterator[list[str]]:
+    """Tags that say which word they are for."""
+    for record in records:
+        assert isinstance(record, Tagged)
+        yield [f"T{word}" for word in record.words]
+
+
+def dep(records: list[Record]) -> Iterator[Arcs]:
+    for record in records:
+        assert isinstance(record, Tagged)
+        yield Arcs(range(len(record.words)), ["r"] * len(record.words))
+
+
+def nli(records: list[Record]) -> Iterator[str]:
+    for record in records:
+        assert isinstance(record, Pair)
+        yield f"{record.first}>{record.second}"
+
+
+OFFSETS = '"offsets": [[0, 1]]'
+PAIR = '"premise": "a", "hypothesis": "b"'
+ANSWERS = {"pos": pos, "ner": pos, "dep": dep, "nli": nli}
+POS = Condition("pos", "aa")
+
+
+def answers(inputs: list[tuple[Condition, Record]]) -> Iterator[Any]:
+    for condition, record in inputs:
+        yield from ANSWERS[condition.task]([record])
+
+
+def filtered(content: str | bytes, task: str = "pos", source: str | None = None, target: str | None = None) -> str:
+    stream = io.BytesIO(content.encode() if isinstance(content, str) else content)
+    return "".join(
+        predict_stream(stream, Condition(task, "aa"), formats=choose_formats(task, source, target), predict=answers)
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "source", "target", "given", "expected"),
+    [
+        ("pos", None, None, "a  b\n\nc\n", "a\tTa\nb\tTb\n\n\nc\tTc\n\n"),
+        ("pos", None, None, "\ufeffa\r\nb", "a\tTa\n\nb\tTb\n\n"),
+        ("pos", "tokenized", None, "a.b  c!\n", "a.b\tTa.b\nc!\tTc!\n\n"),
+        ("pos", None, None, "a b, c!\n", "a\tTa\nb\tTb\n,\tT,\nc\tTc\n!\tT!\n\n"),
+        ("pos", "text", "jsonl", "a\n\n", f'{{"words": ["a"], {OFFSETS}, "tags": ["Ta"]}}\n{{"words": [], "tags": []}}\n'),
+        ("ner", "columns", None, "a\tB-X\nb c\tO\n\n\nd\n", "a\tTa\nb c\tTb c\n\n\nd\tTd\n\n"),
+        ("ner", "columns", None, "a B-X\nb O\n\n", "a\tTa\nb\tTb\n\n"),
+        ("dep", None, None, "a b\n", "# text = a b\n1\ta\t_\t_\t_\t_\t0\tr\t_\t_\n2\tb\t_\t_\t_\t_\t1\tr\t_\t_\n\n"),
+        ("dep", "text", "columns", "a b\n", "a\t0\tr\nb\t1\tr\n\n"),
+        ("pos", "jsonl", None, '{"text": "é"}\n', f'{{"text": "é", "words": ["é"], {OFFSETS}, "tags": ["Té"]}}\n'),
+        ("pos", "jsonl", None, '{"words": ["é"], "id": 7}\n', '{"words": ["é"], "id": 7, "tags": ["Té"]}\n'),
+        ("pos", "jsonl", None, '{"words": [], "tags": ["X"]}\n\n', '{"words": [], "tags": []}\n' * 2),
+        ("nli", None, None, "a b\tc\n\nd\t\n", "a b>c\n\nd>\n"),
+        ("nli", "jsonl", None, f"{{{PAIR}}}\n", f'{{{PAIR}, "label": "a>b"}}\n'),
+    ],
+)  # fmt: skip
+def test_what_goes_in_decides_what_comes_out(task, source, target, given, expected):
+    made = filtered(given, task, source, target)
+    if expected.startswith("{"):
+        assert [json.loads(line) for line in made.splitlines()] == [json.loads(line) for line in expected.splitlines()]
+    else:
+        assert made == expected
+
+
+@needs_data
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+@pytest.mark.parametrize("name", ["UD_Turkish-BOUN/tr_boun", "UD_English-EWT/en_ewt"])
+def test_of_a_treebank_only_what_is_predicted_changes(name, ends):
+    (path,) = (DATA / "ud").glob(f"{name}-ud-test.conllu.xz")
+    text = lzma.decompress(path.read_bytes()).decode()
+    text = text[: text.index("\n\n", 200_000)].replace(
+        "\n", ends
+    )  # with ranges and empty nodes; no blank line at the end
+    made = filtered(text, source="conllu").split("\n")
+    given = text.split("\n")
+    assert len(made) == len(given)
+    changed = 0
+    for one, other in zip(given, made, strict=True):
+        datasets = one.split("\t")
+        if len(datasets) == 10 and datasets[0].isdecimal():
+            datasets[3] = f"T{datasets[1]}"
+            changed += 1
+        assert "\t".join(datasets) == other
+    assert changed > 1000
+
+
+@pytest.mark.parametrize("begin", ["\ufeff", "\n\n", "\r\n"])
+def test_what_stands_around_sentences_stays(begin):
+    text = begin + "# c\n1\ta\t_\tX\t_\t_\t_\t_\t_\t_\n\n\n\n1\tb\t_\tX\t_\t_\t_\t_\t_\t_"
+    assert filtered(text, source="conllu") == text.replace("a\t_\tX", "a\t_\tTa").replace("b\t_\tX", "b\t_\tTb")
+
+
+class Slow(io.BytesIO):
+    """Gives one chunk, and then nothing before that was answered."""
+
+    def __init__(self, chunks: Iterable[bytes], heard: list[str]) -> None:
+        super().__init__()
+        self.chunks, self.heard, self.given = iter(chunks), heard, 0
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        assert len(self.heard) >= self.given, "waits for more before it answers"
+        chunk = next(self.chunks, b"")
+        self.given += chunk.endswith(b"\n")
+        return chunk
+
+
+@pytest.mark.parametrize(
+    ("source", "chunks"),
+    [
+        ("text", [b"a b\n", b"c", b" d\n", b"e\n"]),
+        ("columns", [b"a\n\n", b"b\n\n"]),
+        ("jsonl", [b'{"text": "a"}\n'] * 3),
+    ],
+)
+def test_what_is_complete_is_answered_before_more_is_waited_for(source, chunks):
+    heard: list[str] = []
+    formats = choose_formats("pos", source, "columns")
+    for text in predict_stream(Slow(chunks, heard), POS, formats=formats, predict=answers):
+        heard.append(text)  # noqa: PERF402 - the stream looks at it
+    assert len(heard) == sum(chunk.endswith(b"\n") for chunk in chunks)
+
+
+def test_a_sentence_cut_by_the_border_of_a_chunk_is_one():
+    text = "".join(f"wörd{i} ünd{i}\n" for i in range(20_000))
+    made = filtered(text)
+    assert made.split("\n\n")[:-1] == [f"wörd{i}\tTwörd{i}\nünd{i}\tTünd{i}" for i in range(20_000)]
+
+
+def test_no_more_than_a_window_is_held():
+    sizes = []
+
+    def answer(inputs: list[tuple[Condition, Record]]) -> Iterator[list[str]]:
+        sizes.append(len(inputs))
+        yield from answers(inputs)
+
+    list(predict_stream(io.BytesIO(b"a\n" * 5000), POS, formats=("text", "columns"), predict=answer))
+    assert max(sizes) == WINDOW
+    assert sum(sizes) == 5000
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong", "line", "says"),
+    [
+        ("text", b"\xff\n", 3, "not UTF-8"),
+        ("text", b"a\0b\n", 3, "NUL"),
+        ("text", b"a" * 2_000_000 + b"\n", 3, "bytes"),
+        ("text", b"a" * 1_000_000 + b"\n", 3, "1,000,000 letters"),
+        ("text", b"a " * 400_000 + b"\n", 3, "400,000 words"),
+        ("text", b"1\ta\t_\tX\t_\t_\t_\t_\t_\t_\n", 3, "--input conllu"),
+        ("jsonl", b"nonsense\n", 3, "not JSON"),
+        ("jsonl", b"[" * 100_000 + b"\n", 3, "nested"),
+        ("jsonl", b'{"words": [1]}\n', 3, "not a string"),
+        ("jsonl", b'{"words": ["a\\tb"]}\n', 3, "a tab"),
+        ("jsonl", b'{"words": ["\\ud800"]}\n', 3, "surrogate"),
+        ("jsonl", b'{"txt": "a"}\n', 3, "expected"),
+        ("columns", b"\tX\n\n", 5, "no word"),
+        ("conllu", b"1\ta\n\n", 5, "columns"),
+        ("conllu", b"# only\n\n", 5, "without words"),
+    ],
+)  # fmt: skip
+def test_before_a_mistake_all_else_is_answered(source, wrong, line, says):
+    good = {"text": b"a\n", "columns": b"a\n\n", "jsonl": b'{"text": "a"}\n', "conllu": b"1\ta" + b"\t_" * 8 + b"\n\n"}
+    stream = io.BytesIO(good[source] * 2 + wrong + good[source])
+    heard = []
+    with pytest.raises(DataError, match=rf"^stdin:{line}: .*{says}"):  # noqa: PT012
+        for text in predict_stream(stream, POS, formats=(source, "columns"), predict=answers):
+            heard.append(text)  # noqa: PERF402
+    assert "".join(heard) == "a\tTa\n\n" * 2
+
+
+def test_columns_of_pairs_are_two():
+    for line, count in (("a\n", "1 column,"), ("a\tb\tc\n", "3 columns,")):
+        with pytest.raises(DataError, match=f"stdin:1: {count} not 2"):
+            filtered(line, "nli")
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\n\r\0\t\ufeff{", exclude_categories=["Cs"]))))
+def test_every_line_of_text_has_an_answer_in_its_place(lines):
+    made = filtered("".join(f"{line}\n" for line in lines), source="tokenized", target="jsonl")
+    assert [json.loads(line)["words"] for line in made.split("\n")[:-1]] == [line.split() for line in lines]
+
+
+@given(st.binary(max_size=200), st.sampled_from(["text", "tokenized", "columns", "conllu", "jsonl"]))
+def test_no_bytes_break_it(content, source):
+    try:
+        filtered(content, source=source, target="jsonl")
+    except DataError as error:
+        assert str(error).startswith("stdin:")  # noqa: PT017
+
+
+def test_formats_that_cannot_be_are_refused():
+    for task, source, target, says in (
+        ("mlm", None, None, "nothing to predict"),
+        ("ps", None, None, "Did you mean 'pos'"),
+        ("nli", "text", None, "Known: columns, jsonl"),
+        ("ner", "conllu", "conllu", "cannot hold predictions of ner"),
+        ("nli", None, "conllu", "cannot hold"),
+    ):
+        with pytest.raises(PolyloomError, match=says):
+            choose_formats(task, source, target)
+
+
+MIXED = [
+    {"condition": "pos/tr", "text": "a"},
+    {"condition": "nli/de", "premise": "a", "hypothesis": "b"},
+    {"condition": "pos/en", "words": ["b"], "id": 1},
+    {"condition": "pos/tr", "words": ["c"]},
+]
+
+
+def mixed(lines: Iterable[Any], condition: Condition | None = None, **more: Any) -> list[Any]:
+    stream = io.BytesIO("".join(f"{json.dumps(line)}\n" for line in lines).encode())
+
+    def predict(inputs: list[tuple[Condition, Record]]) -> Iterator[Any]:
+        for (own, _), answer in zip(inputs, answers(inputs), strict=True):
+            yield [f"{tag}/{own.source}" for tag in answer] if isinstance(answer, list) else answer
+
+    made = predict_stream(stream, condition, formats=choose_formats(None, None, None), predict=predict, **more)
+    return [json.loads(line) for line in "".join(made).splitlines()]
+
+
+def test_every_line_is_predicted_under_its_own_condition():
+    made = mixed(MIXED)
+    assert [line.get("tags", line.get("label")) for line in made] == [["Ta/tr"], "a>b", ["Tb/en"], ["Tc/tr"]]
+    assert made[2] == {"condition": "pos/en", "words": ["b"], "id": 1, "tags": ["Tb/en"]}
+    made = mixed([{"words": ["x"]}, *MIXED], POS)
+    assert [line.get("tags", line.get("label")) for line in made] == [["Tx/aa"], ["Ta/tr"], "a>b", ["Tb/en"], ["Tc/tr"]]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ({"words": ["x"]}, 'no "condition"'),
+        ({"condition": "pos", "words": ["x"]}, "expected task/language"),
+        ({"condition": 3, "words": ["x"]}, "condition"),
+        ({"condition": "ps/tr", "words": ["x"]}, "Did you mean 'pos'"),
+        ({"condition": "mlm/tr", "words": ["x"]}, "nothing to predict"),
+        ({"condition": "pos/xx", "words": ["x"]}, "unknown language"),
+    ],
+)
+def test_a_condition_that_cannot_be_is_an_error_with_the_number_of_its_line(line, says):
+    def check(condition: Condition) -> None:
+        if condition.source == "xx":
+            raise PolyloomError("unknown language")
+
+    with pytest.raises(DataError, match=rf"^stdin:2: .*{says}"):
+        mixed([MIXED[0], line], check=check)
+
+
+def test_without_a_condition_the_input_is_json():
+    with pytest.raises(PolyloomError, match="every line must name its own"):
+        choose_formats(None, "text", None)
+
+
+def test_raw_text_is_segmented_and_its_offsets_are_kept():
+    text = "  Die Katze,  sagt er."
+    (line,) = (json.loads(line) for line in filtered(json.dumps({"text": text}), source="jsonl").splitlines())
+    assert line["words"] == ["Die", "Katze", ",", "sagt", "er", "."]
+    assert [text[start:end] for start, end in line["offsets"]] == line["words"]
+    made = filtered("Ja, er.\n", "dep")
+    assert made.startswith("# text = Ja, er.\n1\tJa\t")
+    assert [row.split("\t")[9] for row in made.splitlines()[1:-1]] == ["SpaceAfter=No", "_", "SpaceAfter=No", "_"]

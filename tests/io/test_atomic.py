@@ -1,0 +1,90 @@
+"""Files and folders are there whole or not at all, and nothing temporary is left behind."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from polyloom.io import atomic
+from polyloom.io.atomic import PARTIAL, new_file, new_folder, remove_partial, write_text_atomic
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def fail(make: Callable[[Path], AbstractContextManager[Path]], path: Path) -> None:
+    with make(path) as partial:
+        (partial / "a" if partial.is_dir() else partial).write_text("half")
+        raise KeyboardInterrupt
+
+
+def test_text_is_written_and_replaced(tmp_path):
+    path = tmp_path / "a.json"
+    write_text_atomic(path, "ä\n")
+    with path.open(encoding="utf-8") as reader:
+        write_text_atomic(path, "new")
+        assert reader.read() == "ä\n", "an open file keeps its content"
+    assert path.read_bytes() == b"new"
+    assert names(tmp_path) == ["a.json"]
+
+
+def test_a_file_that_fails_leaves_the_old_one(tmp_path):
+    path = tmp_path / "a"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt):
+        fail(new_file, path)
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_folder_appears_with_all_its_files_or_not_at_all(tmp_path):
+    path = tmp_path / "new" / "folder"
+    with pytest.raises(KeyboardInterrupt):
+        fail(new_folder, path)
+    assert names(path.parent) == []
+    with new_folder(path) as partial:
+        (partial / "a").write_text("a")
+        assert not path.exists()
+    assert names(path.parent) == ["folder"]
+    assert (path / "a").read_text() == "a"
+
+
+def test_a_folder_replaces_an_empty_one_and_no_other(tmp_path):
+    path = tmp_path / "folder"
+    path.mkdir()
+    with new_folder(path) as partial:
+        (partial / "a").touch()
+    with pytest.raises(OSError, match="not empty"), new_folder(path) as partial:
+        (partial / "b").touch()
+    assert names(path) == ["a"]
+    assert names(tmp_path) == ["folder"]
+
+
+@pytest.mark.parametrize("make", [new_file, new_folder])
+def test_content_is_on_the_disk_before_the_name_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], AbstractContextManager[Path]]
+) -> None:
+    path = tmp_path / "a"
+    flushed: list[tuple[str, bool]] = []
+    flush = atomic._flush
+
+    def noted(file: Path) -> None:
+        flushed.append((file.name.split(PARTIAL)[0], path.exists()))
+        flush(file)
+
+    monkeypatch.setattr(atomic, "_flush", noted)
+    with make(path) as partial:
+        (partial / "b" if partial.is_dir() else partial).write_text("text")
+    inner = [("b", False)] if make is new_folder else []
+    assert flushed == [*inner, (".a", False), (tmp_path.name, True)]
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    (tmp_path / f".a{PARTIAL}1-ff").mkdir()
+    (tmp_path / f".a{PARTIAL}1-ff" / "file").touch()
+    (tmp_path / f".b{PARTIAL}2-ff").touch()
+    (tmp_path / "kept").touch()
+    remove_partial(tmp_path)
+    assert names(tmp_path) == ["kept"]
