@@ -17,8 +17,8 @@ from torch import Tensor, nn
 import polyloom as pl
 
 CONFIG = {
-    "model_type": "xlm-roberta", "vocab_size": 12, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "intermediate_size": 64,
+    "model_type": "bert", "vocab_size": 12, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "intermediate_size": 64, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
 }  # fmt: skip
 
 
@@ -28,7 +28,7 @@ class Tagger(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        method = pl.HyperXConfig(adapter_size=8, projection_size=16)
+        method = pl.HyperXConfig(adapter_size=16, projection_size=16)
         backbone = pl.backbone_from_config(CONFIG)  # its output layer is tied to its embeddings
         self.model = pl.Model(backbone, method, languages=["en", "tr"], tasks={"pos": ["NOUN", "VERB"]})
 
@@ -54,8 +54,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         arguments = transformers.TrainingArguments(
-            output_dir=str(folder), max_steps=60, per_device_train_batch_size=32, learning_rate=2e-2, save_steps=60,
-            logging_steps=20, remove_unused_columns=False, report_to="none", use_cpu=True, disable_tqdm=True,
+            output_dir=str(folder), max_steps=150, per_device_train_batch_size=32, learning_rate=5e-3, save_steps=150,
+            logging_steps=50, remove_unused_columns=False, report_to="none", use_cpu=True, disable_tqdm=True,
             dataloader_pin_memory=False,
         )  # fmt: skip
         trainer = transformers.Trainer(tagger, arguments, train_dataset=examples, data_collator=collate)
@@ -67,7 +67,7 @@ def main() -> None:
 
         # What the Trainer saved loads like the weights of any module.
         again = Tagger()
-        again.load_state_dict(load_file(folder / "checkpoint-60" / "model.safetensors"))
+        again.load_state_dict(load_file(folder / "checkpoint-150" / "model.safetensors"))
         with torch.no_grad():
             assert torch.equal(again.eval()(**batch)["logits"], logits)
 

@@ -272,7 +272,7 @@ def _task_configs(tasks: Mapping[str, Labels]) -> dict[str, TaskConfig]:
         if isinstance(labels, TaskConfig):
             configs[name] = labels
             continue
-        if labels is not None and not find_task(name).needs_labels:
+        if labels and not find_task(name).needs_labels:
             raise ConfigError("tasks", [f"tasks.{name}: has no labels. Write None instead of {labels!r}."])
         configs[name] = task_config(name, tuple(map(str, range(labels))) if isinstance(labels, int) else labels)
     return configs

@@ -114,7 +114,7 @@ def make(method: str, family: str, settings: dict[str, Any], *, format_: str, pl
     """Build and export; the backbone has nothing trained, so that adapters alone make the difference."""
     task: dict[str, Any] = {"mt": None} if has_two_stacks(family) else {"pos": LABELS}
     if format_ == "peft" and family in OTHER_HEADS:
-        task = {"pos": len(LABELS)}  # without a head
+        task = {"pos": None}  # without a head
     model = Model(tiny_backbone(family), tiny_config(method, **settings), languages=LANGUAGES, tasks=task).eval()
     torch.manual_seed(11)
     for parameter in (*model.method.parameters(), *model.heads.parameters()):

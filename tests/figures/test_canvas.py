@@ -48,7 +48,7 @@ def test_svg_has_text_and_nothing_that_a_strict_page_refuses():
         "x",
         "y",
         "transform",
-        "pack_sequences",
+        "fill",
         "fill-opacity",
     }
     allowed |= {"opacity", "text-anchor", "font-size", "font-weight"}

@@ -113,9 +113,7 @@ def test_only_shown_differences_are_filled_and_rows_keep_their_order():
     page = read(forest_figure(rows, label="A − B"))
     assert [text for text in texts(page) if text in ("aa", "bb", "cc")] == ["aa", "bb", "cc"]
     markers = [
-        a["pack_sequences"]
-        for name, a in page.elements
-        if name == "path" and a.get("stroke") == LIGHT["c0"] and "transform" in a
+        a["fill"] for name, a in page.elements if name == "path" and a.get("stroke") == LIGHT["c0"] and "transform" in a
     ]
     assert markers == [LIGHT["c0"], PAPER, PAPER]
     assert "0" in texts(page)

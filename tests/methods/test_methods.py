@@ -69,7 +69,7 @@ def test_hyper_adapters_dropout_acts_in_training_alone():
 def test_adapters_that_start_as_identity_change_nothing_at_first_but_can_learn(method, block):
     config, pairs = tiny_config(method, init="identity", block=block), [row.partition("/")[2] for row in ROWS]
     backbone = tiny_backbone("m2m_100").eval()
-    model = Model(backbone, config, languages=LANGUAGES, tasks=TASKS, directions=pairs)
+    model = Model(backbone, config, languages=LANGUAGES, tasks=list(TASKS), directions=pairs)
     inputs = tiny_inputs("m2m_100")
     with torch.no_grad():
         assert torch.equal(model(inputs, ROWS).logits, model.backbone(**inputs).logits)

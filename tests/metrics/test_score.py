@@ -17,7 +17,7 @@ HASH = "0123456789abcdef" * 4
 
 
 @pytest.mark.parametrize(
-    ("metric", "parts", "value"),
+    ("metric", "statistics", "value"),
     [
         (ACCURACY, [[1, 2], [2, 2]], 75.0),
         (F1, [[1, 2, 1], [1, 1, 4]], 50.0),
@@ -62,7 +62,7 @@ def test_stored_scores_of_unknown_metrics_or_parts_are_refused():
         Score.from_dict(stored | {"metric": "las"})
 
 
-@pytest.mark.parametrize("parts", [np.zeros((0, 2), np.int64), np.zeros(2, np.int64), np.zeros((3, 3), np.int64)])
+@pytest.mark.parametrize("statistics", [np.zeros((0, 2), np.int64), np.zeros(2, np.int64), np.zeros((3, 3), np.int64)])
 def test_parts_of_another_shape_or_of_no_sentence_are_refused(statistics):
     with pytest.raises(PolyloomError, match="expected one row per sentence, at least one, with right, total"):
         Score(ACCURACY, statistics, "")
@@ -98,7 +98,7 @@ def test_tags_are_compared_word_by_word():
     assert tag_statistics([["A", "B"], ["C"], []], [["A", "C"], ["C"], []]).tolist() == [[1, 2], [1, 1], [0, 0]]
 
 
-@pytest.mark.parametrize("parts", [tag_statistics, span_statistics])
+@pytest.mark.parametrize("statistics", [tag_statistics, span_statistics])
 def test_sentences_of_different_length_are_never_cut(statistics):
     with pytest.raises(PolyloomError, match="tags: sentence 2 has 2 gold and 1 predicted tags"):
         statistics([["O"], ["O", "O"]], [["O"], ["O"]])

@@ -21,6 +21,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from polyloom.backbones import backbone_from_config
+from polyloom.conditions import Inventory
+from polyloom.methods import build_method
 from polyloom.methods.madx import MadXConfig, StackedMethod
 from polyloom.model import Model
 from polyloom.nn.tables import Bank
@@ -227,13 +229,14 @@ def build(case: Case) -> Model:
         for name, parameter in backbone.named_parameters():
             if parameter.dim() == 1:
                 parameter.normal_(mean=float("norm" in name.lower() and name.endswith("weight")), std=0.2)
-        method = MadXConfig(
+        config = MadXConfig(
             adapter_size=LANGUAGE_SIZE,
             task_adapter_size=TASK_SIZE,
             invertible=case.invertible,
             drop_last_layer=case.drop_last_layer,
         )
-        model = Model(backbone, method, languages=LANGUAGES, tasks=(*TASKS, NO_TASK))
+        inventory = Inventory.of(LANGUAGES, (*TASKS, NO_TASK))
+        model = Model(backbone, build_method(config, shape=backbone.shape, inventory=inventory))
         for name, parameter in model.method.named_parameters():
             parameter.normal_(std=0.3 if name.startswith("invertible") else 0.2)
         assert isinstance(model.method, StackedMethod)

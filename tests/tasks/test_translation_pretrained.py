@@ -29,7 +29,7 @@ from polyloom.tasks.translation import default_language_tokens, default_start_id
 from polyloom.workflows.run import Run
 from polyloom.workflows.train import TrainingSetup, prepare_training, train_recipe
 from tests.contracts.tiny import CONFIGS, SIZES
-from tests.data.test_pieces_languages import LINES, m2m100, marian, mbart, mbart50, mt5, nllb
+from tests.data.test_tokenizer_languages import LINES, m2m100, marian, mbart, mbart50, mt5, nllb
 
 PAIRS = [Bitext(LINES[37 * i], LINES[91 * i + 5]) for i in range(12)]
 

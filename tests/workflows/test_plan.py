@@ -79,13 +79,9 @@ def backbone_config(request: pytest.FixtureRequest) -> dict[str, Any]:
 def test_counts_are_those_of_a_real_model(name: str, backbone_config: dict[str, Any]) -> None:
     planned = recipe(name, config=backbone_config)
     cost = plan(planned).costs()[name]
-    model = Model(
-        backbone_from_recipe(planned, device="cpu"),
-        planned.method,
-        languages=planned.languages,
-        tasks={"mlm": None, "pos": 5},
-        directions=planned.directions,
-    )
+    backbone = backbone_from_recipe(planned, device="cpu")
+    inventory = Inventory.of(planned.languages, {"mlm": None, "pos": 5}, planned.directions)
+    model = Model(backbone, build_method(planned.method, shape=backbone.shape, inventory=inventory), tasks=["mlm"])
     assert cost.extra_parameters == sum(p.numel() for p in model.method.parameters())
     assert cost.total_parameters == sum(p.numel() for p in model.parameters())
     trained = set()

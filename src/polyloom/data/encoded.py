@@ -49,7 +49,7 @@ class EncodedDataset:
         self._words = np.frombuffer(mapping, dtype=np.int32, count=mapping.size // 4)
         *batches, (_, last) = [reader.get_batch_with_custom_metadata(i) for i in range(reader.num_record_batches)]
         if last is None or _META not in last:
-            raise ValueError("it was not made as a cell")
+            raise ValueError("it was not written as a dataset")
         self.meta: dict[str, Any] = json.loads(last[_META])
         batches = [batch for batch, _ in batches]
         for batch in batches:
@@ -110,7 +110,7 @@ def write_dataset(
     """
     _require_arrow()
     if columns.get("length") != "int":
-        raise DataError(path, None, "a cell needs a column `length` of kind int.")
+        raise DataError(path, None, "a dataset needs a column `length` of kind int.")
     schema = pa.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_file(path) as partial, partial.open("wb") as file, pa.ipc.new_file(file, schema) as writer:

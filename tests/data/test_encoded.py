@@ -135,10 +135,10 @@ def test_a_failing_source_leaves_nothing_behind_and_the_old_cell_as_it_was(tmp_p
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokens": [1, None]}, "rows 0 to 4, column pieces: "),
-        ({"tokens": None}, "rows 0 to 4, column pieces: "),
-        ({"tokens": [2**31]}, "column pieces: .* greater than maximum"),
-        ({"tokens": [1.5]}, "column pieces: .*float"),
+        ({"tokens": [1, None]}, "rows 0 to 4, column tokens: "),
+        ({"tokens": None}, "rows 0 to 4, column tokens: "),
+        ({"tokens": [2**31]}, "column tokens: .* greater than maximum"),
+        ({"tokens": [1.5]}, "column tokens: .*float"),
         ({"label": "x"}, "column label"),
         ({"length": 0}, "row 3: its length is 0"),
         ({"lable": 3}, r"row 3 has the columns .*lable\. Known: pieces, heads, label, length"),
@@ -193,7 +193,7 @@ INTS = pa.array(list(range(1, 1000)), pa.int32())
 @pytest.mark.parametrize(
     ("save", "reason"),
     [
-        (foreign({"length": INTS}, {}), "not made as a cell"),
+        (foreign({"length": INTS}, {}), "not written as a dataset"),
         (foreign({"length": INTS, "text": ["a"] * 999}, MARK), "column text is of type string"),
         (foreign({"length": INTS.cast(pa.int64())}, MARK), "column length is of type int64"),
         (foreign({"tokens": INTS}, MARK), "no column length"),
