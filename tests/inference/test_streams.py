@@ -38,6 +38,7 @@ def nli(records: list[Record]) -> Iterator[str]:
         yield f"{record.first}>{record.second}"
 
 
+EMPTY = '{"words": [], "tags": []}'
 OFFSETS = '"offsets": [[0, 1]]'
 PAIR = '"premise": "a", "hypothesis": "b"'
 ANSWERS = {"pos": pos, "ner": pos, "dep": dep, "nli": nli}
@@ -63,7 +64,7 @@ def filtered(content: str | bytes, task: str = "pos", source: str | None = None,
         ("pos", None, None, "\ufeffa\r\nb", "a\tTa\n\nb\tTb\n\n"),
         ("pos", "tokenized", None, "a.b  c!\n", "a.b\tTa.b\nc!\tTc!\n\n"),
         ("pos", None, None, "a b, c!\n", "a\tTa\nb\tTb\n,\tT,\nc\tTc\n!\tT!\n\n"),
-        ("pos", "text", "jsonl", "a\n\n", f'{{"words": ["a"], {OFFSETS}, "tags": ["Ta"]}}\n{{"words": [], "tags": []}}\n'),
+        ("pos", "text", "jsonl", "a\n\n", f'{{"words": ["a"], {OFFSETS}, "tags": ["Ta"]}}\n{EMPTY}\n'),
         ("ner", "columns", None, "a\tB-X\nb c\tO\n\n\nd\n", "a\tTa\nb c\tTb c\n\n\nd\tTd\n\n"),
         ("ner", "columns", None, "a B-X\nb O\n\n", "a\tTa\nb\tTb\n\n"),
         ("dep", None, None, "a b\n", "# text = a b\n1\ta\t_\t_\t_\t_\t0\tr\t_\t_\n2\tb\t_\t_\t_\t_\t1\tr\t_\t_\n\n"),

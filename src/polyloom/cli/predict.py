@@ -7,12 +7,14 @@ from io import BufferedIOBase
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import typer
 
 if TYPE_CHECKING:
+    from polyloom.conditions import Condition
     from polyloom.data.records import Record
+    from polyloom.tasks.formats import Format
 
 
 def predict(  # noqa: PLR0913 - options of a command
@@ -55,18 +57,34 @@ def predict(  # noqa: PLR0913 - options of a command
 
     Example: polyloom predict runs/mt mt/en/de < in.txt > out.txt
     """
-    from polyloom.backbones.decoding import Decoding  # noqa: PLC0415 - imports torch
-    from polyloom.conditions import Condition  # noqa: PLC0415
-    from polyloom.inference.streams import choose_formats, predict_stream  # noqa: PLC0415
-    from polyloom.inference.translate import translate  # noqa: PLC0415
-    from polyloom.loading import load_predictor  # noqa: PLC0415
+    from polyloom.conditions import Condition  # noqa: PLC0415 - imports torch
+    from polyloom.inference.streams import choose_formats  # noqa: PLC0415
 
     asked = Condition.parse(condition) if condition else None
     formats = choose_formats(asked.task if asked else None, source, target)
-    predictor = load_predictor(run)
-    predictor.decoding = Decoding(beams=beams)
+    _filter(run, asked, formats, Options(beams, pivot, sentences=sentences, confidence=confidence))
 
-    def check(condition: Condition) -> None:
+
+class Options(NamedTuple):
+    """Options of the command."""
+
+    beams: int
+    pivot: str | None
+    sentences: bool
+    confidence: bool
+
+
+def _filter(run: Path, asked: "Condition | None", formats: "tuple[Format, Format]", options: Options) -> None:
+    from polyloom.backbones.decoding import Decoding  # noqa: PLC0415 - imports torch
+    from polyloom.inference.streams import predict_stream  # noqa: PLC0415
+    from polyloom.inference.translate import translate  # noqa: PLC0415
+    from polyloom.loading import load_predictor  # noqa: PLC0415
+
+    predictor = load_predictor(run)
+    predictor.decoding = Decoding(beams=options.beams)
+    pivot, sentences, confidence = options.pivot, options.sentences, options.confidence
+
+    def check(condition: "Condition") -> None:
         task = predictor.model.task(condition.task)
         predictor.model.method.require_supported(condition)
         if (pivot or sentences) and not task.generates:
@@ -74,7 +92,7 @@ def predict(  # noqa: PLR0913 - options of a command
         if confidence and task.generates:
             raise typer.BadParameter(f"--confidence: predictions of {condition.task} have no probabilities.")
 
-    def predict_records(inputs: "list[tuple[Condition, Record]]") -> "Iterable[Any]":
+    def predict_inputs(inputs: "list[tuple[Condition, Record]]") -> "Iterable[Any]":
         if not (pivot or sentences):
             return predictor.predict_mixed(inputs, confidences=confidence)
         return (
@@ -88,10 +106,9 @@ def predict(  # noqa: PLR0913 - options of a command
     if sys.stdin.isatty():
         typer.echo(f"Reading {formats[0]} from the terminal; Ctrl-D ends it.", err=True)
     stdin, stdout = cast("BufferedIOBase", sys.stdin.buffer), sys.stdout.buffer
+    texts = predict_stream(stdin, asked, formats=formats, predict=predict_inputs, check=check, confidence=confidence)
     with counting(sys.stderr.isatty() and not sys.stdout.isatty()) as count:
-        for text in predict_stream(
-            stdin, asked, formats=formats, predict=predict_records, check=check, confidence=confidence
-        ):
+        for text in texts:
             stdout.write(text.encode())
             stdout.flush()  # predictions are written as soon as they are there
             count(text.count("\n"))

@@ -143,7 +143,8 @@ def _write_conllu(item: StreamItem, words: Sequence[str], named: Mapping[str, An
     else:
         joined = {i for i, ((_, end), (start, _)) in enumerate(pairwise(item.offsets)) if start == end}
         rows = tuple(
-            Row(str(i + 1), word, *"_" * 7, "SpaceAfter=No" if i in joined else "_") for i, word in enumerate(words)
+            Row(str(i + 1), word, *"_" * 8)._replace(misc="SpaceAfter=No" if i in joined else "_")
+            for i, word in enumerate(words)
         )
         text = "".join(word if i in joined else f"{word} " for i, word in enumerate(words)).strip()
         sentence = Sentence((f"# text = {text}",), rows)
