@@ -13,7 +13,7 @@ from polyloom.cli import main
 from polyloom.config import load_recipe
 from polyloom.workflows.run import Run
 from polyloom.workflows.train import train_recipe
-from tests.tiny_run import sentences, tiny_recipe
+from tests.tiny_run import pos_tag, sentences, tiny_recipe
 
 TASKS = ("mlm", "pos", "ner", "dep", "nli")
 
@@ -114,8 +114,8 @@ def test_json_keeps_what_it_knows(predict):
         (["pos/ab"], "ba\n", "unknown language 'ab'. Known: aa, bb, cc."),
         (["ops/aa"], "ba\n", "Did you mean 'pos'?"),
         (["pos"], "ba\n", "expected task/language"),
-        (["mlm/aa"], "ba\n", "polyloom evaluate gives perplexities"),
-        (["ner/aa", "--output", "conllu"], "ba\n", "no place for answers of ner"),
+        (["mlm/aa"], "ba\n", "polyloom evaluate measures it (perplexity)"),
+        (["ner/aa", "--output", "conllu"], "ba\n", "cannot hold predictions of ner"),
         (["pos/aa"], b"\xff\n", "stdin:1: not UTF-8"),
         (["pos/aa"], b"a\0\n", "stdin:1: a NUL character"),
         (["pos/aa"], b"a" * 1_000_000, "stdin:1: a sentence of 1 words and 1,000,000 letters"),
@@ -159,3 +159,46 @@ def test_who_waits_gets_an_answer_and_may_leave_early(trained):
         process.stdin.write("ba do\n" * 1000)
         process.stdin.close()
         assert process.stderr.read() == ""
+
+
+def test_lines_of_one_stream_name_their_own_conditions(predict):
+    """The languages contradict each other: under one condition for all, half of the tags would be wrong."""
+    lines = [(language, words) for words in sentences("test") for language in ("aa", "bb")]
+    stdin = "".join(json.dumps({"condition": f"pos/{x}", "words": words}) + "\n" for x, words in lines)
+    code, out, err = predict(stdin=stdin)
+    assert (code, err) == (0, "")
+    made = [json.loads(line) for line in out.splitlines()]
+    assert [(line["condition"], line["words"]) for line in made] == [(f"pos/{x}", words) for x, words in lines]
+    right = [
+        pos_tag(x, w) == tag
+        for (x, _), line in zip(lines, made, strict=True)
+        for w, tag in zip(line["words"], line["tags"], strict=True)
+    ]
+    assert sum(right) / len(right) > 0.9
+    code, _, err = predict(stdin='{"words": ["ba"]}\n')
+    assert code != 0
+    assert "stdin:1" in err
+    code, _, err = predict(stdin='{"condition": "pos/xx", "words": ["ba"]}\n')
+    assert code != 0
+    assert "unknown language 'xx'" in err
+
+
+def test_predictions_come_with_their_probabilities(predict):
+    words = ["ba", "do", "fi"]
+    for task in ("pos", "ner", "dep"):
+        stdin = json.dumps({"words": words}) + "\n\n"
+        code, plain, _ = predict(f"{task}/aa", "--input", "jsonl", stdin=stdin)
+        code, out, err = predict(f"{task}/aa", "--input", "jsonl", "--confidence", stdin=stdin)
+        assert (code, err) == (0, "")
+        made = [json.loads(line) for line in out.splitlines()]
+        shares = made[0].pop("confidence")
+        assert made == [json.loads(line) for line in plain.splitlines()]
+        assert len(shares) == len(words)
+        assert all(0 < share <= 1 for share in shares)
+        assert min(shares) > 0.4, "it has learnt this"
+    pair = json.dumps({"premise": "ba", "hypothesis": "do"}) + "\n"
+    _, out, _ = predict("nli/aa", "--input", "jsonl", "--confidence", stdin=pair)
+    assert 0.5 <= json.loads(out)["confidence"] <= 1
+    code, _, err = predict("pos/aa", "--confidence", stdin="ba\n")
+    assert code != 0
+    assert "--output jsonl" in err

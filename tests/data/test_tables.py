@@ -184,7 +184,7 @@ def test_what_predict_writes_can_be_read(tmp_path, task, given, answer, formats,
     stream: Any = io.BytesIO(f"{given}\n".encode())
     condition = Condition(task, "en", "de") if task == "mt" else Condition(task, "en")
     written = "".join(
-        predict_stream(stream, condition, formats=formats, predict=lambda records, _: [answer for _ in records])
+        predict_stream(stream, condition, formats=formats, predict=lambda inputs: [answer for _ in inputs])
     )
     path = tmp_path / f"a.{formats[1].replace('columns', 'tsv')}"
     path.write_text(written)

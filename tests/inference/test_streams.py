@@ -38,13 +38,16 @@ def nli(records: list[Record]) -> Iterator[str]:
         yield f"{record.first}>{record.second}"
 
 
+EMPTY = '{"words": [], "tags": []}'
+OFFSETS = '"offsets": [[0, 1]]'
 PAIR = '"premise": "a", "hypothesis": "b"'
 ANSWERS = {"pos": pos, "ner": pos, "dep": dep, "nli": nli}
 POS = Condition("pos", "aa")
 
 
-def answers(records: list[Record], condition: Condition) -> Iterator[Any]:
-    return ANSWERS[condition.task](records)
+def answers(inputs: list[tuple[Condition, Record]]) -> Iterator[Any]:
+    for condition, record in inputs:
+        yield from ANSWERS[condition.task]([record])
 
 
 def filtered(content: str | bytes, task: str = "pos", source: str | None = None, target: str | None = None) -> str:
@@ -59,12 +62,15 @@ def filtered(content: str | bytes, task: str = "pos", source: str | None = None,
     [
         ("pos", None, None, "a  b\n\nc\n", "a\tTa\nb\tTb\n\n\nc\tTc\n\n"),
         ("pos", None, None, "\ufeffa\r\nb", "a\tTa\n\nb\tTb\n\n"),
-        ("pos", "text", "jsonl", "a\n\n", '{"words": ["a"], "tags": ["Ta"]}\n{"words": [], "tags": []}\n'),
+        ("pos", "tokenized", None, "a.b  c!\n", "a.b\tTa.b\nc!\tTc!\n\n"),
+        ("pos", None, None, "a b, c!\n", "a\tTa\nb\tTb\n,\tT,\nc\tTc\n!\tT!\n\n"),
+        ("pos", "text", "jsonl", "a\n\n", f'{{"words": ["a"], {OFFSETS}, "tags": ["Ta"]}}\n{EMPTY}\n'),
         ("ner", "columns", None, "a\tB-X\nb c\tO\n\n\nd\n", "a\tTa\nb c\tTb c\n\n\nd\tTd\n\n"),
         ("ner", "columns", None, "a B-X\nb O\n\n", "a\tTa\nb\tTb\n\n"),
         ("dep", None, None, "a b\n", "# text = a b\n1\ta\t_\t_\t_\t_\t0\tr\t_\t_\n2\tb\t_\t_\t_\t_\t1\tr\t_\t_\n\n"),
         ("dep", "text", "columns", "a b\n", "a\t0\tr\nb\t1\tr\n\n"),
-        ("pos", "jsonl", None, '{"text": "é", "id": 7}\n', '{"text": "é", "id": 7, "words": ["é"], "tags": ["Té"]}\n'),
+        ("pos", "jsonl", None, '{"text": "é"}\n', f'{{"text": "é", "words": ["é"], {OFFSETS}, "tags": ["Té"]}}\n'),
+        ("pos", "jsonl", None, '{"words": ["é"], "id": 7}\n', '{"words": ["é"], "id": 7, "tags": ["Té"]}\n'),
         ("pos", "jsonl", None, '{"words": [], "tags": ["X"]}\n\n', '{"words": [], "tags": []}\n' * 2),
         ("nli", None, None, "a b\tc\n\nd\t\n", "a b>c\n\nd>\n"),
         ("nli", "jsonl", None, f"{{{PAIR}}}\n", f'{{{PAIR}, "label": "a>b"}}\n'),
@@ -145,9 +151,9 @@ def test_a_sentence_cut_by_the_border_of_a_chunk_is_one():
 def test_no_more_than_a_window_is_held():
     sizes = []
 
-    def answer(records: list[Record], _: Condition) -> Iterator[list[str]]:
-        sizes.append(len(records))
-        yield from pos(records)
+    def answer(inputs: list[tuple[Condition, Record]]) -> Iterator[list[str]]:
+        sizes.append(len(inputs))
+        yield from answers(inputs)
 
     list(predict_stream(io.BytesIO(b"a\n" * 5000), POS, formats=("text", "columns"), predict=answer))
     assert max(sizes) == WINDOW
@@ -192,11 +198,11 @@ def test_columns_of_pairs_are_two():
 
 @given(st.lists(st.text(st.characters(exclude_characters="\n\r\0\t\ufeff{", exclude_categories=["Cs"]))))
 def test_every_line_of_text_has_an_answer_in_its_place(lines):
-    made = filtered("".join(f"{line}\n" for line in lines), target="jsonl")
+    made = filtered("".join(f"{line}\n" for line in lines), source="tokenized", target="jsonl")
     assert [json.loads(line)["words"] for line in made.split("\n")[:-1]] == [line.split() for line in lines]
 
 
-@given(st.binary(max_size=200), st.sampled_from(["text", "columns", "conllu", "jsonl"]))
+@given(st.binary(max_size=200), st.sampled_from(["text", "tokenized", "columns", "conllu", "jsonl"]))
 def test_no_bytes_break_it(content, source):
     try:
         filtered(content, source=source, target="jsonl")
@@ -227,9 +233,9 @@ MIXED = [
 def mixed(lines: Iterable[Any], condition: Condition | None = None, **more: Any) -> list[Any]:
     stream = io.BytesIO("".join(f"{json.dumps(line)}\n" for line in lines).encode())
 
-    def predict(records: list[Record], condition: Condition) -> Iterator[Any]:
-        for answer in answers(records, condition):
-            yield [f"{tag}/{condition.source}" for tag in answer] if isinstance(answer, list) else answer
+    def predict(inputs: list[tuple[Condition, Record]]) -> Iterator[Any]:
+        for (own, _), answer in zip(inputs, answers(inputs), strict=True):
+            yield [f"{tag}/{own.source}" for tag in answer] if isinstance(answer, list) else answer
 
     made = predict_stream(stream, condition, formats=choose_formats(None, None, None), predict=predict, **more)
     return [json.loads(line) for line in "".join(made).splitlines()]
@@ -266,3 +272,13 @@ def test_a_condition_that_cannot_be_is_an_error_with_the_number_of_its_line(line
 def test_without_a_condition_the_input_is_json():
     with pytest.raises(PolyloomError, match="every line must name its own"):
         choose_formats(None, "text", None)
+
+
+def test_raw_text_is_segmented_and_its_offsets_are_kept():
+    text = "  Die Katze,  sagt er."
+    (line,) = (json.loads(line) for line in filtered(json.dumps({"text": text}), source="jsonl").splitlines())
+    assert line["words"] == ["Die", "Katze", ",", "sagt", "er", "."]
+    assert [text[start:end] for start, end in line["offsets"]] == line["words"]
+    made = filtered("Ja, er.\n", "dep")
+    assert made.startswith("# text = Ja, er.\n1\tJa\t")
+    assert [row.split("\t")[9] for row in made.splitlines()[1:-1]] == ["SpaceAfter=No", "_", "SpaceAfter=No", "_"]

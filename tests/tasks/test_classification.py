@@ -85,7 +85,7 @@ def test_it_trains_and_is_scored_beyond_the_majority(run):
 
 def test_text_goes_in_and_labels_come_out(run):
     formats, stream = choose_formats("cls", None, None), io.BytesIO(b"ba do fi gu\n\nko lem mur sat\n")
-    predict, condition = run.predictor.predict, Condition("cls", "aa")
+    predict, condition = run.predictor.predict_mixed, Condition("cls", "aa")
     assert "".join(predict_stream(stream, condition, formats=formats, predict=predict)) == "good\n\nbad\n"
     formats, stream = choose_formats("cls", "jsonl", None), io.BytesIO(b'{"text": "ba do fi gu", "id": 3}\n')
     (line,) = predict_stream(stream, condition, formats=formats, predict=predict)

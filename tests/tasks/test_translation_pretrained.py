@@ -267,7 +267,7 @@ def test_every_method_learns_and_every_direction_is_written_as_alone(kind, metho
         assert model.losses(batch)["mt"] < before
     for beams in (1, 3):
         write = partial(
-            model.write, eos_id=ours.tokenizer.eos_id, decoding=Decoding(beams=beams, max_ratio=0, max_extra=8)
+            model.generate_ids, eos_id=ours.tokenizer.eos_id, decoding=Decoding(beams=beams, max_ratio=0, max_extra=8)
         )
         together = write(batch_of(ours, pairs, asked=True))
         assert together == [write(batch_of(ours, [pair], asked=True))[0] for pair in pairs]

@@ -4,13 +4,17 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import typer
 
 if TYPE_CHECKING:
+    from polyloom.conditions import Condition
     from polyloom.data.records import Record
+    from polyloom.tasks.formats import Format
 
 
 def predict(  # noqa: PLR0913 - options of a command
@@ -23,7 +27,8 @@ def predict(  # noqa: PLR0913 - options of a command
     ] = None,
     *,
     source: Annotated[
-        Literal["text", "columns", "conllu", "jsonl"] | None, typer.Option("--input", help="Format of stdin.")
+        Literal["text", "tokenized", "columns", "conllu", "jsonl"] | None,
+        typer.Option("--input", help="Format of stdin."),
     ] = None,
     target: Annotated[
         Literal["text", "columns", "conllu", "jsonl"] | None, typer.Option("--output", help="Format of stdout.")
@@ -33,50 +38,77 @@ def predict(  # noqa: PLR0913 - options of a command
     sentences: Annotated[
         bool, typer.Option("--sentences", help="For mt: lines are paragraphs, to translate sentence by sentence.")
     ] = False,
+    confidence: Annotated[
+        bool, typer.Option("--confidence", help="Write the probability of every predicted label. For JSON output.")
+    ] = False,
 ) -> None:
     r"""Predict what arrives on stdin, in order, as it arrives.
 
-    pos, ner and dep read one sentence per line with spaces between words (text), one word per line with a blank line
-    after each sentence (columns), CoNLL-U (conllu), or JSON lines with "words" or "text" (jsonl). nli reads a premise,
+    pos, ner and dep read one raw text per line (text), one sentence per line with spaces between words (tokenized), one
+    word per line with a blank line after each sentence (columns), CoNLL-U (conllu), or JSON lines with "words" or
+    "text" (jsonl). Raw text is segmented into words; JSON output has their "offsets". nli reads a premise,
     a tab and a hypothesis per line (columns), or JSON lines with these names. cls and mt read one text per line (text)
     and write one label or translation per line, or read JSON lines with "text", which get a "label" or a
     "translation" (jsonl). The format of the output follows from that of the input.
 
-    Example: echo "Kedi uyuyor ." | polyloom predict runs/first pos/tr
+    A JSON line may name its own "condition", such as pos/tr; without the argument every line must.
 
-    A JSON line may name its own "condition"; without the argument every line must.
+    Example: echo "Kedi uyuyor." | polyloom predict runs/first pos/tr
 
     Example: polyloom predict runs/mt mt/en/de < in.txt > out.txt
     """
-    from polyloom.backbones.decoding import Decoding  # noqa: PLC0415 - imports torch
-    from polyloom.conditions import Condition  # noqa: PLC0415
-    from polyloom.inference.streams import choose_formats, predict_stream  # noqa: PLC0415
-    from polyloom.inference.translate import translate  # noqa: PLC0415
-    from polyloom.loading import load_predictor  # noqa: PLC0415
+    from polyloom.conditions import Condition  # noqa: PLC0415 - imports torch
+    from polyloom.inference.streams import choose_formats  # noqa: PLC0415
 
     asked = Condition.parse(condition) if condition else None
     formats = choose_formats(asked.task if asked else None, source, target)
-    predictor = load_predictor(run)
-    predictor.decoding = Decoding(beams=beams)
+    _filter(run, asked, formats, Options(beams, pivot, sentences=sentences, confidence=confidence))
 
-    def check(condition: Condition) -> None:
+
+class Options(NamedTuple):
+    """Options of the command."""
+
+    beams: int
+    pivot: str | None
+    sentences: bool
+    confidence: bool
+
+
+def _filter(run: Path, asked: "Condition | None", formats: "tuple[Format, Format]", options: Options) -> None:
+    from polyloom.backbones.decoding import Decoding  # noqa: PLC0415 - imports torch
+    from polyloom.inference.streams import predict_stream  # noqa: PLC0415
+    from polyloom.inference.translate import translate  # noqa: PLC0415
+    from polyloom.loading import load_predictor  # noqa: PLC0415
+
+    predictor = load_predictor(run)
+    predictor.decoding = Decoding(beams=options.beams)
+    pivot, sentences, confidence = options.pivot, options.sentences, options.confidence
+
+    def check(condition: "Condition") -> None:
         task = predictor.model.task(condition.task)
         predictor.model.method.require_supported(condition)
         if (pivot or sentences) and not task.generates:
             raise typer.BadParameter(f"--pivot and --sentences are for translation, not for {condition.task}.")
+        if confidence and task.generates:
+            raise typer.BadParameter(f"--confidence: predictions of {condition.task} have no probabilities.")
 
-    def predict_records(records: "list[Record]", condition: Condition) -> "Iterable[Any]":
-        if predictor.model.task(condition.task).generates:
-            return translate(predictor, records, condition, pivot=pivot, sentences=sentences)
-        return predictor.predict(records, condition)
+    def predict_inputs(inputs: "list[tuple[Condition, Record]]") -> "Iterable[Any]":
+        if not (pivot or sentences):
+            return predictor.predict_mixed(inputs, confidences=confidence)
+        return (
+            text
+            for condition, group in groupby(inputs, key=itemgetter(0))
+            for text in translate(predictor, [r for _, r in group], condition, pivot=pivot, sentences=sentences)
+        )
 
     if asked:
         check(asked)
     if sys.stdin.isatty():
         typer.echo(f"Reading {formats[0]} from the terminal; Ctrl-D ends it.", err=True)
     stdin, stdout = cast("BufferedIOBase", sys.stdin.buffer), sys.stdout.buffer
+    texts = predict_stream(stdin, asked, formats=formats, predict=predict_inputs, check=check, confidence=confidence)
     with counting(sys.stderr.isatty() and not sys.stdout.isatty()) as count:
-        for text in predict_stream(stdin, asked, formats=formats, predict=predict_records, check=check):
+        for text in texts:
             stdout.write(text.encode())
             stdout.flush()  # predictions are written as soon as they are there
             count(text.count("\n"))

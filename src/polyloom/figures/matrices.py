@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from polyloom.conditions import Condition
-from polyloom.evaluate.directions import grid
+from polyloom.evaluate.directions import grid, is_translation
 from polyloom.evaluate.matrix import Matrix
 from polyloom.figures.bars import SITE_SERIES, draw_bars
 from polyloom.figures.canvas import new_figure, printable, save, styled
@@ -35,11 +34,12 @@ def draw_directions(matrix: Matrix, path: Path, *, metric: str = "bleu") -> None
 @styled
 def _directions(matrix: Matrix, metric: str) -> Any:
     languages, scores = grid(matrix, metric)
+    untrained = {(c.source, c.target) for c, result in matrix.results.items() if is_translation(c) and result.zero_shot}
     zero_shot = [
         (row, column)
         for row, source in enumerate(languages)
         for column, target in enumerate(languages)
-        if (result := matrix.results.get(Condition("mt", source, target))) and result.zero_shot
+        if (source, target) in untrained
     ]
     figure = _sized(scores)
     ax = figure.subplots()

@@ -2,7 +2,8 @@ r"""Predictions for a stream: inputs are read as they arrive and predicted in or
 
 Which formats there are, and how they look, is up to the task (`Task.inputs`, `Task.read`, `Task.write`):
 
-* ``text``: one text per line. For tasks on words, words between spaces; nothing is tokenized here.
+* ``text``: one raw text per line. For tasks on words it is segmented into words; JSON keeps their ``offsets``.
+* ``tokenized``: one sentence per line, with spaces between words.
 * ``columns``: one word per line, in the first column, and a blank line behind every sentence. For nli, in:
   ``premise<TAB>hypothesis``, out: the label.
 * ``conllu``: CoNLL-U. Whatever is not predicted stays as it was, byte for byte.
@@ -12,7 +13,8 @@ A blank line where an input could begin is an empty input, and has an (empty) pr
 may name a ``condition`` of its own, so that one stream holds inputs of any tasks and languages.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from io import BufferedIOBase
 from typing import Any, cast, get_args
 
@@ -67,8 +69,9 @@ def predict_stream(
     condition: Condition | None,
     *,
     formats: tuple[Format, Format],
-    predict: Callable[[list[Record], Condition], Iterable[Any]],
+    predict: Callable[[list[tuple[Condition, Record]]], Iterable[Any]],
     check: Callable[[Condition], None] = lambda _: None,
+    confidence: bool = False,
 ) -> Iterator[str]:
     """Predict what arrives.
 
@@ -76,29 +79,38 @@ def predict_stream(
         stream: Bytes; nothing is waited for as long as there is something to predict.
         condition: The condition of inputs that do not name their own; ``None`` if all do.
         formats: Formats of input and output, from `choose_formats`.
-        predict: Predicts records of one condition, in order.
+        predict: Predicts records of any conditions, in order.
         check: Raises an error for a condition that cannot be predicted.
+        confidence: Whether `predict` returns pairs of prediction and probability; it is written as ``confidence``.
 
     Yields:
         Text to write at once.
     """
     source, target = formats
+    if confidence and target != "jsonl":
+        raise PolyloomError("--confidence: probabilities are written as JSON. Add --output jsonl.")
     items = _items(read_available_lines(stream), _Conditions(condition, target, check), source)
     for group in _grouped(items):
-        by_condition: dict[Condition, list[Record]] = {}
-        for asked, item in group:
-            if item.record is not None and asked is not None:
-                by_condition.setdefault(asked, []).append(item.record)
-        predictions = {asked: iter(predict(records, asked)) for asked, records in by_condition.items()}
-        yield "".join(_written(asked, item, predictions, target) for asked, item in group)
+        asked = [(own, item.record) for own, item in group if own is not None and item.record is not None]
+        predictions = iter(predict(asked))
+        yield "".join(_written(own, item, predictions, target, confidence=confidence) for own, item in group)
 
 
 def _written(
-    condition: Condition | None, item: StreamItem, predictions: Mapping[Condition, Iterator[Any]], target: Format
+    condition: Condition | None,
+    item: StreamItem,
+    predictions: Iterator[Any],
+    target: Format,
+    *,
+    confidence: bool,
 ) -> str:
     if condition is None:  # a blank line among lines with conditions of their own
         return "\n"
-    prediction = None if item.record is None else next(predictions[condition])
+    prediction = None if item.record is None else next(predictions)
+    if confidence and prediction is not None:
+        prediction, probability = prediction
+        kept = item.source if isinstance(item.source, dict) else {}
+        item = replace(item, source={**kept, "confidence": probability})
     return TASKS[condition.task].write(item, prediction, target)
 
 
@@ -171,7 +183,7 @@ def _items(lines: Iterable[Line | None], conditions: _Conditions, source: Format
             yield default, StreamItem(unit[0].number, None, unit[0].text)
         else:
             condition = conditions.of(unit[0], source)
-            yield condition, TASKS[condition.task].read(unit, source)
+            yield condition, TASKS[condition.task].read(unit, source, condition.languages[-1])
 
 
 def _units(lines: Iterable[Line | None], *, multiline: bool) -> Iterator[list[Line] | None]:

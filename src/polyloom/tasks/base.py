@@ -271,12 +271,13 @@ class Task(nn.Module, ABC):
     # -- streams -----------------------------------------------------------------------------------------------------
 
     @classmethod
-    def read(cls, lines: Sequence[Line], form: Format) -> StreamItem:
+    def read(cls, lines: Sequence[Line], form: Format, language: str) -> StreamItem:
         """Read one input of a stream.
 
         Args:
             lines: One line that is not blank, or the lines of a `multiline` format with the blank one at their end.
             form: One of `inputs`.
+            language: Language of the input.
         """
         raise NotImplementedError
 

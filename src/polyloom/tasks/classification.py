@@ -123,7 +123,7 @@ class TextClassification(Classification):
         return self.batch(sequences, rows)
 
     @classmethod
-    def read(cls, lines: Sequence[Line], form: Format) -> StreamItem:
+    def read(cls, lines: Sequence[Line], form: Format, language: str) -> StreamItem:  # noqa: ARG003
         """Read a text: a line, or the ``text`` of a JSON object."""
         text, item = read_whole_text(lines, form)
         return replace(item, record=LabelledText(text, "") if text else None)

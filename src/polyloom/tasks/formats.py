@@ -11,7 +11,7 @@ from polyloom.data.records import Record
 from polyloom.errors import DataError
 from polyloom.io.files import checked_text, json_object
 
-Format = Literal["text", "columns", "conllu", "jsonl"]
+Format = Literal["text", "tokenized", "columns", "conllu", "jsonl"]
 STDIN = Path("stdin")
 MAX_LETTERS = 50_000  # of one input, which is held in memory at once
 
@@ -37,11 +37,13 @@ class StreamItem:
         line: Number of its first line.
         record: The record to predict; ``None`` for an empty line or sentence.
         source: What it was read from: a JSON object, a sentence of CoNLL-U, or the raw text.
+        offsets: Where each word begins and ends in the text, if words were found in raw text.
     """
 
     line: int
     record: Record | None
     source: dict[str, Any] | Sentence | str
+    offsets: tuple[tuple[int, int], ...] = ()
 
 
 def read_json(lines: Sequence[Line], *keys: str) -> dict[str, Any]:

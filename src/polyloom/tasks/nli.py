@@ -41,7 +41,7 @@ class Nli(Classification):
         return self.batch([Tokens(*tokenizer.pair(first, second)) for first, second in pairs], rows)
 
     @classmethod
-    def read(cls, lines: Sequence[Line], form: Format) -> StreamItem:
+    def read(cls, lines: Sequence[Line], form: Format, language: str) -> StreamItem:  # noqa: ARG003
         """Read a pair: ``premise<TAB>hypothesis``, or both from a JSON object."""
         number = lines[0].number
         if form == "jsonl":

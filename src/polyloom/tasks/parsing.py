@@ -51,7 +51,7 @@ class Parsing(WordTask):
     keys = ("heads", "relations")
     display: ClassVar[Display] = "tree"
     inputs: ClassVar[Mapping[Format, Format]] = {
-        "text": "conllu", "columns": "conllu", "conllu": "conllu", "jsonl": "jsonl",
+        "text": "conllu", "tokenized": "conllu", "columns": "conllu", "conllu": "conllu", "jsonl": "jsonl",
     }  # fmt: skip
     kind: ClassVar[Kind] = "tree"
     columns: ClassVar[Columns] = {

@@ -125,7 +125,7 @@ class Ner(Tagging):
     metrics: ClassVar[tuple[Metric, ...]] = (F1,)
     summary = "named entity recognition: entity F1"
     inputs: ClassVar[Mapping[Format, Format]] = {
-        "text": "columns", "columns": "columns", "conllu": "columns", "jsonl": "jsonl",
+        "text": "columns", "tokenized": "columns", "columns": "columns", "conllu": "columns", "jsonl": "jsonl",
     }  # fmt: skip
     outputs: ClassVar[tuple[Format, ...]] = ("columns", "jsonl")
 

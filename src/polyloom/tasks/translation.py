@@ -202,7 +202,7 @@ class Translation(Task):
         return [] if prediction == record.target else [0]
 
     @classmethod
-    def read(cls, lines: Sequence[Line], form: Format) -> StreamItem:
+    def read(cls, lines: Sequence[Line], form: Format, language: str) -> StreamItem:  # noqa: ARG003
         """Read a text to translate: a line, or the ``text`` of a JSON object."""
         text, item = read_whole_text(lines, form)
         return replace(item, record=Bitext(text, "") if text else None)

@@ -2,6 +2,8 @@
 
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +13,7 @@ from torch import Tensor
 from polyloom.data.readers.conllu import Row, Sentence, parse_conllu, write_sentence
 from polyloom.data.records import Tagged
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.errors import DataError
+from polyloom.errors import DataError, PolyloomError
 from polyloom.io.files import checked_text
 from polyloom.tasks.base import EncodedExample, Task, TaskBatch, Tokens
 from polyloom.tasks.formats import MAX_LETTERS, STDIN, Format, Line, StreamItem, read_json, write_json
@@ -29,7 +31,7 @@ class WordTask(Task, ABC):
 
     keys: ClassVar[tuple[str, ...]]
     inputs: ClassVar[Mapping[Format, Format]] = {
-        "text": "columns", "columns": "columns", "conllu": "conllu", "jsonl": "jsonl",
+        "text": "columns", "tokenized": "columns", "columns": "columns", "conllu": "conllu", "jsonl": "jsonl",
     }  # fmt: skip
     outputs: ClassVar[tuple[Format, ...]] = ("columns", "conllu", "jsonl")
     multiline: ClassVar[tuple[Format, ...]] = ("columns", "conllu")
@@ -40,8 +42,12 @@ class WordTask(Task, ABC):
         return (prediction,)
 
     @classmethod
-    def read(cls, lines: Sequence[Line], form: Format) -> StreamItem:
-        """Read a sentence."""
+    def read(cls, lines: Sequence[Line], form: Format, language: str) -> StreamItem:
+        """Read a sentence; raw text is segmented into words."""
+        if form == "text":
+            return _segmented(lines[0].number, _plain_text(lines[0]), lines[0].text, language)
+        if form == "jsonl":
+            return _read_json(lines, language)
         return _READERS[form](lines)
 
     @classmethod
@@ -52,11 +58,27 @@ class WordTask(Task, ABC):
         named = dict(zip(cls.keys, map(list, values), strict=True))
         if form == "jsonl":
             known = isinstance(item.source, dict) and "words" in item.source
-            return write_json(item, **({} if known else {"words": words}), **named)
+            offsets = {"offsets": item.offsets} if item.offsets else {}
+            return write_json(item, **({} if known else {"words": words}), **offsets, **named)
         if form == "conllu":
             return _write_conllu(item, words, named)
         rows = zip(words, *named.values(), strict=True)
         return "".join("\t".join(map(str, row)) + "\n" for row in rows) + "\n"
+
+
+def _segmented(line: int, text: str, source: dict[str, Any] | str, language: str) -> StreamItem:
+    """Segment raw text into words and keep their offsets."""
+    from polyloom.data.tokenization.segmentation import segment  # noqa: PLC0415 - only for raw text
+
+    _word_item(line, text.split(), source)  # which checks the length
+    try:
+        words = segment(text, language)
+    except DataError:
+        raise
+    except PolyloomError as error:
+        raise DataError(STDIN, line, str(error)) from error
+    item = _word_item(line, [word.text for word in words], source)
+    return replace(item, offsets=tuple((word.start, word.end) for word in words))
 
 
 def _word_item(line: int, words: Sequence[str], source: dict[str, Any] | Sentence | str) -> StreamItem:
@@ -68,12 +90,15 @@ def _word_item(line: int, words: Sequence[str], source: dict[str, Any] | Sentenc
     return StreamItem(line, Tagged(tuple(words), ()) if words else None, source)
 
 
-def _read_text(lines: Sequence[Line]) -> StreamItem:
-    (line,) = lines
+def _plain_text(line: Line) -> str:
     if line.text.count("\t") == 9 or (line.number == 1 and line.text.startswith('{"')):
         looks = "CoNLL-U. Add --input conllu." if "\t" in line.text else "JSON. Add --input jsonl."
         raise DataError(STDIN, line.number, f"this is not plain text but {looks}")
-    return _word_item(line.number, line.content.split(), line.text)
+    return line.content
+
+
+def _read_tokenized(lines: Sequence[Line]) -> StreamItem:
+    return _word_item(lines[0].number, _plain_text(lines[0]).split(), lines[0].text)
 
 
 def _read_columns(lines: Sequence[Line]) -> StreamItem:
@@ -93,21 +118,20 @@ def _read_conllu(lines: Sequence[Line]) -> StreamItem:
     return _word_item(sentence.line, sentence.words, sentence)
 
 
-def _read_json(lines: Sequence[Line]) -> StreamItem:
+def _read_json(lines: Sequence[Line], language: str) -> StreamItem:
     number, found = lines[0].number, read_json(lines)
     if isinstance(found.get("words"), list):
         words = [checked_text(word, STDIN, number, name="words") for word in found["words"]]
         if any(not word.strip() or set(word) & set("\t\n\r") for word in words):
             raise DataError(STDIN, number, "a word is empty, or has a tab or a line end in it.")
-    elif "text" in found:
-        words = checked_text(found["text"], STDIN, number, name="text").split()
-    else:
-        raise DataError(STDIN, number, 'expected {"words": ["…", …]} or {"text": "…"}.')
-    return _word_item(number, words, found)
+        return _word_item(number, words, found)
+    if "text" in found:
+        return _segmented(number, checked_text(found["text"], STDIN, number, name="text"), found, language)
+    raise DataError(STDIN, number, 'expected {"words": ["…", …]} or {"text": "…"}.')
 
 
 _READERS: Mapping[str, Callable[[Sequence[Line]], StreamItem]] = {
-    "text": _read_text, "columns": _read_columns, "conllu": _read_conllu, "jsonl": _read_json,
+    "tokenized": _read_tokenized, "columns": _read_columns, "conllu": _read_conllu,
 }  # fmt: skip
 
 
@@ -117,8 +141,13 @@ def _write_conllu(item: StreamItem, words: Sequence[str], named: Mapping[str, An
     if isinstance(item.source, Sentence):
         sentence = item.source
     else:
-        rows = tuple(Row(str(number), word, *"_" * 8) for number, word in enumerate(words, start=1))
-        sentence = Sentence((f"# text = {' '.join(words)}",), rows)
+        joined = {i for i, ((_, end), (start, _)) in enumerate(pairwise(item.offsets)) if start == end}
+        rows = tuple(
+            Row(str(i + 1), word, *"_" * 8)._replace(misc="SpaceAfter=No" if i in joined else "_")
+            for i, word in enumerate(words)
+        )
+        text = "".join(word if i in joined else f"{word} " for i, word in enumerate(words)).strip()
+        sentence = Sentence((f"# text = {text}",), rows)
     columns = {"tags": "upos"}  # all others have the name of their column
     return write_sentence(sentence.with_predictions(**{columns.get(key, key): v for key, v in named.items()}))
 

@@ -25,6 +25,7 @@ from polyloom.inference.translate import steps, translate, translate_all
 from polyloom.loading import load_run_dir, load_source, tokenizer_name
 from polyloom.model import Model
 from polyloom.rundir import RunDir
+from polyloom.tasks.translation import Translation
 from polyloom.training.events import OnEvent, Scored, ScoringStarted, Translated
 from polyloom.version import versions
 
@@ -136,7 +137,7 @@ class Run:
             sentences: Split texts into sentences and translate these one by one. Default: translate texts as they are.
         """
         several = [texts] if isinstance(texts, str) else list(texts)
-        condition = Condition("mt", source, target)
+        condition = Condition(Translation.name, source, target)
         self.model.task(condition.task)
         for step in steps(condition, pivot):
             self.model.method.require_supported(step)
