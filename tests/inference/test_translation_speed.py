@@ -35,7 +35,7 @@ def test_in_bf16_every_site_finds_its_weights_side_by_side_in_memory():
     model.backbone.to(torch.bfloat16)
     weights, inputs = model.weights(ROWS), tiny_inputs("m2m_100")
     with model.backbone.using(weights, num_rows=len(ROWS)):
-        active = model.backbone._listener.active
+        active = model.backbone._state.active
         assert active is not None
         found = [tensor for blocks in active.at.values() for block in blocks for tensor in block.tensors.values()]
     assert len(found) == 4 * 6

@@ -11,7 +11,7 @@ from torch.func import functional_call
 from transformers import PreTrainedModel
 
 from polyloom.backbones.families import Family, family_of
-from polyloom.backbones.hooks import AfterLayer, BeforeHead, BeforeNorm, BeforeStack, Listener, OnProjection
+from polyloom.backbones.hooks import AfterLayer, BeforeHead, BeforeNorm, BeforeStack, ForwardState, OnProjection
 from polyloom.errors import BackboneError
 from polyloom.weights import BackboneShape, Site, Weights
 
@@ -33,7 +33,7 @@ class Backbone(nn.Module):
         self.untrained: tuple[str, ...] = ()  # parameters that a pretrained checkpoint did not have
         model_type = str(model.config.model_type)
         self.family = family or family_of(model_type)
-        self._listener = Listener()
+        self._state = ForwardState()
         layers = {
             Site(stack, int(i)): layer
             for stack, path in self.family.stacks.items()
@@ -52,27 +52,27 @@ class Backbone(nn.Module):
         )
 
     def _hook(self, layers: Mapping[Site, nn.Module], model_type: str) -> None:
-        listener = self._listener
+        state = self._state
         for site, layer in layers.items():
             if site.layer == 0:
-                layer.register_forward_pre_hook(BeforeStack(listener, site), with_kwargs=True)
+                layer.register_forward_pre_hook(BeforeStack(state, site), with_kwargs=True)
             # First in line, so that recorded `hidden_states` show what the next layer sees.
-            layer.register_forward_hook(AfterLayer(listener, site, "layer"), prepend=True)
+            layer.register_forward_hook(AfterLayer(state, site, "layer"), prepend=True)
             inner = _submodule(layer, self.family.output, model_type)
-            inner.register_forward_hook(AfterLayer(listener, site, "output"), prepend=True)
+            inner.register_forward_hook(AfterLayer(state, site, "output"), prepend=True)
             if self.family.norm:
                 norm = _submodule(layer, self.family.norm, model_type)
-                norm.register_forward_pre_hook(BeforeNorm(listener, site))
+                norm.register_forward_pre_hook(BeforeNorm(state, site))
             for name, path in self.family.projections.items():
                 projection = _submodule(layer, path, model_type)
-                projection.register_forward_hook(OnProjection(listener, site, name))
+                projection.register_forward_hook(OnProjection(state, site, name))
         # Without a projection to the vocabulary there is nothing to invert for. But what a model calls its output
         # embeddings may be something else, and then invertible adapters must be refused.
         head, config = self.model.get_output_embeddings(), self.model.config
         vocabularies = {config.vocab_size, getattr(config, "decoder_vocab_size", None)}
         self.inverts = head is None or (isinstance(head, nn.Linear) and head.out_features in vocabularies)
         if self.inverts and head is not None:
-            head.register_forward_pre_hook(BeforeHead(listener, tuple(layers)[-1].stack))
+            head.register_forward_pre_hook(BeforeHead(state, tuple(layers)[-1].stack))
 
     @contextmanager
     def using(self, weights: Weights, *, num_rows: int, expand: int = 1) -> Iterator[None]:
@@ -90,14 +90,14 @@ class Backbone(nn.Module):
             )
         compiling = torch.compiler.is_compiling()
         if not compiling:
-            self._listener.acquire()
+            self._state.acquire()
         try:
-            self._listener.listen(weights.to(self.model.dtype), num_rows=num_rows, expand=expand)
+            self._state.set_weights(weights.to(self.model.dtype), num_rows=num_rows, expand=expand)
             yield
         finally:
-            self._listener.active = None
+            self._state.active = None
             if not compiling:
-                self._listener.release()
+                self._state.release()
 
     def forward(self, **inputs: Any) -> Any:
         """Run the Transformers model on its usual inputs."""
@@ -158,7 +158,7 @@ class Backbone(nn.Module):
     def enable_gradient_checkpointing(self) -> None:
         """Recompute layers in the backward pass, with the weights of their own forward pass."""
         self.model.gradient_checkpointing_enable(
-            {"use_reentrant": False, "context_fn": self._listener.checkpoint_contexts}
+            {"use_reentrant": False, "context_fn": self._state.checkpoint_contexts}
         )
 
     def norm_parameters(self) -> dict[str, nn.Parameter]:

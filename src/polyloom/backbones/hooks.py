@@ -1,4 +1,4 @@
-"""The hooks: one small callable per place, all reading what the listener holds for this forward pass."""
+"""Forward hooks that apply blocks: one per place in the backbone, with the weights of the running forward pass."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from polyloom.nn.blocks import BLOCKS, BlockKind
 from polyloom.weights import Site, Weights
 
 BUSY = (
-    "backbone: already in use by another call. One backbone serves one forward pass at a time: put rows of several "
+    "backbone: already in use by another call. One backbone runs one forward pass at a time: put rows of several "
     "languages into one batch, or give each thread its own copy (copy.deepcopy(backbone))."
 )
 
@@ -26,7 +26,14 @@ class Applied(NamedTuple):
 
 
 class Active(NamedTuple):
-    """What is applied now: blocks by place and site, how many rows every site must see, and for which thread."""
+    """The state of a running forward pass.
+
+    Attributes:
+        at: Blocks by place and site.
+        num_rows: Number of rows of the batch, which every site must have.
+        expand: Number of decoder rows per row of the batch, such as beams.
+        thread: The thread that runs it.
+    """
 
     at: Mapping[tuple[str, Site], list[Applied]]
     num_rows: int
@@ -34,32 +41,32 @@ class Active(NamedTuple):
     thread: int
 
 
-class Listener:
-    """Shared by the hooks of one backbone: holds the weights of the running forward pass."""
+class ForwardState:
+    """The weights of the running forward pass, shared by all hooks of one backbone."""
 
     def __init__(self) -> None:
         self.active: Active | None = None
         self._lock = threading.Lock()
 
-    def __deepcopy__(self, memo: dict[int, object]) -> "Listener":
-        copy = Listener()  # a copied backbone listens for itself, never for its original
+    def __deepcopy__(self, memo: dict[int, object]) -> "ForwardState":
+        copy = ForwardState()  # a copied backbone has a state of its own
         memo[id(self)] = copy
         return copy
 
-    def __reduce__(self) -> tuple[type["Listener"], tuple[()]]:
-        return Listener, ()
+    def __reduce__(self) -> tuple[type["ForwardState"], tuple[()]]:
+        return ForwardState, ()
 
     def acquire(self) -> None:
-        """Refuse a second use at once."""
+        """Lock the backbone for one use; raise `BusyError` if it is in use."""
         if not self._lock.acquire(blocking=False):
             raise BusyError(BUSY)
 
     def release(self) -> None:
-        """End a use."""
+        """Unlock the backbone."""
         self._lock.release()
 
-    def listen(self, weights: Weights, *, num_rows: int, expand: int) -> None:
-        """Lay the weights out by place and site."""
+    def set_weights(self, weights: Weights, *, num_rows: int, expand: int) -> None:
+        """Set the weights of the forward pass, laid out by place and site."""
         at: dict[tuple[str, Site], list[Applied]] = {}
         for block in weights.blocks:
             kind, tensors = BLOCKS[block.kind], block.by_site()
@@ -68,7 +75,7 @@ class Listener:
         self.active = Active(at, num_rows, expand, current_thread())
 
     def checkpoint_contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        """Contexts for a checkpointed layer: nothing in forward, the same weights again in recomputation."""
+        """Return the contexts of a checkpointed layer: none in forward, the same weights in recomputation."""
         return nullcontext(), self._again(self.active)
 
     @contextmanager
@@ -86,26 +93,26 @@ class Listener:
 
 
 def current_thread() -> int:
-    """The running thread; in compiled code weights are values of the graph, which no other thread can see."""
+    """Return the running thread; 0 in compiled code, whose weights are values of the graph that no thread shares."""
     return 0 if torch.compiler.is_compiling() else threading.get_ident()
 
 
 def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """In bf16, a site's tensors side by side in memory: products of strided matrices take five times as long there."""
+    """Make bf16 tensors contiguous: in bf16, products of strided matrices take five times as long."""
     return {name: t.contiguous() if t.dtype == torch.bfloat16 else t for name, t in tensors.items()}
 
 
 class Hook:
-    """A place at a site. Subclasses say what is changed there, and what blocks read."""
+    """Base class of hooks at one place of a site. Subclasses choose the tensor that blocks change and their input."""
 
-    def __init__(self, listener: Listener, site: Site, place: str) -> None:
-        self.listener = listener
+    def __init__(self, state: ForwardState, site: Site, place: str) -> None:
+        self.state = state
         self.site = site
         self.place = place
 
     def blocks(self) -> list[Applied]:
-        """List the blocks of this place, in the order in which they act."""
-        active = self.listener.active
+        """List the blocks of this place, in the order in which they are applied."""
+        active = self.state.active
         if active is None:
             return []
         if active.thread != current_thread():
@@ -113,8 +120,8 @@ class Hook:
         return active.at.get((self.place, self.site), [])
 
     def rows(self, hidden: Tensor) -> Tensor:
-        """Check that the rows are those the weights were made for; beams of a row are laid side by side."""
-        active = self.listener.active
+        """Check that there are as many rows as the weights are for; the beams of a row become one sequence."""
+        active = self.state.active
         assert active is not None
         expand = active.expand if self.site.stack == "decoder" else 1
         if hidden.dim() != 3 or hidden.shape[0] != active.num_rows * expand:
@@ -143,8 +150,8 @@ class AfterLayer(Hook):
 class BeforeNorm(Hook):
     """Placement ``norm`` (Pfeiffer): blocks change the norm's input s and read ``LN(s)``, one after the other."""
 
-    def __init__(self, listener: Listener, site: Site) -> None:
-        super().__init__(listener, site, "norm")
+    def __init__(self, state: ForwardState, site: Site) -> None:
+        super().__init__(state, site, "norm")
 
     def __call__(self, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         blocks = self.blocks()
@@ -160,8 +167,8 @@ class BeforeNorm(Hook):
 class OnProjection(Hook):
     """Placement ``attention``: blocks change the output of a projection and read its input."""
 
-    def __init__(self, listener: Listener, site: Site, projection: str) -> None:
-        super().__init__(listener, site, "attention")
+    def __init__(self, state: ForwardState, site: Site, projection: str) -> None:
+        super().__init__(state, site, "attention")
         self.projection = projection
 
     def __call__(self, _module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -174,8 +181,8 @@ class OnProjection(Hook):
 class BeforeStack(Hook):
     """Placement ``embedding``: blocks change what enters a stack, the output of the embeddings."""
 
-    def __init__(self, listener: Listener, site: Site) -> None:
-        super().__init__(listener, site, "embedding")
+    def __init__(self, state: ForwardState, site: Site) -> None:
+        super().__init__(state, site, "embedding")
 
     def __call__(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         blocks = self.blocks()
@@ -192,8 +199,8 @@ class BeforeStack(Hook):
 class BeforeHead(Hook):
     """The inverse of the invertible adapters, between a head's transform and its projection to the vocabulary."""
 
-    def __init__(self, listener: Listener, stack: str) -> None:
-        super().__init__(listener, Site(stack, 0), "unembedding")
+    def __init__(self, state: ForwardState, stack: str) -> None:
+        super().__init__(state, Site(stack, 0), "unembedding")
 
     def __call__(self, _module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         blocks = self.blocks()

@@ -1,4 +1,4 @@
-"""Every method, by the name that recipes use."""
+"""The registry of methods, by the name that recipes use."""
 
 from polyloom.conditions import Inventory
 from polyloom.methods.badx import BadX, Multilingual

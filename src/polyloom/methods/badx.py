@@ -1,7 +1,7 @@
 """BAD-X (Parović et al. 2022): bilingual adapters per source and target, and the multilingual adapter as baseline.
 
-A condition ``pos/en/sw`` uses the adapter of the pair en/sw whatever the language of the text, in training and at
-inference, as in the paper. ``pos/sw`` stands for the pair if only one ends in sw.
+As in the paper, a condition ``pos/en/sw`` uses the adapter of the pair en/sw for text in any language, in training and
+at inference. ``pos/sw`` is short for the pair if exactly one pair ends in sw.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,11 @@ from polyloom.weights import Site
 
 @dataclass(frozen=True, kw_only=True)
 class BadXConfig(StackedConfig):
-    """Settings of BAD-X; the paper's runs have no invertible adapters."""
+    """Settings of BAD-X.
+
+    Attributes:
+        invertible: Whether to add an invertible adapter to the embeddings. Default: false, as in the paper.
+    """
 
     name: ClassVar[str] = "badx"
     invertible: bool = False
@@ -26,14 +30,18 @@ class BadXConfig(StackedConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MultilingualConfig(StackedConfig):
-    """Settings of the multilingual adapter."""
+    """Settings of the multilingual adapter, the baseline of the BAD-X paper.
+
+    Attributes:
+        invertible: Whether to add an invertible adapter to the embeddings. Default: false, as in the paper.
+    """
 
     name: ClassVar[str] = "multilingual"
     invertible: bool = False
 
 
 class BadX(StackedMethod):
-    """One bilingual adapter per pair."""
+    """A method with one bilingual adapter per pair of languages, and task adapters stacked on top."""
 
     config_type = BadXConfig
     paper = "Parović et al. 2022, BAD-X"
@@ -41,15 +49,15 @@ class BadX(StackedMethod):
     keyed_by = "pair"
 
     def num_keys(self) -> int:
-        """One per pair."""
+        """Count the pairs."""
         return len(self.directions)
 
     def keys(self, ids: ConditionIds, sites: tuple[Site, ...]) -> Tensor:
-        """The pair, in every stack."""
+        """Return the row of the condition's pair, the same at all sites, ``[K, S]``."""
         return ids.pair_K[:, None].expand(-1, len(sites))
 
     def trained_by(self, given: Condition) -> tuple[Condition, ...]:
-        """Raw text trains all pairs with its language; labelled data those that lead away from it."""
+        """Return the pairs that data train: raw text all pairs with its language, labelled data all pairs from it."""
         if given.target is not None:
             return (given,)
         pairs = [pair.split("/") for pair in self.directions]
@@ -60,12 +68,12 @@ class BadX(StackedMethod):
         )
 
     def pair_row(self, condition: Condition) -> int:
-        """The pair named, or the only one that ends in the condition's language."""
+        """Return the row of the pair that the condition names, or of the only pair that ends in its language."""
         return find_pair(self.directions, condition)
 
 
 class Multilingual(StackedMethod):
-    """One adapter for all languages."""
+    """A method with one language adapter that all languages share, and task adapters stacked on top."""
 
     config_type = MultilingualConfig
     paper = "Parović et al. 2022, BAD-X (baseline)"
@@ -73,16 +81,16 @@ class Multilingual(StackedMethod):
     keyed_by = "fixed"
 
     def num_keys(self) -> int:
-        """A single one."""
+        """Return 1, since all languages share one adapter."""
         return 1
 
     def keys(self, ids: ConditionIds, sites: tuple[Site, ...]) -> Tensor:
-        """Always the first."""
+        """Return row 0 for all conditions and sites, ``[K, S]``."""
         return torch.zeros(len(ids.task_K), len(sites), dtype=torch.long, device=ids.task_K.device)
 
 
 def find_pair(directions: Index, condition: Condition) -> int:
-    """Row of a condition's pair among the stored ones."""
+    """Find the row of a condition's pair among the stored pairs."""
     if condition.target is not None:
         return directions.row(f"{condition.source}/{condition.target}")
     ending = [pair for pair in directions if pair.partition("/")[2] == condition.source]

@@ -1,4 +1,4 @@
-"""What a method is: a function from conditions to weights, with what it trains, when, and whom it serves."""
+"""Base classes of methods: a method computes weights from conditions and defines its training stages."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,13 +17,13 @@ from polyloom.weights import BackboneShape, Block, Placement, Site, Weights
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of a method's training.
+    """A stage of a method's training.
 
     Attributes:
-        name: What the paper calls it.
-        trains: Names of the parameter groups that learn: groups of the method, ``backbone``,
-            ``backbone.norms``, ``heads``.
-        tasks: The tasks whose data are trained on: ``raw-text``, ``labelled`` (all others) or ``all``.
+        name: Name of the stage, as in the paper.
+        trains: Names of the trainable parameter groups: groups of the method, ``backbone``, ``backbone.norms``,
+            ``heads``. Everything else is frozen.
+        tasks: Tasks whose data the stage uses: ``raw-text``, ``labelled`` (all others) or ``all``. Default: ``all``.
     """
 
     name: str
@@ -33,16 +33,20 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodConfig:
-    """Settings of a method. `name` is what recipes call it."""
+    """Base class of the settings of a method.
+
+    Attributes:
+        name: Name of the method in recipes.
+    """
 
     name: ClassVar[str]
 
     def with_labelled(self, conditions: Sequence[Condition]) -> Self:  # noqa: ARG002 - for psf
-        """Tell the settings which conditions have labelled training data, where the method must know."""
+        """Return the settings with the conditions that have labelled training data, if the method depends on them."""
         return self
 
     def continues(self, other: "MethodConfig") -> bool:
-        """Tell whether a model that was trained with `other` can be trained further with these settings."""
+        """Return whether a model that was trained with `other` can be trained further with these settings."""
         return self == other
 
 
@@ -51,9 +55,12 @@ class AdapterConfig(MethodConfig):
     """Settings that all methods with adapters share.
 
     Attributes:
-        adapter_size: Bottleneck size, or rank where the block is LoRA.
-        block: Kind of the blocks in the layers: ``bottleneck`` or ``lora``, or another registered kind.
-        placement: Where in a layer a block acts. Default: where the paper has it.
+        adapter_size: Bottleneck size of the adapters, or the rank if `block` is ``lora``. Default: 48. A larger size
+            gives more capacity and more parameters per adapter.
+        block: Kind of the adapters: ``bottleneck``, ``lora`` or another registered kind. Default: ``bottleneck``. Use
+            ``lora`` to export to PEFT.
+        placement: Where in a layer an adapter acts: ``norm``, ``output`` or ``layer``. Default: the placement of the
+            method's paper, if the backbone has it. Leave it out with ``lora``.
     """
 
     adapter_size: int = 48
@@ -68,15 +75,16 @@ class AdapterConfig(MethodConfig):
 
 
 class Method(nn.Module, ABC):
-    """A function from conditions to weights.
+    """Base class of methods: modules that compute weights from conditions.
 
-    The groups of parameters a method trains are its direct child modules, by name.
+    The parameter groups of a method are its direct child modules, by name.
 
     Attributes:
-        config_type: Class of its settings.
-        paper: Where it was published.
+        config_type: Class of the method's settings.
+        paper: The paper that introduced the method.
         summary: One line for `polyloom list methods`.
-        typology_size: Length of the typological vectors that it takes with `set_features`; ``None`` if it takes none.
+        typology_size: Length of the typological vectors that `set_features` expects. Default: ``None``, for methods
+            without such vectors.
     """
 
     typology_size: int | None = None
@@ -98,18 +106,18 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, ids: ConditionIds) -> Weights:
-        """Weights of the distinct conditions, ``[K, S, ...]``, in one batched computation."""
+        """Compute the weights of the distinct conditions, ``[K, S, ...]``, in one batched computation."""
 
     def weights(self, conditions: Iterable[Condition | str]) -> Weights:
-        """Weights for a list of conditions, one set each."""
+        """Compute the weights of a list of conditions, one set each."""
         listed = [Condition.parse(condition) for condition in conditions]
         if len(set(listed)) != len(listed):
             raise ConditionError("weights: a condition is listed twice.")
-        made: Weights = self(self.encode(listed))
-        return made
+        weights: Weights = self(self.encode(listed))
+        return weights
 
     def encode(self, rows: Sequence[Condition | str]) -> ConditionIds:
-        """Turn one condition per row into row numbers of the distinct ones; errors name what is unknown."""
+        """Turn one condition per row into row numbers of the distinct conditions; errors name what is unknown."""
         distinct: dict[Condition, int] = {}
         index = [distinct.setdefault(Condition.parse(row), len(distinct)) for row in rows]
         if not distinct:
@@ -127,11 +135,11 @@ class Method(nn.Module, ABC):
         return ConditionIds(*(torch.tensor(column, device=device) for column in columns))
 
     def pair_row(self, condition: Condition) -> int:  # noqa: ARG002 - for methods that store pairs
-        """Row of the pair whose weights a condition uses; 0 for methods that store none."""
+        """Return the row of the pair whose weights a condition uses; 0 for methods without weights per pair."""
         return 0
 
     def require_supported(self, condition: Condition) -> None:
-        """Raise unless this method can make weights for the condition."""
+        """Raise an error unless this method can compute weights for the condition."""
         try:
             self.tasks.row(condition.task)
             for language in condition.languages:
@@ -141,7 +149,7 @@ class Method(nn.Module, ABC):
             raise ConditionError(f"condition {condition}: {error}") from None
 
     def supports(self, condition: Condition) -> bool:
-        """Whether this method can make weights for the condition."""
+        """Return whether this method can compute weights for the condition."""
         try:
             self.require_supported(condition)
         except ConditionError:
@@ -152,40 +160,40 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def stages(self) -> tuple[Stage, ...]:
-        """The stages its paper trains in."""
+        """Return the training stages of the method's paper, in order."""
 
     def trained_by(self, given: Condition) -> tuple[Condition, ...]:
-        """The conditions whose weights data of a task and a language train: that task in that language."""
+        """Return the conditions whose weights the data of a condition train; by default that condition."""
         return (given,)
 
     def groups(self) -> dict[str, list[nn.Parameter]]:
-        """The method's own parameters by group."""
+        """Return the method's parameters by group."""
         return {name: list(module.parameters()) for name, module in self.named_children()}
 
     def penalty(self, ids: ConditionIds) -> Tensor | None:  # noqa: ARG002 - for variational methods
-        """A term to add to the loss of a batch, for methods that have one."""
+        """Return a term to add to the loss of a batch; ``None`` for methods without one."""
         return None
 
-    # -- growth ------------------------------------------------------------------------------------------------------
+    # -- adding languages, tasks and pairs ---------------------------------------------------------------------------
 
     def add_language(self, name: str, *, like: str | Sequence[str] | None = None) -> None:
-        """Add a language; its weights start fresh, as a copy of another language's, or as the mean of some."""
+        """Add a language; `like` initialises its parameters as another language's, or as the mean of several."""
         self._append("language", self.languages, name, like=like)
 
     def reinit_language(self, like: str | Sequence[str] | None) -> None:
-        """Let the language that was added last begin again: fresh, or as others."""
+        """Initialise the language that was added last again: at random, or from other languages as in `add_language`."""
         rows = _rows(self.languages, like)
         for table in self.growing("language"):
-            if table.trainable:  # what is known of it stays
+            if table.trainable:  # typological features stay
                 table.init_last_row(rows)
 
     def add_task(self, name: str, *, labels: int | None = None, like: str | None = None) -> None:
-        """Add a task; its weights start fresh or as a copy of another task's."""
+        """Add a task; its parameters are initialised at random, or with `like` as a copy of another task's."""
         self._append("task", self.tasks, name, like=like)
         self.labels[name] = labels
 
     def add_direction(self, source: str, target: str, *, like: str | None = None) -> None:
-        """Add a pair of known languages, for methods that store something per pair."""
+        """Add a pair of known languages, for methods with parameters per pair."""
         for language in (source, target):
             self.languages.row(language)
         self._append("pair", self.directions, f"{source}/{target}", like=like)
@@ -199,42 +207,42 @@ class Method(nn.Module, ABC):
             table.append(rows if table.trainable else None)
 
     def growing(self, kind: str) -> list[GrowingTable]:
-        """Those with a row for each ``language``, ``task`` or ``pair``."""
+        """Return the tables with one row for each ``language``, ``task`` or ``pair``."""
         return [module for module in self.modules() if isinstance(module, GrowingTable) and module.keyed_by == kind]
 
     def inventory(self) -> Inventory:
-        """What it is built for now, growth included."""
+        """Return the current languages, tasks and directions, including those that were added."""
         raw_text = tuple(task for task in self.tasks if task in self.raw_text)
         return Inventory(tuple(self.languages), dict(self.labels), tuple(self.directions), raw_text)
 
     def stores_adapters(self, kind: str) -> bool:
-        """Tell whether it stores adapters for each ``language``, ``task`` or ``pair``, rather than an embedding."""
+        """Return whether there are stored adapters for each ``language``, ``task`` or ``pair``, not only embeddings."""
         return any(isinstance(table, Bank) for table in self.growing(kind))
 
-    # -- what only some methods have ---------------------------------------------------------------------------------
+    # -- optional parts of a method ----------------------------------------------------------------------------------
 
     def output_layer(self) -> nn.Module | None:
-        """Return the last layer of its hypernetwork, from which weights come; ``None`` where nothing is generated."""
+        """Return the last layer of the hypernetwork, which outputs the weights; ``None`` if there is no hypernetwork."""
         return None
 
     def set_features(self, vectors: Mapping[str, Sequence[float]]) -> None:
-        """Take typological vectors of languages, each of length `typology_size`."""
+        """Set the typological vectors of languages, each of length `typology_size`."""
         raise NotImplementedError(f"{self.config.name} takes no features of {', '.join(vectors)}")
 
     # -- for subclasses ----------------------------------------------------------------------------------------------
 
     def stack_languages(self, ids: ConditionIds, sites: Sequence[Site]) -> Tensor:
-        """Language row per condition and site ``[K, S]``: the source in the encoder, the target in the decoder."""
+        """Return the language row per condition and site ``[K, S]``: source in the encoder, target in the decoder."""
         decoder_S = torch.tensor([site.stack == "decoder" for site in sites], device=ids.source_K.device)
         return torch.where(decoder_S, ids.target_K[:, None], ids.source_K[:, None])
 
 
 class AdapterMethod(Method):
-    """A method whose weights are blocks at sites.
+    """Base class of methods whose weights are blocks in the layers.
 
     Attributes:
-        preferred: Placements in the order in which the paper would have them.
-        norm: Whether its bottlenecks have a layer norm of their own.
+        preferred: Default placements in order of preference; the first one that the backbone has is used.
+        norm: Whether bottleneck adapters have a layer norm before the down projection.
     """
 
     preferred: ClassVar[tuple[str, ...]]
@@ -251,22 +259,22 @@ class AdapterMethod(Method):
         return BLOCKS[self.config.block].tensors(self.shape, size or self.config.adapter_size, norm=norm)
 
     def block(self, tensors: dict[str, Tensor], sites: tuple[Site, ...] | None = None) -> Block:
-        """A block of the configured kind and placement."""
+        """Build a block of the configured kind and placement."""
         return Block(self.config.block, self.placement, sites or self.shape.sites, tensors)
 
 
 def layer_blocks() -> list[str]:
-    """List the kinds of block that can be the ``block`` of a method."""
+    """List the block kinds that methods accept as their ``block`` setting."""
     return [name for name, kind in BLOCKS.items() if kind.in_layers]
 
 
 def _rows(names: Index, like: str | Sequence[str] | None) -> int | Tensor | None:
     if like is None or isinstance(like, str):
         return None if like is None else names.row(like)
-    return torch.tensor([names.row(one) for one in like])
+    return torch.tensor([names.row(name) for name in like])
 
 
 def check(config: MethodConfig, holds: bool, mistake: str) -> None:
-    """Refuse a setting that no schema can refuse."""
+    """Raise a configuration error with the message `mistake` unless `holds`."""
     if not holds:
         raise ConfigError(f"method {config.name}", [mistake])

@@ -1,4 +1,4 @@
-"""Stored weights: what any method made for single conditions, looked up. Nothing is generated, nothing learns."""
+"""A method that looks up exported weights by condition. It has no trainable parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,38 +14,38 @@ from polyloom.weights import BackboneShape, Weights
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedAdaptersConfig(MethodConfig):
-    """There is nothing to set: what is stored says it all."""
+    """Settings of exported adapters: none."""
 
     name: ClassVar[str] = "stored"
 
 
 class ExportedAdapters(Method):
-    """Weights by condition.
+    """A method that looks up exported weights by condition.
 
     Args:
-        made: The weights of each condition, all of the same layout.
-        shape: Of the backbone they are for.
-        labels: Sizes of the tasks' label sets.
+        exported: The weights of each condition, all of the same layout.
+        shape: Shape of the backbone that the weights belong to.
+        labels: Number of labels by task; ``None`` for tasks without labels.
     """
 
     config_type = ExportedAdaptersConfig
-    paper = "of the method that made the weights"
+    paper = "the paper of the exported method"
     summary = "weights that were exported, looked up by condition"
 
     def __init__(
-        self, made: Mapping[Condition, Weights], *, shape: BackboneShape, labels: Mapping[str, int | None]
+        self, exported: Mapping[Condition, Weights], *, shape: BackboneShape, labels: Mapping[str, int | None]
     ) -> None:
-        languages = dict.fromkeys(language for condition in made for language in condition.languages)
+        languages = dict.fromkeys(language for condition in exported for language in condition.languages)
         super().__init__(ExportedAdaptersConfig(), shape=shape, inventory=Inventory(tuple(languages), labels))
-        self.conditions = Index("condition", map(str, made))
-        layouts = {condition: _layout(weights) for condition, weights in made.items()}
+        self.conditions = Index("condition", map(str, exported))
+        layouts = {condition: _layout(weights) for condition, weights in exported.items()}
         first = next(iter(layouts))
         for condition, layout in layouts.items():
             if layout != layouts[first]:
                 raise ConditionError(
-                    f"{condition}: its adapter is built otherwise than that of {first}. Load it alone."
+                    f"{condition}: its adapter has another layout than that of {first}. Load it alone."
                 )
-        together = Weights.cat(list(made.values()))
+        together = Weights.cat(list(exported.values()))
         self.blocks = together.blocks
         self.tables = nn.ModuleList(
             nn.ParameterDict({name: nn.Parameter(t, requires_grad=False) for name, t in block.tensors.items()})
@@ -53,16 +53,16 @@ class ExportedAdapters(Method):
         )
 
     def pair_row(self, condition: Condition) -> int:
-        """Row of the condition itself."""
+        """Return the row of the condition among the exported ones."""
         return self.conditions.row(str(condition))
 
     def forward(self, ids: ConditionIds) -> Weights:
-        """Look them up."""
+        """Look up the weights of the conditions."""
         blocks = zip(self.blocks, self.tables, strict=True)
         return Weights(tuple(replace(b, tensors=_pick(tables, ids.pair_K)) for b, tables in blocks))
 
     def stages(self) -> tuple[Stage, ...]:
-        """One in which nothing learns."""
+        """Return one stage without trainable parameters."""
         return (Stage("none", ()),)
 
 

@@ -1,4 +1,4 @@
-"""The baselines without adapters: fine-tune everything (`full`), or a dense translation model (`dense`)."""
+"""The baselines without adapters: full fine-tuning (`full`) and a dense translation model (`dense`)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,37 +10,37 @@ from polyloom.weights import Weights
 
 @dataclass(frozen=True, kw_only=True)
 class FullConfig(MethodConfig):
-    """Nothing to set."""
+    """Settings of a method without adapters: none."""
 
     name: ClassVar[str] = "full"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DenseConfig(MethodConfig):
-    """Nothing to set."""
+    """Settings of a method without adapters: none."""
 
     name: ClassVar[str] = "dense"
 
 
 class Full(Method):
-    """No weights of its own; the whole backbone learns."""
+    """Full fine-tuning: the whole backbone is trainable and there are no adapters."""
 
     config_type: ClassVar[type[MethodConfig]] = FullConfig
     paper = "Devlin et al. 2019 (baseline)"
     summary = "no adapters: fine-tune the whole backbone"
 
     def forward(self, ids: ConditionIds) -> Weights:  # noqa: ARG002
-        """Nothing to add."""
+        """Return weights without blocks."""
         return Weights()
 
     def stages(self) -> tuple[Stage, ...]:
-        """Everything at once."""
+        """Return one stage that trains the backbone and the heads."""
         return (Stage("joint", ("backbone", "heads")),)
 
 
 class Dense(Full):
-    """The same for translation: languages are told by tokens alone."""
+    """Full fine-tuning for translation: language tokens alone select the target language."""
 
     config_type = DenseConfig
     paper = "Johnson et al. 2017; Baziotis et al. 2022 (baseline)"
-    summary = "no adapters: one translation model, told the target language by a token"
+    summary = "no adapters: one translation model, which reads the target language from a token"

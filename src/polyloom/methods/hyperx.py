@@ -27,13 +27,15 @@ class HyperXConfig(AdapterConfig):
     """Settings of Hyper-X.
 
     Attributes:
-        projection_size: Width of what the heads read, d_p: 192 (base) or 32 (small).
-        hidden_size: Width of the projector's hidden layer.
-        embedding_size: Of languages, tasks and layers, each.
-        norm: Generate a layer norm inside the bottleneck.
-        language_layers: How many layers, from the first, know the language; all by default. Not in the paper: what raw
-            text teaches upper layers of a language serves to predict pieces, and can harm other tasks.
-        typology: A language is known by its typological features too, beside what is learnt of it. Not in the paper.
+        projection_size: Input size of the output projections, d_p. The paper's sizes are 192 (base) and 32 (small).
+        hidden_size: Size of the projector's hidden layer.
+        embedding_size: Size of the embeddings of languages, tasks and layers, each.
+        norm: Whether to generate a layer norm inside the bottleneck.
+        language_layers: Number of layers, from the first, whose adapters depend on the language. Default: all layers.
+            Not in the paper: the language-specific part of the upper layers is trained on raw text to predict tokens,
+            and can harm other tasks. Lower it if zero-shot scores are poor.
+        typology: Whether the hypernetwork also reads the typological features of a language, beside its trained
+            embedding. Default: false. Not in the paper.
     """
 
     name: ClassVar[str] = "hyperx"
@@ -54,7 +56,7 @@ class HyperXConfig(AdapterConfig):
 
 
 class HyperX(AdapterMethod):
-    """Generates adapters from task, language and layer."""
+    """A method that generates adapters from task, language and layer."""
 
     config_type = HyperXConfig
     paper = "Üstün et al. 2022, Hyper-X"
@@ -89,11 +91,11 @@ class HyperX(AdapterMethod):
                 nn.init.zeros_(module.bias)
 
     def forward(self, ids: ConditionIds) -> Weights:
-        """Generate for all conditions and sites at once."""
+        """Generate the adapters of all conditions and sites at once."""
         return Weights((self.block(self.hypernetwork["heads"](self.project(ids))),))
 
     def project(self, ids: ConditionIds) -> Tensor:
-        """What the heads read ``[K, S, d_p]``."""
+        """Compute the input of the output projections, ``[K, S, d_p]``."""
         languages_KS = self.stack_languages(ids, self.shape.sites)
         layers_S = torch.arange(len(self.shape.sites), device=languages_KS.device)
         sources = [
@@ -104,21 +106,21 @@ class HyperX(AdapterMethod):
         if self.config.typology:
             sources.append(self.features(languages_KS))
         if (depth := self.config.language_layers) is not None:
-            knows_S = torch.tensor([site.layer < depth for site in self.shape.sites], device=layers_S.device)
-            sources[::3] = [source * knows_S[:, None] for source in sources[::3]]  # of languages: the first, the fourth
+            uses_S = torch.tensor([site.layer < depth for site in self.shape.sites], device=layers_S.device)
+            sources[::3] = [source * uses_S[:, None] for source in sources[::3]]  # of languages: the first, the fourth
         projected_KSE: Tensor = self.hypernetwork["projector"](torch.cat(sources, dim=-1))
         return projected_KSE
 
     @torch.no_grad()
     def set_features(self, vectors: Mapping[str, Sequence[float]]) -> None:
-        """Take the typological vectors of languages."""
+        """Set the typological vectors of languages."""
         for language, vector in vectors.items():
             self.features.get_parameter("weight")[self.languages.row(language)] = torch.tensor(vector)
 
     def output_layer(self) -> nn.Module:
-        """The projections that generate the adapters' tensors."""
+        """Return the projections that output the adapters' tensors."""
         return self.hypernetwork["heads"]
 
     def stages(self) -> tuple[Stage, ...]:
-        """One stage over all (task, language) cells, masked language modelling among them."""
+        """Return one stage over the data of all conditions, including masked language modelling."""
         return (Stage("joint", ("hypernetwork", "embeddings", "backbone.norms", "heads")),)

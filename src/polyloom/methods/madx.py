@@ -4,7 +4,7 @@ Deviations: all languages' adapters are rows of one bank, so that one run can tr
 encoder-decoders the encoder uses the source's adapters, the decoder the target's; as in AdapterHub, the invertible
 adapter acts on the encoder's embeddings and, inverted, before the output projection. `drop_last_layer` (MAD-X 2.0)
 leaves the language adapter out of the last layer of each stack. The backbone's own language-modelling head stays as
-it is, so that languages trained side by side share nothing.
+it is, so that languages trained side by side share no trainable parameters.
 """
 
 from dataclasses import dataclass
@@ -27,10 +27,13 @@ class StackedConfig(AdapterConfig):
     """Settings of methods that stack task adapters on language adapters.
 
     Attributes:
-        adapter_size: Bottleneck of the language adapters.
-        task_adapter_size: Bottleneck of the task adapters.
-        invertible: Whether the embeddings get an invertible adapter.
-        drop_last_layer: Leave the language adapter out of the last layer of each stack.
+        adapter_size: Bottleneck size of the language adapters. Default: 256. Lower it if there are many languages: each
+            one stores an adapter.
+        task_adapter_size: Bottleneck size of the task adapters. Default: 48.
+        invertible: Whether to add an invertible adapter to the embeddings. Default: true. Set it to false if the
+            backbone's width is not a multiple of 4.
+        drop_last_layer: Whether to leave the language adapter out of the last layer of each stack (MAD-X 2.0). Default:
+            false. Try it for zero-shot transfer to distant languages.
     """
 
     adapter_size: int = 256
@@ -51,7 +54,7 @@ class MadXConfig(StackedConfig):
 
 
 class StackedMethod(AdapterMethod):
-    """Language-dependent adapters with task adapters on top; subclasses say how the former are keyed."""
+    """Base class of methods that stack task adapters on language-dependent adapters; subclasses choose their keys."""
 
     preferred = ("norm", "layer")
     keyed_by: ClassVar[str]
@@ -74,21 +77,21 @@ class StackedMethod(AdapterMethod):
 
     @torch.no_grad()
     def _pass_through(self, task: str) -> None:
-        """Languages are learnt without a task adapter: that of raw text, which is never trained, does nothing."""
+        """Initialise a task's adapter without effect; language adapters are trained on raw text without a task adapter."""
         for name, spec in self.block_tensors(self.config.task_adapter_size).items():
             if spec.neutral is not None:
                 self.task_adapters.get_parameter(name)[self.tasks.row(task)] = spec.neutral
 
     def num_keys(self) -> int:
-        """How many language-dependent adapters there are."""
+        """Count the language-dependent adapters."""
         return len(self.languages)
 
     def keys(self, ids: ConditionIds, sites: tuple[Site, ...]) -> Tensor:
-        """Row of the language-dependent adapter per condition and site ``[K, S]``."""
+        """Return the row of the language-dependent adapter per condition and site ``[K, S]``."""
         return self.stack_languages(ids, sites)
 
     def forward(self, ids: ConditionIds) -> Weights:
-        """Language adapter, then task adapter, at every site."""
+        """Look up the language adapter, which is applied first, and the task adapter of every condition and site."""
         keys_KS = self.keys(ids, self.language_sites)
         tasks_KS = ids.task_K[:, None].expand(-1, len(self.shape.sites))
         blocks = [
@@ -102,12 +105,12 @@ class StackedMethod(AdapterMethod):
     def _invertible(self, ids: ConditionIds) -> Block:
         sites = tuple(Site(stack, 0) for stack in self.shape.stacks)
         keys_KS = self.keys(ids, sites)
-        made = self.invertible_adapters(keys_KS.reshape(-1, 1))
-        tensors = {name: t.squeeze(1).unflatten(0, (-1, len(sites))) for name, t in made.items()}
+        rows = self.invertible_adapters(keys_KS.reshape(-1, 1))
+        tensors = {name: t.squeeze(1).unflatten(0, (-1, len(sites))) for name, t in rows.items()}
         return Block("invertible", "embedding", sites, tensors)
 
     def stages(self) -> tuple[Stage, ...]:
-        """Languages by masked language modelling, then tasks on frozen language adapters."""
+        """Return two stages: language adapters on raw text, then task adapters with the language adapters frozen."""
         languages = ("language_adapters", "invertible_adapters") if self.config.invertible else ("language_adapters",)
         return (
             Stage("languages", languages, tasks="raw-text"),
@@ -121,7 +124,7 @@ def _bank(keyed_by: str, num_rows: int, num_sites: int, tensors: TensorSpecs) ->
 
 
 class MadX(StackedMethod):
-    """One language adapter per language."""
+    """A method with one language adapter per language, and task adapters stacked on top."""
 
     config_type = MadXConfig
     paper = "Pfeiffer et al. 2020, MAD-X"

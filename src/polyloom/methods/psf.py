@@ -1,8 +1,8 @@
-"""Parameter space factorization (Ponti et al. 2021): the classifier's weights from latent task and language vectors.
+"""Parameter space factorization (Ponti et al. 2021): classifiers generated from latent task and language vectors.
 
-One Gaussian latent vector per task and per language, reparameterised while training, its mean otherwise. A feed-forward
-generator reads both and makes weight and bias of the task's classifier. All tasks' classifiers have as many rows as the
-largest label set; surplus labels have bias -inf, so that a batch may mix tasks.
+Each task and each language has a Gaussian latent vector, which is sampled in training (reparameterisation) and replaced
+by its mean otherwise. A feed-forward generator computes weight and bias of the task's classifier from both. All
+classifiers have as many rows as the largest label set; surplus labels have bias -inf, so that a batch may mix tasks.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,10 @@ class PsfConfig(MethodConfig):
     """Settings of parameter space factorization.
 
     Attributes:
-        latent_size: Of a task's and of a language's vector, each.
-        hidden_size: Of the generator.
-        labelled: Conditions with labelled data, such as ``pos/en``; all of them where it is left out.
+        latent_size: Size of the latent vector of a task or a language. Default: 100.
+        hidden_size: Size of the generator's hidden layer. Default: 400.
+        labelled: Conditions with labelled training data, such as ``pos/en``; others are predicted only if their task
+            and their language occur there. Default: the recipe's training data. Seldom set by hand.
     """
 
     name: ClassVar[str] = "psf"
@@ -36,11 +37,11 @@ class PsfConfig(MethodConfig):
     labelled: tuple[str, ...] | None = None
 
     def with_labelled(self, conditions: Sequence[Condition]) -> Self:
-        """Take the conditions with labelled data, unless the recipe names them."""
+        """Set the conditions with labelled data, unless the recipe names them."""
         return self if self.labelled is not None else replace(self, labelled=tuple(map(str, conditions)))
 
     def continues(self, other: MethodConfig) -> bool:
-        """Compare everything but the conditions with labelled data."""
+        """Return whether all settings but the conditions with labelled data are equal."""
         return isinstance(other, PsfConfig) and replace(self, labelled=other.labelled) == other
 
     def __post_init__(self) -> None:
@@ -49,7 +50,7 @@ class PsfConfig(MethodConfig):
 
 
 class Psf(Method):
-    """Generates task classifiers; the backbone is fine-tuned."""
+    """A method that generates task classifiers and fine-tunes the backbone."""
 
     config_type = PsfConfig
     paper = "Ponti et al. 2021, Parameter Space Factorization"
@@ -81,7 +82,7 @@ class Psf(Method):
         self._labelled = None if config.labelled is None else [Condition.parse(c) for c in config.labelled]
 
     def require_supported(self, condition: Condition) -> None:
-        """Only tasks and languages with labelled data somewhere have latent vectors that mean anything."""
+        """Raise an error unless task and language both have labelled data; otherwise their latents are untrained."""
         super().require_supported(condition)
         if not self.labels[condition.task]:
             raise ConditionError(
@@ -96,17 +97,17 @@ class Psf(Method):
     def _require(condition: Condition, kind: str, name: str, seen: Sequence[str]) -> None:
         if name not in seen:
             raise ConditionError(
-                f"condition {condition}: psf cannot serve a {kind} without labelled data in any cell, and {name!r} has "
+                f"condition {condition}: psf cannot support a {kind} without any labelled data, and {name!r} has "
                 f"none. With labelled data: {', '.join(sorted(set(seen)))}. Use hyperx or madx for such languages."
             )
 
     def forward(self, ids: ConditionIds) -> Weights:
-        """Weight and bias of each condition's classifier."""
+        """Generate weight and bias of each condition's classifier."""
         vectors_KE = torch.cat([self._sample("task", ids.task_K), self._sample("language", ids.source_K)], dim=-1)
-        made = self.generator(vectors_KE).unflatten(-1, (1, self.num_labels, self.shape.width + 1))
-        counts = torch.tensor([labels or 0 for labels in self.labels.values()], device=made.device)
-        absent = torch.arange(self.num_labels, device=made.device) >= counts[ids.task_K][:, None]
-        return Weights((Classifier().make(made, absent),))
+        generated = self.generator(vectors_KE).unflatten(-1, (1, self.num_labels, self.shape.width + 1))
+        counts = torch.tensor([labels or 0 for labels in self.labels.values()], device=generated.device)
+        absent = torch.arange(self.num_labels, device=generated.device) >= counts[ids.task_K][:, None]
+        return Weights((Classifier().make(generated, absent),))
 
     def _sample(self, kind: str, rows_K: Tensor) -> Tensor:
         mean: Tensor = self.latents[f"{kind}_mean"](rows_K)
@@ -115,7 +116,7 @@ class Psf(Method):
         return mean + torch.randn_like(mean) * torch.exp(0.5 * self.latents[f"{kind}_logvar"](rows_K))
 
     def penalty(self, ids: ConditionIds) -> Tensor:
-        """KL divergence of the batch's latent vectors from a standard normal."""
+        """Compute the KL divergence of the batch's latent vectors from a standard normal."""
         total = torch.zeros((), device=ids.task_K.device)
         for kind, rows_K in (("task", ids.task_K), ("language", ids.source_K)):
             mean, logvar = self.latents[f"{kind}_mean"](rows_K), self.latents[f"{kind}_logvar"](rows_K)
@@ -125,15 +126,15 @@ class Psf(Method):
     def add_task(self, name: str, *, labels: int | None = None, like: str | None = None) -> None:
         """Add a task with at most as many labels as the largest known one."""
         if labels and labels > self.num_labels:
-            raise ConditionError(f"task {name!r}: {labels} labels, but this generator makes at most {self.num_labels}.")
+            raise ConditionError(f"task {name!r}: {labels} labels, but this generator has at most {self.num_labels}.")
         super().add_task(name, labels=labels, like=like)
 
     def output_layer(self) -> nn.Module:
-        """The linear layer that generates weight and bias."""
+        """Return the linear layer that outputs weight and bias."""
         return self.generator[-1]
 
     def stages(self) -> tuple[Stage, ...]:
-        """One stage; everything learns."""
+        """Return one stage that trains latents, generator and backbone."""
         return (Stage("joint", ("latents", "generator", "backbone"), tasks="labelled"),)
 
 

@@ -1,7 +1,7 @@
-"""Stored adapters of multilingual translation: per language (Bapna and Firat 2019, monolingual) and per pair.
+"""Stored adapters for multilingual translation: per language (Bapna and Firat 2019, monolingual) and per pair.
 
-As in the Hyper-Adapters paper: layer norm inside the block, Xavier-uniform matrices, after the whole layer. They
-depend on languages alone; the task of a condition is not looked at.
+As in the Hyper-Adapters paper, adapters have a layer norm, start Xavier-uniform and act after the whole layer. They
+depend on languages alone; the task of a condition has no influence.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,9 @@ class LangAdaptersConfig(AdapterConfig):
     """Settings of language adapters.
 
     Attributes:
-        init: ``xavier``, or ``identity``: without effect at first, for a main network that is trained already.
+        adapter_size: Bottleneck size of the adapters, or the rank if `block` is ``lora``. Default: 128.
+        init: Initialisation of the adapters. ``xavier``: Xavier-uniform matrices. ``identity``: the adapters have no
+            effect before training; use it with a pretrained backbone. Default: ``xavier``.
     """
 
     name: ClassVar[str] = "lang-adapters"
@@ -32,13 +34,13 @@ class LangAdaptersConfig(AdapterConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PairAdaptersConfig(LangAdaptersConfig):
-    """Settings of pair adapters, which are those of language adapters."""
+    """Settings of pair adapters, the same as those of language adapters."""
 
     name: ClassVar[str] = "pair-adapters"
 
 
 class LangAdapters(AdapterMethod):
-    """One adapter per language: the source's in the encoder, the target's in the decoder."""
+    """A method with one adapter per language: the source's in the encoder, the target's in the decoder."""
 
     config_type: ClassVar[type[LangAdaptersConfig]] = LangAdaptersConfig
     paper = "Bapna & Firat 2019; Baziotis et al. 2022 (baseline)"
@@ -57,29 +59,29 @@ class LangAdapters(AdapterMethod):
         )
 
     def keys(self, ids: ConditionIds) -> Tensor:
-        """Row of the adapter per condition and site ``[K, S]``."""
+        """Return the row of the adapter per condition and site ``[K, S]``."""
         return self.stack_languages(ids, self.shape.sites)
 
     def forward(self, ids: ConditionIds) -> Weights:
-        """Look the adapters up."""
+        """Look up the adapters of all conditions and sites."""
         return Weights((self.block(self.adapters(self.keys(ids))),))
 
     def stages(self) -> tuple[Stage, ...]:
-        """Trained jointly with the main network, from scratch."""
+        """Return one stage that trains the adapters jointly with the backbone."""
         return (Stage("joint", ("adapters", "backbone", "heads")),)
 
 
 class PairAdapters(LangAdapters):
-    """One adapter per direction, in both stacks."""
+    """A method with one adapter per direction, in encoder and decoder."""
 
     config_type = PairAdaptersConfig
     summary = "one adapter per direction (source, target)"
     keyed_by = "pair"
 
     def keys(self, ids: ConditionIds) -> Tensor:
-        """The pair, in every stack."""
+        """Return the row of the condition's pair, the same at all sites, ``[K, S]``."""
         return ids.pair_K[:, None].expand(-1, len(self.shape.sites))
 
     def pair_row(self, condition: Condition) -> int:
-        """The pair named, or the only one that ends in the condition's language."""
+        """Return the row of the pair that the condition names, or of the only pair that ends in its language."""
         return find_pair(self.directions, condition)

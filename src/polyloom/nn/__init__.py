@@ -1,1 +1,1 @@
-"""Pure functions and small modules. Every function takes one set of weights or one per row."""
+"""Functions and small modules. Functions take one set of weights for all rows, or one set per row."""

@@ -1,6 +1,6 @@
-"""The deep biaffine parser's head: scores of arcs and relations from word vectors.
+"""The head of the deep biaffine parser: score arcs and relations from word vectors.
 
-Dozat & Manning (2017), Deep Biaffine Attention for Neural Dependency Parsing. Deviation: the root is a learned vector
+Dozat & Manning (2017), Deep Biaffine Attention for Neural Dependency Parsing. Deviation: the root is a trainable vector
 beside the words, not a token of the encoder.
 
 Shapes: S sentences, W words (of the longest sentence), H = W + 1 heads (0 is the root, i the i-th word), R relations,
@@ -17,24 +17,24 @@ _IGNORE = -100
 
 
 class Biaffine(nn.Module):
-    """Scores of arcs between words, and of the relations that given arcs may have.
+    """A biaffine scorer of arcs between words, and of the relations of given arcs.
 
-    What stands at padded positions (``mask_SW`` false), be it nan, changes nothing. The biaffine weights begin at zero:
-    at first every head and relation is as likely as any other. They alone learn in the first step, all in the second.
+    Values at padded positions (``mask_SW`` false), even nan, have no influence. The biaffine weights are initialised to
+    zero: at first all heads and relations are equally likely. In the first step they alone have non-zero gradients.
 
     Args:
         input_size: Width of the words, D.
-        num_relations: How many relations there are, R.
+        num_relations: Number of relations, R.
         arc_size: Width in which arcs are scored.
         label_size: Width in which relations are scored.
-        dropout: After each of the four projections.
+        dropout: Dropout after each of the four projections.
     """
 
     def __init__(
         self, input_size: int, num_relations: int, *, arc_size: int = 500, label_size: int = 100, dropout: float = 0.33
     ) -> None:
         super().__init__()
-        self.root = nn.Parameter(torch.randn(input_size))  # of the scale of layer-normed words; at 0 it would not learn
+        self.root = nn.Parameter(torch.randn(input_size))  # scaled as layer-normed words; at 0 its gradient is 0
         self.arc_dependent = _projection(input_size, arc_size, dropout=dropout)
         self.arc_head = _projection(input_size, arc_size, dropout=dropout)
         self.label_dependent = _projection(input_size, label_size, dropout=dropout)
@@ -64,7 +64,7 @@ class Biaffine(nn.Module):
     def loss(
         self, words_SWD: Tensor, mask_SW: Tensor, *, heads_SW: Tensor, relations_SW: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Cross entropy of heads, and of relations at the gold heads: the sum over words, and the number of words."""
+        """Sum the cross entropy of heads, and of relations at the gold heads, over words; also return their number."""
         arcs_SWH = self(words_SWD, mask_SW)
         labels_SWR = self.relations(words_SWD, mask_SW, heads_SW=heads_SW)
         total = _cross_entropy(arcs_SWH, heads_SW, mask_SW=mask_SW)

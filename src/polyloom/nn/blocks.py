@@ -1,4 +1,4 @@
-"""Block kinds: the tensors of a block, how they start, where the block acts, what it computes, what it costs.
+"""Block kinds: the tensors of a block, their initialisation, where the block acts, what it computes, its cost.
 
 Nothing outside this file interprets the names of a block's tensors, except the formats that exchange them with other
 libraries (`polyloom.export`). A new kind is a subclass of `BlockKind`, registered with `register_block`.
@@ -23,10 +23,10 @@ class TensorSpec(NamedTuple):
 
     Attributes:
         shape: Its shape.
-        start: The value that all its elements have in a fresh stored block. ``None``: random numbers, drawn as the
-            method prefers. A generated tensor starts around this value (around 0 for ``None``).
-        neutral: The value that makes the block have no effect, together with the other tensors that have one.
-            ``None``: any value does.
+        start: Initial value of all elements of a stored tensor. ``None``: random numbers, drawn by the method's
+            initialiser. Generated tensors have this mean at initialisation (0 for ``None``).
+        neutral: Value with which the block has no effect, if all tensors with such a value have it. ``None``: the
+            tensor may have any value.
     """
 
     shape: tuple[int, ...]
@@ -48,11 +48,11 @@ TensorSpecs = Mapping[str, TensorSpec]
 
 
 class BlockKind(ABC):
-    """A kind of block.
+    """Base class of block kinds.
 
     Attributes:
-        name: What recipes and files call it.
-        in_layers: Whether it can sit in every layer, so that methods can be given it as ``block``.
+        name: Name of the kind in recipes and files.
+        in_layers: Whether the block can act in every layer, so that methods accept it as ``block``. Default: true.
     """
 
     name: ClassVar[str]
@@ -63,29 +63,29 @@ class BlockKind(ABC):
         """Describe the tensors at one site.
 
         Args:
-            shape: The backbone.
+            shape: Shape of the backbone.
             size: Bottleneck size, rank, or number of labels.
-            norm: Whether the block has a layer norm of its own, where the kind can have one.
+            norm: Whether to add a layer norm, if the kind can have one.
         """
 
     @abstractmethod
-    def size_of(self, found: Shapes) -> int:
-        """Tell the size from the shapes of a block's tensors; 0 if they are none of this kind."""
+    def size_of(self, shapes: Shapes) -> int:
+        """Return the `size` of a block from the shapes of its tensors; 0 if they do not belong to this kind."""
 
     def has_norm(self, tensors: Mapping[str, object]) -> bool:  # noqa: ARG002 - for kinds that can have one
-        """Tell whether a block has a layer norm of its own."""
+        """Return whether a block has a layer norm; false by default."""
         return False
 
     def placements(self, shape: BackboneShape) -> tuple[str, ...]:
-        """List the placements where it may sit; those of the layers by default."""
+        """List the placements that the kind allows; those of the layers by default."""
         return shape.placements
 
     def sites(self, shape: BackboneShape) -> tuple[Site, ...]:
-        """List the sites where it may sit; all layers by default."""
+        """List the sites that the kind allows; all layers by default."""
         return shape.sites
 
     def choose_placement(self, shape: BackboneShape, wanted: str | None, preferred: Sequence[str]) -> str:
-        """Choose the placement that is wanted, or the first preferred one that the backbone has."""
+        """Return the wanted placement, or the first preferred one that the backbone has."""
         return shape.choose_placement(wanted, preferred)
 
     def places(self, block: Block) -> list[tuple[str, int]]:
@@ -94,22 +94,22 @@ class BlockKind(ABC):
 
     @abstractmethod
     def apply(self, output_BTE: Tensor, input_BTD: Tensor, tensors: Mapping[str, Tensor], *, place: str) -> Tensor:
-        """Compute what takes the place of `output_BTE`.
+        """Apply the block and return the new value of `output_BTE`.
 
         Args:
-            output_BTE: What stands at the place: hidden states, or the output of a projection.
-            input_BTD: What the block reads: the hidden states, layer-normed at the placement ``norm``; the input of a
-                projection.
+            output_BTE: The tensor that the block changes: hidden states, or the output of a projection.
+            input_BTD: The input of the block: the hidden states (layer-normed at the placement ``norm``), or the input
+                of a projection.
             tensors: One set for all rows, or one set per row.
             place: The placement, or the name of the projection.
         """
 
     def flops(self, block: Block, num_stacks: int) -> int:
-        """Count the operations per token of a block's matrices; a token passes one of the stacks."""
+        """Count the operations per token of a block's matrices; each token goes through one of the stacks."""
         return 2 * num_matrix_elements(block) // num_stacks
 
     def finite(self, name: str, tensor: Tensor) -> bool:  # noqa: ARG002 - for kinds that allow infinite values
-        """Tell whether all values of a tensor are allowed; nan and infinity are not, by default."""
+        """Return whether all values of a tensor are allowed; by default nan and infinity are not."""
         return bool(tensor.isfinite().all())
 
 
@@ -119,7 +119,7 @@ class Bottleneck(BlockKind):
     name = "bottleneck"
 
     def tensors(self, shape: BackboneShape, size: int, *, norm: bool = False) -> TensorSpecs:
-        """A down and an up projection; with `norm` a layer norm before the down projection."""
+        """Describe a down and an up projection; with `norm` also a layer norm before the down projection."""
         width = shape.width
         tensors = {
             "down": TensorSpec((size, width), start=None),
@@ -130,12 +130,12 @@ class Bottleneck(BlockKind):
         more = {"norm_weight": TensorSpec((width,), start=1.0), "norm_bias": TensorSpec((width,), start=0.0)}
         return tensors | more if norm else tensors
 
-    def size_of(self, found: Shapes) -> int:
-        """The bottleneck size."""
-        return found.get("down", (0,))[0]
+    def size_of(self, shapes: Shapes) -> int:
+        """Return the bottleneck size."""
+        return shapes.get("down", (0,))[0]
 
     def has_norm(self, tensors: Mapping[str, object]) -> bool:
-        """Whether there is a layer norm before the down projection."""
+        """Return whether there is a layer norm before the down projection."""
         return "norm_weight" in tensors
 
     def apply(self, output_BTE: Tensor, input_BTD: Tensor, tensors: Mapping[str, Tensor], *, place: str) -> Tensor:  # noqa: ARG002
@@ -152,7 +152,7 @@ class Lora(BlockKind):
     name = "lora"
 
     def tensors(self, shape: BackboneShape, size: int, *, norm: bool = False) -> TensorSpecs:  # noqa: ARG002
-        """A down and an up projection for each projection of the layer."""
+        """Describe a down and an up projection for each projection of the layer."""
         tensors = {}
         for projection, (size_in, size_out) in shape.projections.items():
             down, up = lora_names(projection)
@@ -160,18 +160,18 @@ class Lora(BlockKind):
             tensors[up] = TensorSpec((size_out, size), start=0.0, neutral=0.0)
         return tensors
 
-    def size_of(self, found: Shapes) -> int:
-        """The rank."""
-        return next(iter(found.values()), (0,))[0]
+    def size_of(self, shapes: Shapes) -> int:
+        """Return the rank."""
+        return next(iter(shapes.values()), (0,))[0]
 
     def placements(self, shape: BackboneShape) -> tuple[str, ...]:  # noqa: ARG002
-        """On the projections of the attention."""
+        """Return ``attention``: LoRA acts on the projections."""
         return ("attention",)
 
     def choose_placement(self, shape: BackboneShape, wanted: str | None, preferred: Sequence[str]) -> str:  # noqa: ARG002
-        """The only one; no other can be wanted."""
+        """Return ``attention``; raise an error if a placement is set."""
         if wanted is not None:
-            raise BackboneError("method.placement: LoRA sits on projections; leave it out.")
+            raise BackboneError("method.placement: LoRA always acts on projections. Leave the setting out.")
         return "attention"
 
     def apply(self, output_BTE: Tensor, input_BTD: Tensor, tensors: Mapping[str, Tensor], *, place: str) -> Tensor:
@@ -187,7 +187,7 @@ class Invertible(BlockKind):
     in_layers = False
 
     def tensors(self, shape: BackboneShape, size: int = 0, *, norm: bool = False) -> TensorSpecs:  # noqa: ARG002
-        """Two subnetworks F and G, each ``D/2 → D/4 → D/2``."""
+        """Describe two subnetworks F and G, each ``D/2 → D/4 → D/2``."""
         if shape.width % 4:
             raise BackboneError(
                 f"invertible adapter: width {shape.width} is not a multiple of 4. Use `invertible: false`."
@@ -203,73 +203,73 @@ class Invertible(BlockKind):
             }
         return tensors
 
-    def size_of(self, found: Shapes) -> int:  # noqa: ARG002 - its size follows from the backbone's
-        """Nothing to tell."""
+    def size_of(self, shapes: Shapes) -> int:  # noqa: ARG002 - its size follows from the backbone's
+        """Return 0: the block has no size of its own."""
         return 0
 
     def placements(self, shape: BackboneShape) -> tuple[str, ...]:  # noqa: ARG002
-        """On the embeddings."""
+        """Return ``embedding``, the only placement."""
         return ("embedding",)
 
     def sites(self, shape: BackboneShape) -> tuple[Site, ...]:
-        """One site for each stack."""
+        """Return one site for each stack."""
         return tuple(Site(stack, 0) for stack in shape.stacks)
 
     def places(self, block: Block) -> list[tuple[str, int]]:
-        """Where the first stack begins, with its language, and where the last one ends, with that one's."""
+        """Return the input of the first stack, and the output of the last stack, each with that stack's tensors."""
         return [("embedding", 0), ("unembedding", len(block.sites) - 1)]
 
     def apply(self, output_BTE: Tensor, input_BTD: Tensor, tensors: Mapping[str, Tensor], *, place: str) -> Tensor:  # noqa: ARG002
-        """Couple on the way in, uncouple on the way out."""
+        """Apply the adapter to the embeddings, or its inverse before the output projection."""
         return (couple if place == "embedding" else uncouple)(output_BTE, tensors)
 
     def flops(self, block: Block, num_stacks: int) -> int:
-        """One set of matrices on the way in, one on the way out."""
+        """Count the operations of one set of matrices at the input and one at the output."""
         return 2 * 2 * num_matrix_elements(block) // len(block.sites) // num_stacks
 
 
 class Classifier(BlockKind):
-    """A linear classifier in place of a task's own, generated for each condition."""
+    """A linear classifier that is generated for each condition and replaces the task's head."""
 
     name = "classifier"
     in_layers = False
 
     def tensors(self, shape: BackboneShape, size: int, *, norm: bool = False) -> TensorSpecs:  # noqa: ARG002
-        """Weight and bias of the labels."""
+        """Describe weight and bias of the labels."""
         return {"weight": TensorSpec((size, shape.width), start=None), "bias": TensorSpec((size,), start=0.0)}
 
-    def size_of(self, found: Shapes) -> int:
-        """The number of labels."""
-        return found.get("bias", (0,))[-1]
+    def size_of(self, shapes: Shapes) -> int:
+        """Return the number of labels."""
+        return shapes.get("bias", (0,))[-1]
 
     def placements(self, shape: BackboneShape) -> tuple[str, ...]:  # noqa: ARG002
-        """In the head."""
+        """Return ``head``, the only placement."""
         return ("head",)
 
     def sites(self, shape: BackboneShape) -> tuple[Site, ...]:  # noqa: ARG002
-        """The head."""
+        """Return the site of the head."""
         return (Site("head", 0),)
 
     def apply(self, output_BTE: Tensor, input_BTD: Tensor, tensors: Mapping[str, Tensor], *, place: str) -> Tensor:  # noqa: ARG002
         """Compute the logits of the labels."""
         return linear(input_BTD, tensors["weight"], tensors["bias"])
 
-    def make(self, made_KSED: Tensor, absent_KE: Tensor) -> Block:
+    def make(self, generated_KSED: Tensor, absent_KE: Tensor) -> Block:
         """Build a block from generated numbers.
 
         Args:
-            made_KSED: Of each label its weights and then its bias.
+            generated_KSED: The weights of each label, followed by its bias.
             absent_KE: Labels that a condition's task does not have; they get a bias of minus infinity.
         """
-        bias = made_KSED[..., -1].masked_fill(absent_KE[:, None], float("-inf"))
-        return Block(self.name, "head", (Site("head", 0),), {"weight": made_KSED[..., :-1], "bias": bias})
+        bias = generated_KSED[..., -1].masked_fill(absent_KE[:, None], float("-inf"))
+        return Block(self.name, "head", (Site("head", 0),), {"weight": generated_KSED[..., :-1], "bias": bias})
 
     def flops(self, block: Block, num_stacks: int) -> int:  # noqa: ARG002 - it reads the last stack alone
-        """Its matrix, once per token."""
+        """Count the operations of its matrix, once per token."""
         return 2 * num_matrix_elements(block)
 
     def finite(self, name: str, tensor: Tensor) -> bool:
-        """The bias of a label that belongs to another task is minus infinity."""
+        """Return whether all values are finite; a bias may be minus infinity, for labels of other tasks."""
         return bool((tensor.isfinite() | (tensor == -torch.inf if name == "bias" else False)).all())
 
 
@@ -288,7 +288,7 @@ for _kind in (Bottleneck(), Lora(), Invertible(), Classifier()):
 
 
 def shapes_of(tensors: TensorSpecs) -> Shapes:
-    """Take the shapes alone."""
+    """Return the shapes of tensors by name."""
     return {name: spec.shape for name, spec in tensors.items()}
 
 

@@ -1,4 +1,4 @@
-"""Hypernetworks: from vectors that describe a condition at a site to the weights that sit there."""
+"""Parts of hypernetworks, which generate the weights of a site from vectors of the condition and the site."""
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ class OutputProjections(nn.Module):
     Args:
         size: Width of the hypernetwork, d_h.
         tensors: Descriptions of the tensors to generate, by name.
-        rescale: Whether everything generated is divided by √d_h.
+        rescale: Whether to divide the generated tensors by √d_h.
     """
 
     def __init__(self, size: int, *, tensors: TensorSpecs, rescale: bool) -> None:
@@ -26,19 +26,19 @@ class OutputProjections(nn.Module):
 
     def forward(self, hidden_KSE: Tensor) -> dict[str, Tensor]:
         """Generate all tensors for all conditions and sites in one product per tensor."""
-        made = {}
-        hidden_KSE = hidden_KSE * self.scale  # what comes out is far larger than what goes in: scale the latter
+        generated = {}
+        hidden_KSE = hidden_KSE * self.scale  # the input is far smaller than the output: cheaper to scale
         for name, spec in self.tensors.items():
             linear = self.linears[name]
             assert isinstance(linear, nn.Linear)
             flat = F.linear(hidden_KSE, linear.weight, linear.bias * self.scale)
             tensor = flat.view(*hidden_KSE.shape[:-1], *spec.shape)
-            made[name] = spec.mean + tensor if spec.mean else tensor
-        return made
+            generated[name] = spec.mean + tensor if spec.mean else tensor
+        return generated
 
     @torch.no_grad()
     def calibrate(self, probe_KSE: Tensor) -> None:
-        """Rescale every projection so that what it generates for the probe has its kind's standard deviation.
+        """Rescale every projection so that the tensors generated for the probe have their kind's standard deviation.
 
         The scale actually used in `forward` is part of the measurement, so the target is met whether or not the output
         is rescaled, at every width.
@@ -50,7 +50,7 @@ class OutputProjections(nn.Module):
 
     @torch.no_grad()
     def zero_init_up(self) -> None:
-        """Generate the values, whatever the condition, with which a block has no effect."""
+        """Initialise the projections so that generated blocks have no effect under any condition."""
         for name, linear in self.linears.items():
             spec = self.tensors[name]
             if spec.neutral is not None:
@@ -60,14 +60,14 @@ class OutputProjections(nn.Module):
 
 
 def init_xavier(linear: nn.Module) -> None:
-    """Fairseq's initialisation of a linear layer: Xavier-uniform, zero bias."""
+    """Initialise a linear layer as Fairseq does: Xavier-uniform weights, zero bias."""
     assert isinstance(linear, nn.Linear)
     nn.init.xavier_uniform_(linear.weight)
     nn.init.zeros_(linear.bias)
 
 
 class ResidualTrunk(nn.Module):
-    """Hyper-Adapters' body: ``relu(W_in x)``, then pre-norm residual blocks ``W2·relu(W1·LN(h)) + h``."""
+    """The trunk of Hyper-Adapters: ``relu(W_in x)``, then pre-norm residual blocks ``W2·relu(W1·LN(h)) + h``."""
 
     def __init__(self, size_in: int, size: int, *, num_blocks: int, dropout: float, activation: nn.Module) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class ResidualTrunk(nn.Module):
             init_xavier(module)
 
     def forward(self, inputs_KSE: Tensor) -> Tensor:
-        """Map condition vectors to the heads' input."""
+        """Map condition vectors to the input of the output projections."""
         hidden_KSE: Tensor = self.dropout(self.activation(self.input(inputs_KSE)))
         for norm, inner, outer in zip(self.norms, self.inner, self.outer, strict=True):
             hidden_KSE = outer(self.dropout(self.activation(inner(norm(hidden_KSE))))) + hidden_KSE

@@ -1,4 +1,4 @@
-"""A linear map and a layer norm whose weights are shared by all rows or belong to one row each."""
+"""A linear map and a layer norm with weights for all rows, or with different weights for each row."""
 
 import torch
 import torch.nn.functional as F
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def linear(hidden_BTD: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Apply ``weight [E, D]`` to all rows, or ``weight [B, E, D]`` one to each row."""
+    """Apply a linear map: ``weight [E, D]`` for all rows, or ``weight [B, E, D]`` with one matrix per row."""
     if weight.dim() == 2:
         return F.linear(hidden_BTD, weight, bias)
     if bias is None:

@@ -1,4 +1,4 @@
-"""The best dependency tree with exactly one root: Chu-Liu-Edmonds, exact, without recursion, in O(n²)."""
+"""Find the best dependency tree with exactly one root: Chu-Liu-Edmonds, exact, without recursion, in O(n²)."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,11 @@ def maximum_spanning_tree(scores: Floats) -> Ints:
 
     Args:
         scores: ``[n + 1, n + 1]``, of the arc to each dependent (row) from each head (column); word i is row and column
-            i, column 0 the root. Row 0 and the diagonal are not looked at. ``-inf`` forbids an arc: it is used only
-            where there is no tree without, and then as rarely as can be.
+            i, column 0 the root. Row 0 and the diagonal are ignored. ``-inf`` forbids an arc: it is used only
+            if no tree exists without it, and then as rarely as possible.
 
     Returns:
-        The head of every word, ``[n]``, 0 for the one root.
+        The head of slots word, ``[n]``, 0 for the one root.
 
     Raises:
         PolyloomError: The matrix is not square, or holds nan or +inf.
@@ -34,29 +34,29 @@ def maximum_spanning_tree(scores: Floats) -> Ints:
     if not (scores < np.inf).all():
         raise PolyloomError("maximum spanning tree: some scores are nan or +inf. Has the model diverged?")
     best: Ints = scores.argmax(1)
-    if _is_tree(best):  # the best head of every word: nothing can be better
+    if _is_tree(best):  # the best head of slots word: nothing can be better
         return best[1:]
     return _expand(*_contract(_lexicographic(scores)), num_words=len(scores) - 1)
 
 
 def _is_tree(heads: Ints) -> bool:
-    """Whether every word leads to the root, through exactly one of them. ``heads[0]`` is not looked at."""
+    """Return whether the heads form a tree with exactly one root. ``heads[0]`` is ignored."""
     if np.count_nonzero(heads[1:] == 0) != 1:
         return False
     heads = heads.copy()
     heads[0] = 0
-    for _ in range(len(heads).bit_length()):  # after k rounds everyone has gone 2^k steps
+    for _ in range(len(heads).bit_length()):  # after k rounds each word has moved 2^k steps
         heads = heads[heads]
     return not heads.any()
 
 
 def _lexicographic(scores: Floats) -> Weights:
-    """Arcs as pairs (penalty, score) that are added one by one and compared in this order, held as complex numbers.
+    """Represent arcs as complex numbers (penalty, score), which are added and compared in this order.
 
-    Numpy orders complex numbers by their real, then their imaginary part, and adds both apart: an ordered group, which
-    is all that the algorithm asks for. An arc from the root costs more than all forbidden arcs of a tree together, so
-    the best tree has one root, then as few forbidden arcs as can be, then the highest score. No large constant is ever
-    added to a score, so none loses digits.
+    NumPy orders complex numbers by their real, then their imaginary part, and adds both separately: an ordered group,
+    which is all that the algorithm needs. An arc from the root costs more than all forbidden arcs of a tree together,
+    so the best tree has one root, then as few forbidden arcs as possible, then the highest score. No large constant is
+    added to a score, so no digits are lost.
     """
     forbidden = np.isneginf(scores)
     scores = np.where(forbidden, 0.0, scores)
@@ -70,10 +70,10 @@ def _lexicographic(scores: Floats) -> Weights:
 
 
 def _contract(weights: Weights) -> tuple[list[int], list[int]]:
-    """Follow best arcs from every node to the root; contract every cycle that this runs into.
+    """Follow the best arcs from slots node to the root; contract slots cycle on the way.
 
-    A node has a slot (row and column) of the matrix; a contracted cycle takes over the slot of its first member. Beside
-    each weight stands the arc between words, ``dependent · (n + 1) + head``, that it is the weight of.
+    A node has a slot (row and column) of the matrix; a contracted cycle takes over the slot of its first member. A
+    second matrix holds the arc between words, ``dependent · (n + 1) + head``, that each weight belongs to.
 
     Returns:
         By node, words (from 1; 0 is the root) before contracted cycles in order: the arc that enters it, and the cycle
@@ -85,7 +85,7 @@ def _contract(weights: Weights) -> tuple[list[int], list[int]]:
     enters, parents = [-1] * size, [-1] * size  # by node
     on_path = [False] * size
     done = [True, *on_path[1:]]  # leads to the root already
-    entry = np.zeros(size, np.int64)  # by slot: that of the best head
+    entry = np.zeros(size, np.int64)  # by slot: the slot of the best head
     for start in range(1, size):
         path = [] if on_path[start] else [start]
         while path:
@@ -99,7 +99,7 @@ def _contract(weights: Weights) -> tuple[list[int], list[int]]:
                 path.append(head)
                 continue
             cycle = path[path.index(head) :]
-            del path[1 - len(cycle) :]  # its first member stays, and is the cycle from now on
+            del path[1 - len(cycle) :]  # the first member stays and now represents the cycle
             _merge(weights, arcs, cycle=np.array(cycle), entry=entry[cycle])
             for slot in cycle:
                 parents[node_in[slot]] = len(enters)
@@ -112,18 +112,18 @@ def _contract(weights: Weights) -> tuple[list[int], list[int]]:
 
 
 def _merge(weights: Weights, arcs: Ints, *, cycle: Ints, entry: Ints) -> None:
-    """Let a cycle's first slot stand for all: what enters a member is worth its gain over the arc it replaces."""
-    slot, every = cycle[0], np.arange(len(weights))
+    """Merge a cycle into its first slot; an arc into a member has as weight its gain over the arc that it replaces."""
+    slot, slots = cycle[0], np.arange(len(weights))
     gains = weights[cycle] - weights[cycle, entry][:, None]
     chosen = gains.argmax(0)
-    weights[slot], arcs[slot] = gains[chosen, every], arcs[cycle[chosen], every]
+    weights[slot], arcs[slot] = gains[chosen, slots], arcs[cycle[chosen], slots]
     chosen = cycle[weights[:, cycle].argmax(1)]
-    weights[:, slot], arcs[:, slot] = weights[every, chosen], arcs[every, chosen]
+    weights[:, slot], arcs[:, slot] = weights[slots, chosen], arcs[slots, chosen]
     weights[:, cycle[1:]] = weights[slot, slot] = _ABSENT
 
 
 def _expand(enters: list[int], parents: list[int], *, num_words: int) -> Ints:
-    """Open the cycles again, the outermost first: the arc that enters one replaces the arc of the member it enters."""
+    """Expand the cycles, the outermost first: the arc into a cycle replaces the arc of the member that it enters."""
     for cycle in range(len(enters) - 1, num_words, -1):
         member = enters[cycle] // (num_words + 1)
         while parents[member] != cycle:

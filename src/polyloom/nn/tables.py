@@ -1,4 +1,4 @@
-"""Tables of rows that can grow: embeddings, and banks of stored adapters."""
+"""Tables to which rows can be added: embeddings, and banks of stored adapters."""
 
 from collections.abc import Callable
 
@@ -12,16 +12,16 @@ Initializer = Callable[[str, Tensor], None]
 
 
 class GrowingTable(nn.Module):
-    """Named tables with one row per language, task or pair.
+    """A set of named parameters with one row per language, task or pair, to which rows can be added.
 
-    Appending a row costs what the row costs: each parameter is a view of the first rows of a larger reserve, which
-    doubles when it is full, so that counting, saving and training see exactly the rows that are in use.
+    Each parameter is a view of the first rows of a larger buffer, which doubles when it is full. Appending a row copies
+    only that row (amortised), and the parameter has exactly the rows in use when it is counted, saved or trained.
 
     Args:
-        keyed_by: What a row stands for: ``language``, ``task``, ``pair``, or ``fixed``.
-        num_rows: How many rows to begin with.
-        shapes: Shape of a row, by table name.
-        init: Called with a table's name and its new rows.
+        keyed_by: Meaning of a row: ``language``, ``task``, ``pair``, or ``fixed`` for tables without added rows.
+        num_rows: Initial number of rows.
+        shapes: Shape of a row, by parameter name.
+        init: Initialiser, called with a parameter's name and its new rows.
     """
 
     trainable = True
@@ -39,12 +39,12 @@ class GrowingTable(nn.Module):
 
     @property
     def num_rows(self) -> int:
-        """How many rows are in use."""
+        """Number of rows in use."""
         return len(self.get_parameter(self.names[0]))
 
     @torch.no_grad()
     def append(self, like: int | Tensor | None = None) -> None:
-        """Add one row, begun as `begin` does."""
+        """Add one row, initialised as `init_last_row` does."""
         for name in self.names:
             parameter = self.get_parameter(name)
             used = len(parameter)
@@ -59,7 +59,7 @@ class GrowingTable(nn.Module):
 
     @torch.no_grad()
     def init_last_row(self, like: int | Tensor | None) -> None:
-        """Make the last row a fresh one, a copy of row ``like``, or the mean of the rows ``like`` lists."""
+        """Initialise the last row: with `init`, as a copy of row `like`, or as the mean of the rows `like`."""
         for name in self.names:
             parameter = self.get_parameter(name)
             if like is None:
@@ -69,7 +69,7 @@ class GrowingTable(nn.Module):
 
 
 class GrowingEmbedding(GrowingTable):
-    """An embedding table that can grow."""
+    """An embedding table to which rows can be added."""
 
     def __init__(self, keyed_by: str, num_rows: int, *, size: int, init: Initializer) -> None:
         super().__init__(keyed_by, num_rows, shapes={"weight": (size,)}, init=init)
@@ -80,7 +80,7 @@ class GrowingEmbedding(GrowingTable):
 
 
 class FixedEmbedding(GrowingEmbedding):
-    """Vectors that are known, not learnt: a row is zero until it is given."""
+    """A table of fixed vectors, which are not trained: a row is zero until it is set."""
 
     trainable = False
 
@@ -89,7 +89,7 @@ class FixedEmbedding(GrowingEmbedding):
 
 
 class Bank(GrowingTable):
-    """Stored weights: one tensor per name, ``[N, S, ...]`` for N keys and S sites."""
+    """A bank of stored weights: one parameter per name, ``[N, S, ...]`` for N keys and S sites."""
 
     def __init__(self, keyed_by: str, num_rows: int, *, num_sites: int, shapes: Shapes, init: Initializer) -> None:
         super().__init__(
@@ -98,15 +98,15 @@ class Bank(GrowingTable):
         self.num_sites = num_sites
 
     def forward(self, rows_KS: Tensor) -> dict[str, Tensor]:
-        """Look up, for every condition and site, the row given: ``{name: [K, S, ...]}``."""
+        """Look up the given row of every condition and site: ``{name: [K, S, ...]}``."""
         sites_S = torch.arange(self.num_sites, device=rows_KS.device)
         flat = (rows_KS * self.num_sites + sites_S).flatten()
-        found = {}
+        selected = {}
         for name in self.names:
             table_NS = self.get_parameter(name)
             picked = table_NS.flatten(0, 1).index_select(0, flat)
-            found[name] = picked.view(*rows_KS.shape, *table_NS.shape[2:])
-        return found
+            selected[name] = picked.view(*rows_KS.shape, *table_NS.shape[2:])
+        return selected
 
 
 def _zeros(_name: str, table: Tensor) -> None:
@@ -114,7 +114,7 @@ def _zeros(_name: str, table: Tensor) -> None:
 
 
 def normal_init(std: float, tensors: TensorSpecs | None = None) -> Initializer:
-    """Draw numbers from N(0, std); tensors that their kind starts at a value get that value.
+    """Return an initialiser that draws from N(0, std); tensors whose kind has a start value get that value.
 
     Args:
         std: Standard deviation.
@@ -124,11 +124,11 @@ def normal_init(std: float, tensors: TensorSpecs | None = None) -> Initializer:
 
 
 def xavier_init(tensors: TensorSpecs, *, identity: bool = False) -> Initializer:
-    """Draw matrices Xavier-uniform in their last two dimensions; other tensors start at their kind's value.
+    """Return an initialiser that draws Xavier-uniform matrices; other tensors get their kind's start value.
 
     Args:
         tensors: Descriptions of a block's tensors, by name.
-        identity: Whether the block has no effect at first.
+        identity: Whether the block has no effect before training.
     """
 
     def fill(table: Tensor) -> None:
