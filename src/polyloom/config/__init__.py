@@ -1,4 +1,4 @@
-"""Recipes, and how they are read."""
+"""Recipes: their settings, reading and checking."""
 
 from polyloom.config.overrides import apply_overrides
 from polyloom.config.parse import fit_mistakes, load_recipe, parse_recipe, recipe_schema, resolved

@@ -1,4 +1,4 @@
-"""Change single settings of a recipe."""
+"""Override single settings of a recipe."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from polyloom.io.yaml import describe
 
 
 def apply_overrides(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with some changed, by their dotted names: ``{"optim.lr": 1e-4}``."""
+    """Return the settings with overrides applied, by dotted names: ``{"optim.lr": 1e-4}``."""
     changed = dict(settings)
     for path, value in overrides.items():
         *sections, last = path.split(".")
@@ -25,7 +25,7 @@ def apply_overrides(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -
 
 
 def drop_stale_config(settings: dict[str, Any], before: Mapping[str, Any]) -> None:
-    """Drop the configuration of the recipe's own backbone if an override names another backbone."""
+    """Drop the configuration of the former backbone if an override names another backbone."""
     backbone, former = settings.get("backbone"), before.get("backbone")
     if isinstance(backbone, dict) and isinstance(former, Mapping) and backbone.get("name") != former.get("name"):
         for key in ("config", "preset"):

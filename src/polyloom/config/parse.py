@@ -1,4 +1,4 @@
-"""From YAML to a recipe: every mistake is found, and all are reported at once."""
+"""Read a recipe from YAML and check it; all mistakes are reported at once."""
 
 import json
 import re
@@ -27,7 +27,7 @@ from polyloom.weights import BackboneShape
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] | Mapping[str, Any] = ()) -> Recipe:
-    """Read and check a recipe; every mistake in it is reported at once.
+    """Read and check a recipe; all mistakes are reported at once.
 
     Args:
         path: A YAML file, or the name of a shipped recipe such as ``mini/hyperx``.
@@ -55,24 +55,24 @@ def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Reci
         warnings.warn(f"{source}: {message}", FutureWarning, stacklevel=2)
     known = {item.name: item for item in fields(Recipe)}
     mistakes += [f"{key}: unknown key. {suggest(key, known)}" for key in settings if key not in known]
-    made = {}
+    sections = {}
     for name, item in known.items():
         if name == "stages":
             continue
         if name in settings:
             section = settings[name]
             if name in ("method", "tasks"):
-                made[name] = (_method if name == "method" else _tasks)(section, mistakes)
+                sections[name] = (_method if name == "method" else _tasks)(section, mistakes)
             else:
-                made[name] = _section(name, section, mistakes)
+                sections[name] = _section(name, section, mistakes)
         elif item.default is MISSING and item.default_factory is MISSING:
             mistakes.append(f"{name}: missing. {_HINTS[name]}")
     mistakes += [f"{name}: empty. {_HINTS[name]}" for name in ("languages", "tasks") if settings.get(name) in ([], {})]
-    made["stages"] = _stages(settings, mistakes)
-    mistakes += _names_mistakes(made) + _data_mistakes(made)
-    shape = _backbone_shape(made.get("backbone"), mistakes)
+    sections["stages"] = _stages(settings, mistakes)
+    mistakes += _names_mistakes(sections) + _data_mistakes(sections)
+    shape = _backbone_shape(sections.get("backbone"), mistakes)
     if not mistakes:
-        recipe = Recipe(**made)
+        recipe = Recipe(**sections)
         if shape is not None:
             mistakes += fit_mistakes(recipe, shape)
     if mistakes:
@@ -82,7 +82,7 @@ def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Reci
 
 
 def resolved(recipe: Recipe) -> dict[str, Any]:
-    """Every setting of a recipe, defaults included, as plain data that `parse_recipe` reads back."""
+    """Return every setting of a recipe, defaults included, as plain data that `parse_recipe` reads back."""
     settings = asdict(recipe)
     settings["method"] = {"name": recipe.method.name} | settings["method"]
     plain: dict[str, Any] = json.loads(json.dumps(settings))
@@ -90,7 +90,7 @@ def resolved(recipe: Recipe) -> dict[str, Any]:
 
 
 def recipe_schema() -> dict[str, Any]:
-    """The JSON schema of recipes, for editors."""
+    """Return the JSON schema of recipes, for editors."""
     schema = TypeAdapter(Recipe).json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "Polyloom recipe"
@@ -147,33 +147,33 @@ def _section(name: str, value: Any, mistakes: list[str]) -> Any:
 
 
 def _stages(settings: Mapping[str, Any], mistakes: list[str]) -> dict[str, StageConfig]:
-    """The sections of each stage: what the recipe says of all, and what it says of this one."""
+    """Check the sections of each stage, merged with those of the whole recipe."""
     stages = settings.get("stages", {})
     if not isinstance(stages, dict):
         mistakes.append(f"stages: expected a mapping, found {describe(stages)}. {_HINTS['stages']}")
         return {}
-    made = {}
-    for name, own in stages.items():
+    configs = {}
+    for name, stage in stages.items():
         sections = {}
-        if not isinstance(own, dict):
-            mistakes.append(f"stages.{name}: expected a mapping, found {describe(own)}. {_HINTS['stages']}")
+        if not isinstance(stage, dict):
+            mistakes.append(f"stages.{name}: expected a mapping, found {describe(stage)}. {_HINTS['stages']}")
             continue
         known = {item.name: item for item in fields(StageConfig)}
-        mistakes += [f"stages.{name}.{key}: unknown key. {suggest(key, known)}" for key in own if key not in known]
+        mistakes += [f"stages.{name}.{key}: unknown key. {suggest(key, known)}" for key in stage if key not in known]
         for section, item in known.items():
-            everywhere, here = settings.get(section, {}), own.get(section, {})
+            everywhere, here = settings.get(section, {}), stage.get(section, {})
             if isinstance(everywhere, dict) and isinstance(here, dict):
                 path = f"stages.{name}.{section}"
                 merged = here if "strategy" in here else everywhere | here  # another strategy has other settings
                 sections[section] = _checked(item.type, merged, mistakes, path=path)
             else:
                 mistakes.append(f"stages.{name}.{section}: expected a mapping, found {describe(here)}.")
-        made[name] = StageConfig(**sections)
-    return made
+        configs[name] = StageConfig(**sections)
+    return configs
 
 
 def _method(value: Any, mistakes: list[str]) -> Any:
-    """Check the settings of the method that is named; of the one probably meant, if there is none of that name."""
+    """Check the settings of the named method; if its name is unknown, of the method with the most similar name."""
     if not isinstance(value, dict):
         mistakes.append(f"method: expected a mapping, found {describe(value)}. {_HINTS['method']}")
         return None
@@ -190,7 +190,7 @@ def _method(value: Any, mistakes: list[str]) -> Any:
 
 
 def _tasks(value: Any, mistakes: list[str]) -> Any:
-    """Check the settings of each task against the task's own."""
+    """Check the settings of each task against its `Config`."""
     if not isinstance(value, dict):
         mistakes.append(f"tasks: expected a mapping, found {describe(value)}. {_HINTS['tasks']}")
         return None
@@ -202,7 +202,7 @@ def _tasks(value: Any, mistakes: list[str]) -> Any:
 
 
 def _checked(kind: Any, value: Any, mistakes: list[str], *, path: str) -> Any:
-    """Check a value, again and again without its wrong keys, so that no mistake hides another."""
+    """Check a value repeatedly, each time without its wrong keys, so that no mistake hides another."""
     while True:
         try:
             return TypeAdapter(kind).validate_json(json.dumps(value))
@@ -214,7 +214,7 @@ def _checked(kind: Any, value: Any, mistakes: list[str], *, path: str) -> Any:
                 continue
             mistakes += dict.fromkeys(_sentence(detail, kind, path=path) for detail in _chosen(details))
             wrong = {str(detail["loc"][0]) for detail in details if detail["loc"]}
-        except ConfigError as error:  # from a dataclass's own checks, which name the setting first
+        except ConfigError as error:  # from the checks of a dataclass, which name the setting first
             mistakes += error.mistakes
             wrong = {key for key in value if any(f"{path}.{key}:" in mistake for mistake in error.mistakes)}
         if not isinstance(value, dict) or not wrong & value.keys():
@@ -229,12 +229,12 @@ def _listed(split: Any) -> Any:
 
 
 def _is_whole(detail: Any) -> bool:
-    found = detail["input"]
-    return detail["type"] == "int_type" and len(detail["loc"]) == 1 and isinstance(found, float) and found.is_integer()
+    value = detail["input"]
+    return detail["type"] == "int_type" and len(detail["loc"]) == 1 and isinstance(value, float) and value.is_integer()
 
 
 def _chosen(details: Iterable[Any]) -> list[Any]:
-    """Of a setting that may be of several types, keep what is wrong with the type that was probably meant."""
+    """Keep only the errors of the most probable type, for a setting that may have several types."""
     chosen = []
     for detail in details:
         branch = next((i for i, part in enumerate(detail["loc"]) if str(part) in _BRANCHES), None)
@@ -248,18 +248,18 @@ def _chosen(details: Iterable[Any]) -> list[Any]:
 
 
 def _sentence(detail: Any, kind: Any, *, path: str) -> str:
-    """Say what pydantic found, in the words of a recipe."""
+    """Turn an error of pydantic into a sentence about the recipe."""
     place = ".".join([path, *map(str, detail["loc"])])
-    found = detail["input"]
+    value = detail["input"]
     if detail["type"] == "unexpected_keyword_argument":
         return f"{place}: unknown key. {suggest(str(detail['loc'][-1]), _keys(kind))}"
     if detail["type"] == "literal_error":
-        return f"{place}: {found!r} is not a choice. {suggest(str(found), _quoted(detail['ctx']['expected']))}"
+        return f"{place}: {value!r} is not a choice. {suggest(str(value), _quoted(detail['ctx']['expected']))}"
     if detail["type"] in _EXPECTED:
-        return f"{place}: expected {_EXPECTED[detail['type']]}, found {describe(found)}."
+        return f"{place}: expected {_EXPECTED[detail['type']]}, found {describe(value)}."
     if detail["type"] == "missing":
         return f"{place}: missing."
-    return f"{place}: {detail['msg'].replace('Input should be', 'should be')}, found {describe(found)}."
+    return f"{place}: {detail['msg'].replace('Input should be', 'should be')}, found {describe(value)}."
 
 
 def _rank(mistake: str, order: list[str]) -> int:
@@ -287,11 +287,11 @@ def _is_name(text: str) -> bool:
     return True
 
 
-def _names_mistakes(made: Mapping[str, Any]) -> list[str]:
-    """Mistakes in the names of languages and tasks, and in what refers to them."""
+def _names_mistakes(sections: Mapping[str, Any]) -> list[str]:
+    """List the mistakes in the names of languages and tasks, and in references to them."""
     mistakes = []
-    languages: tuple[str, ...] = made.get("languages") or ()
-    tasks: Mapping[str, TaskConfig] = made.get("tasks") or {}
+    languages: tuple[str, ...] = sections.get("languages") or ()
+    tasks: Mapping[str, TaskConfig] = sections.get("tasks") or {}
     for name in dict.fromkeys(languages):
         if languages.count(name) > 1:
             mistakes.append(f"languages: {name!r} is listed {languages.count(name)} times.")
@@ -303,7 +303,7 @@ def _names_mistakes(made: Mapping[str, Any]) -> list[str]:
         mistakes += [f"tasks.{name}.labels: {label!r} is listed twice." for label in _repeated(labels)]
         if config and config.labels == ():
             mistakes.append(f"tasks.{name}.labels: empty. Leave it out to take the labels of the data.")
-    for pattern in made.get("directions") or ():
+    for pattern in sections.get("directions") or ():
         ends = pattern.split("/")
         if len(ends) != 2 or not all(ends):
             mistakes.append(f"directions: {pattern!r} is no direction. Write source/target: en/tr, en/* or */en.")
@@ -316,10 +316,10 @@ def _names_mistakes(made: Mapping[str, Any]) -> list[str]:
     return mistakes
 
 
-def _data_mistakes(made: Mapping[str, Any]) -> list[str]:
-    """Mistakes in the conditions that corpora are listed under."""
-    mistakes, data = [], made.get("data")
-    languages, tasks = dict.fromkeys(made.get("languages") or ()), made.get("tasks") or {}
+def _data_mistakes(sections: Mapping[str, Any]) -> list[str]:
+    """List the mistakes in the conditions that corpora are listed under."""
+    mistakes, data = [], sections.get("data")
+    languages, tasks = dict.fromkeys(sections.get("languages") or ()), sections.get("tasks") or {}
     for split in ("train", "validation", "test") if data is not None else ():
         for name, corpora in getattr(data, split).items():
             place = f"data.{split}.{name}"
@@ -343,7 +343,7 @@ def _data_mistakes(made: Mapping[str, Any]) -> list[str]:
 
 
 def _backbone_shape(backbone: BackboneConfig | None, mistakes: list[str]) -> BackboneShape | None:
-    """Build the backbone's empty shell, once more without every key it does not know, to name all of them."""
+    """Build the backbone without weights; repeat without the keys that it does not know, to report all of them."""
     if backbone is None:
         return None
     if backbone.name is None and backbone.config is None and backbone.preset is None:
@@ -360,14 +360,14 @@ def _backbone_shape(backbone: BackboneConfig | None, mistakes: list[str]) -> Bac
             mistakes.append(str(error))
             wrong = [key for key in config if str(error).startswith(f"backbone.config.{key}:")]
             config = {key: value for key, value in config.items() if key not in wrong} if wrong else None
-        except Exception as error:  # whatever Transformers raises on values it does not like
+        except Exception as error:  # Transformers raises many types on invalid values
             mistakes.append(f"backbone.config: {' '.join(str(error).split())}")
             config = None
     return None
 
 
 def fit_mistakes(recipe: Recipe, shape: BackboneShape) -> list[str]:
-    """List what does not fit together: method, backbone, languages, stages, and directions of the training data."""
+    """List the settings that do not fit together: method, backbone, languages, stages, training directions."""
     try:
         with torch.device("meta"):
             method = build_method(recipe.method, shape=shape, inventory=recipe.inventory())

@@ -1,4 +1,4 @@
-"""Recipes: everything a run is made from, in one place."""
+"""Recipes: all settings of a run."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -42,17 +42,17 @@ STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 @with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
 class BackboneConfig:
-    """Which model is extended: by name, by configuration, or both (then nothing is looked up to plan).
+    """The backbone: a pretrained model by name, a configuration, or both (then planning needs no network).
 
     Attributes:
-        name: On the Hugging Face Hub, or a directory.
-        config: Keys of its ``config.json``, with ``model_type``.
-        preset: An encoder-decoder from scratch, for translation; keys of `config` go before its own. Sizes and special
-            tokens of the vocabulary come from `tokenizer`.
-        tokenizer: On the Hugging Face Hub, or a directory; that of `name` by default.
-        dtype: Of a frozen backbone; ``bf16`` with `attention` ``eager`` is several times faster on CPUs with AMX, and
-            slower on those without bf16. What learns is in fp32 in any case.
-        attention: How attention is computed; Transformers' choice by default.
+        name: Model on the Hugging Face Hub, or a directory. Default: none, for a model from scratch.
+        config: Keys of the model's ``config.json``, with ``model_type``. Default: those of `name`.
+        preset: Configuration of an encoder-decoder from scratch, for translation; keys of `config` override it.
+            Vocabulary size and special tokens come from `tokenizer`. Default: none.
+        tokenizer: Tokenizer on the Hugging Face Hub, or a directory. Default: that of `name`.
+        dtype: Data type of a frozen backbone. Default: ``fp32``. ``bf16`` with `attention` ``eager`` is several times
+            faster on CPUs with AMX, and slower on CPUs without bf16. Trainable parameters are always fp32.
+        attention: Implementation of attention. Default: Transformers' choice.
     """
 
     name: Annotated[str, Field(min_length=1)] | None = None
@@ -64,7 +64,7 @@ class BackboneConfig:
 
     @property
     def shape(self) -> dict[str, Any] | None:
-        """All that is known of its ``config.json``."""
+        """The known keys of the model's ``config.json``: those of the preset and of `config`."""
         preset = PRESETS[self.preset] if self.preset else {}
         return {**preset, **(self.config or {})} or None
 
@@ -72,14 +72,14 @@ class BackboneConfig:
 @with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Which corpora are read, by condition: ``pos/tr: ud:tr_boun/test``, or a list of them.
+    """The corpora by condition: ``pos/tr: ud:tr_boun/test``, or a list of them.
 
     Attributes:
-        train: What is learnt from.
-        validation: What selects checkpoints.
-        test: What `polyloom evaluate` scores.
-        filter: Which pairs of bitext are learnt from.
-        root: Where corpora with names lie; ``POLYLOOM_DATA`` by default.
+        train: Training corpora.
+        validation: Corpora whose scores select checkpoints. Default: none; then the newest checkpoint is used.
+        test: Corpora that `polyloom evaluate` scores. Default: none.
+        filter: Which sentence pairs of parallel corpora are used for training, see `Filter`.
+        root: Directory of the corpora that have names. Default: the environment variable ``POLYLOOM_DATA``.
     """
 
     train: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class DataConfig:
 @with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
 class StageConfig:
-    """What is different in one stage of a method: keys of these sections."""
+    """Settings of one stage of a method that differ from those of the recipe."""
 
     optim: OptimConfig = field(default_factory=OptimConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
@@ -117,20 +117,21 @@ for _settings in (
 @with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Everything a run is made from.
+    """All settings of a run.
 
     Attributes:
         backbone: The model to extend.
         method: Settings of the method.
-        languages: Languages; the first is by convention the source of transfer.
-        tasks: Settings of the tasks, by name; each task has its own (`Task.Config`).
-        directions: Pairs for methods that store something per pair: ``en/tr``, ``en/*``, ``*/en``.
-        data: Which corpora are read.
-        mixture: Which examples come when.
-        optim: How weights are updated.
-        train: What a run consists of.
-        stages: What is different in single stages, by their names.
-        init_from: A finished run to go on from, with its weights but a fresh optimizer.
+        languages: Languages; the first one is by convention the source of transfer.
+        tasks: Settings of the tasks, by name (`Task.Config`).
+        directions: Pairs of languages, for methods with parameters per pair: ``en/tr``, ``en/*``, ``*/en``. Default:
+            from the first language to every other.
+        data: Corpora.
+        mixture: How batches are drawn from the datasets.
+        optim: Settings of the optimizer.
+        train: Settings of training.
+        stages: Settings that differ in single stages, by the name of the stage. Default: none.
+        init_from: A finished run whose weights initialise this one; the optimizer starts anew. Default: none.
     """
 
     backbone: BackboneConfig
@@ -150,16 +151,16 @@ class Recipe:
         return inventory_of(self.languages, self.tasks, self.directions or None)
 
     def stage(self, name: str) -> StageConfig:
-        """The settings of a stage."""
+        """Return the settings of a stage."""
         return self.stages.get(name) or StageConfig(optim=self.optim, train=self.train, mixture=self.mixture)
 
 
 def backbone_from_recipe(
     recipe: Recipe, *, device: str = "cpu", vocabulary: Mapping[str, int] | None = None
 ) -> "Backbone":
-    """Build or load the backbone of a recipe; on ``meta`` neither weights nor, with a config, network are needed.
+    """Build or load the backbone of a recipe; on ``meta`` no weights are loaded, and with a config no network is used.
 
-    A `vocabulary` (its size and special tokens) goes into one from scratch, where the recipe does not say otherwise.
+    A backbone from scratch gets the size and special tokens of `vocabulary`, unless the recipe sets them.
     """
     # Transformers takes seconds to import: not for commands that need no model.
     from polyloom.backbones import backbone_from_config, load_backbone  # noqa: PLC0415

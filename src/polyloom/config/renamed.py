@@ -1,4 +1,4 @@
-"""Accept settings under their former names, and say which name replaces each."""
+"""Accept settings under their former names, with a message that names the new one."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -42,8 +42,8 @@ def upgrade(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
             if keys is None:
                 # Every task of a stored recipe had the settings of translation, empty in all others.
                 used = {key: value for key, value in entry.items() if key not in TRANSLATION_KEYS or value}
-                entries[name], found = _renamed_keys(used, TASK_KEYS, f"{part}.{name}.")
-                messages += found
+                entries[name], notes = _renamed_keys(used, TASK_KEYS, f"{part}.{name}.")
+                messages += notes
             else:
                 entries[name] = stage = dict(entry)
                 for section, names in keys.items():
@@ -57,8 +57,8 @@ def _upgrade_section(
     settings: dict[str, Any], section: str, names: Mapping[str, str], messages: list[str], *, prefix: str = ""
 ) -> None:
     if isinstance(settings.get(section), dict):
-        settings[section], found = _renamed_keys(settings[section], names, f"{prefix}{section}.")
-        messages += found
+        settings[section], notes = _renamed_keys(settings[section], names, f"{prefix}{section}.")
+        messages += notes
 
 
 def _renamed_keys(

@@ -1,1 +1,1 @@
-"""Adapters as files: our own, and those of other libraries."""
+"""Write and read adapters as files: in Polyloom's format and in those of other libraries."""

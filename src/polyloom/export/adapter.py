@@ -1,7 +1,7 @@
-"""One condition's adapter as an ordinary thing: weights, head, and what else the backbone needs; in memory and on disk.
+"""The exported adapter of one condition, in memory and on disk: weights, head, and trained parts of the backbone.
 
-Whatever method made it, it is a directory of safetensors and JSON, and answers without that method bit for bit as with
-it.
+On disk it is a directory of safetensors and JSON. It does not need the method that generated it, and its predictions
+are bitwise the same.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,16 +35,16 @@ from polyloom.weights import Block, Site, Weights
 
 @dataclass(frozen=True)
 class Adapter:
-    """What a backbone needs to answer under one condition.
+    """Everything that a backbone needs to predict under one condition.
 
     Attributes:
         condition: The task and the languages.
-        weights: Of this condition alone.
-        labels: Of the task, in the order of its head's outputs; none where it has none.
-        head: Parameters of the task's head, by their names there.
-        backbone: Parameters of the backbone that were trained, by their names there.
-        identity: Type of the backbone, and a hash of all in it that was not trained.
-        about: What a person or a program wants to know beside: where it comes from, scores, licences.
+        weights: The weights of this condition.
+        labels: Labels of the task, in the order of the head's outputs. Default: none.
+        head: Parameters of the task's head, by name.
+        backbone: Trained parameters of the backbone, by name.
+        identity: Type of the backbone, and a hash of its frozen parameters.
+        about: Information for people and programs: origin, scores, licences.
         settings: Settings of the task that differ from its defaults, as plain data.
     """
 
@@ -58,24 +58,25 @@ class Adapter:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors, by the names that they have on disk."""
+        """Return all tensors, by their names on disk."""
         blocks = {f"block.{i}.{name}": t[0] for i, b in enumerate(self.weights.blocks) for name, t in b.tensors.items()}
         heads = {f"head.{name}": tensor for name, tensor in self.head.items()}
         return blocks | heads | {f"backbone.{name}": tensor for name, tensor in self.backbone.items()}
 
 
 def generate_adapters(model: Model, conditions: Iterable[Condition], *, whole: bool = True) -> Iterator[Adapter]:
-    """Make the weights of conditions once and for all.
+    """Compute the weights of conditions and yield them as adapters.
 
-    One condition at a time: made together, weights can differ from those made alone in their last bit.
+    Conditions are computed one at a time: in a batch the weights can differ in their last bit.
 
     Args:
-        model: With a method that makes weights.
-        conditions: For which.
-        whole: Whether adapters bring what was trained in the backbone; otherwise they are for the one as it is now.
+        model: The model.
+        conditions: Conditions whose adapters are wanted.
+        whole: Whether adapters contain the trained parameters of the backbone; otherwise they fit only the backbone in
+            its present state.
     """
-    every = trained_parameters(model) if whole else {}
-    trained = {name.removeprefix("backbone."): p for name, p in every.items() if name.startswith("backbone.")}
+    parameters = trained_parameters(model) if whole else {}
+    trained = {name.removeprefix("backbone."): p for name, p in parameters.items() if name.startswith("backbone.")}
     identity = backbone_fingerprint(model.backbone, trained)
     for condition in conditions:
         task = model.tasks.get(condition.task)
@@ -86,7 +87,7 @@ def generate_adapters(model: Model, conditions: Iterable[Condition], *, whole: b
 
 
 def load_adapters_into(adapters: Sequence[Adapter], backbone: Backbone, place: str = "adapter") -> Model:
-    """A model that answers under the conditions of some adapters; trained parts of the backbone are put into it."""
+    """Build a model that predicts under the conditions of adapters; their trained parameters replace the backbone's."""
     first, by_task = adapters[0], dict[str, Adapter]()
     for adapter in adapters:
         for block in adapter.weights.blocks:
@@ -109,25 +110,27 @@ def load_adapters_into(adapters: Sequence[Adapter], backbone: Backbone, place: s
     except TypeError as error:
         raise CheckpointError(f"{place}: settings of a task that this version does not know: {error}") from error
     model = Model(backbone, method, languages=method.languages, tasks=tasks)
-    theirs = dict(backbone.model.named_parameters())
-    load_tensors_into({name: theirs[name] for name in first.backbone if name in theirs}, first.backbone, Path(place))
+    parameters = dict(backbone.model.named_parameters())
+    load_tensors_into(
+        {name: parameters[name] for name in first.backbone if name in parameters}, first.backbone, Path(place)
+    )
     _check_identity(backbone, first, place)
     for task, adapter in by_task.items():
-        own = dict(model.tasks[task].named_parameters()) if task in model.tasks else {}
-        load_tensors_into(own, adapter.head, Path(place))
+        head = dict(model.tasks[task].named_parameters()) if task in model.tasks else {}
+        load_tensors_into(head, adapter.head, Path(place))
     return model.eval()
 
 
-def _same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+def _same(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(tensor, second[name]) for name, tensor in first.items())
 
 
 def _check_identity(backbone: Backbone, adapter: Adapter, place: str) -> None:
     if backbone_fingerprint(backbone, adapter.backbone) != dict(adapter.identity):
         raise CheckpointError(
             f"{place}: is for another backbone (a {adapter.identity.get('model_type')} with hash "
-            f"{str(adapter.identity.get('frozen_sha256'))[:12]}). Load exactly that one; a different one would answer, "
-            "but wrongly."
+            f"{str(adapter.identity.get('frozen_sha256'))[:12]}). Load exactly that one; with another one predictions "
+            "would be wrong."
         )
 
 
@@ -135,7 +138,7 @@ def _check_identity(backbone: Backbone, adapter: Adapter, place: str) -> None:
 
 
 def write_adapter(adapter: Adapter, path: Path, *, card: str = "") -> Path:
-    """Write an adapter to a new directory, there whole or not at all."""
+    """Write an adapter to a new directory, atomically."""
     if path.exists():
         raise CheckpointError(f"{path}: exists already. Choose another name or remove it.")
     described = {
@@ -154,7 +157,7 @@ def write_adapter(adapter: Adapter, path: Path, *, card: str = "") -> Path:
 
 
 def read_adapter(path: Path) -> Adapter:
-    """Read what `write_adapter` wrote; anything else is refused."""
+    """Read an adapter that `write_adapter` wrote; raise an error for anything else."""
     manifest, tensors = read_manifest(path), read_tensors(path)
     try:
         described = manifest["adapter"]
@@ -183,16 +186,16 @@ def read_adapter(path: Path) -> Adapter:
 
 
 def _block(number: int, described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Block:
-    own = {name: tensor[None] for name, tensor in _under(f"block.{number}.", tensors).items()}
+    block = {name: tensor[None] for name, tensor in _under(f"block.{number}.", tensors).items()}
     sites = []
     for text in _strings(described["sites"]):
         stack, _, layer = text.partition(".")
         if not (layer.isascii() and layer.isdecimal() and len(layer) < 6):
             raise ValueError(f"{text!r} is not a site")
         sites.append(Site(stack, int(layer)))
-    if not own or any(t.dim() < 2 or t.shape[1] != len(sites) for t in own.values()):
+    if not block or any(t.dim() < 2 or t.shape[1] != len(sites) for t in block.values()):
         raise ValueError(f"block {number} has no tensors, or not one for every site")
-    return Block(str(described["kind"]), str(described["placement"]), tuple(sites), own)
+    return Block(str(described["kind"]), str(described["placement"]), tuple(sites), block)
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -200,6 +203,6 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _strings(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise TypeError(f"{value!r} is not a list of names")
     return tuple(value)

@@ -21,11 +21,11 @@ from polyloom.tasks import find_task
 from polyloom.tasks.base import Head
 from polyloom.weights import BackboneShape, Block, Site, Weights
 
-VERSION = "adapters.1.3.0"  # whose format is written; without it, the library takes files for older ones
+VERSION = "adapters.1.3.0"  # version of the format; without it, the library reads files as an older format
 
 
 class Form(NamedTuple):
-    """How the library names things in one family of models."""
+    """Names that the library uses in one model family."""
 
     model_class: str
     site: str
@@ -54,7 +54,7 @@ FORMS = {
     "mt5": _t5("MT5AdapterModel"),
     "llama": Form("LlamaAdapterModel", "model.layers.{layer}.output_adapters", "model", post_norm=False),
 }
-# What a placement is called there: whether the layer's norm comes before and after, and where the residual is taken.
+# The library's settings of a placement: whether the layer's norm comes before and after, where the residual is taken.
 PLACEMENTS: dict[tuple[str, bool], dict[str, bool]] = {
     ("norm", True): {"original_ln_before": True, "residual_before_ln": True, "original_ln_after": True},
     ("output", True): {"original_ln_before": False, "residual_before_ln": True, "original_ln_after": True},
@@ -82,14 +82,14 @@ FIXED: dict[str, Any] = {
 
 
 def form_of(family: str) -> Form:
-    """Return how the library names the adapters of a family, or raise an error if it has none."""
+    """Return the names that the library uses in a family, or raise an error if it does not support the family."""
     if family not in FORMS:
         raise ExportError(f"adapterhub: the `adapters` library has no {family}. {suggest(family, FORMS)}")
     return FORMS[family]
 
 
 def write_adapterhub(adapter: Adapter, shape: BackboneShape, into: Path) -> list[Path]:
-    """Write an adapter, or a stack of two, and the head with the last; returns the directories in their order."""
+    """Write an adapter, or a stack of two, with the head beside the last one; return the directories in order."""
     form = form_of(shape.family)
     blocks = {kind: [b for b in adapter.weights.blocks if b.kind == kind] for kind in ("bottleneck", "invertible")}
     bottlenecks, invertible = blocks["bottleneck"], blocks["invertible"]
@@ -119,7 +119,7 @@ def write_adapterhub(adapter: Adapter, shape: BackboneShape, into: Path) -> list
 
 
 def _refuse(adapter: Adapter, bottlenecks: list[Block], form: Form, shape: BackboneShape) -> None:
-    """Raise an error for what the format cannot hold."""
+    """Raise an error for an adapter that the format cannot hold."""
     method = adapter.about.get("method", "the method")
     if adapter.backbone:
         raise ExportError(
@@ -172,7 +172,7 @@ def _named(block: Block, name: str, form: Form) -> Iterator[tuple[str, Tensor]]:
         prefix = f"{_place(site, form)}.adapters.{name}."
         for ours, tensor in block.tensors.items():
             yield prefix + BOTTLENECK[ours].format(linear=int(norm)), tensor[0, index]
-            if ours.startswith("norm_"):  # the library knows its norm by two names
+            if ours.startswith("norm_"):  # the library has two names for this norm
                 yield f"{prefix}adapter_down.0.{ours.removeprefix('norm_')}", tensor[0, index]
 
 
@@ -180,8 +180,8 @@ def _named_invertible(block: Block, name: str, form: Form) -> dict[str, Tensor]:
     for ours, tensor in block.tensors.items():
         if not torch.equal(tensor[0, 0], tensor[0, -1]):
             raise ExportError(
-                f"adapterhub: one invertible adapter serves input and output there, but {ours} differs: the languages "
-                "of source and target do. Export a condition of one language."
+                f"adapterhub: input and output share one invertible adapter there, but {ours} differs, because source and "
+                "target are different languages. Export a condition of one language."
             )
     return {
         f"{form.embedding}.invertible_adapters.{name}.{INVERTIBLE[ours]}": tensor[0, 0]
@@ -204,7 +204,7 @@ def _head_files(adapter: Adapter, name: str, about: Mapping[str, Any]) -> dict[s
 
 
 def read_adapterhub(folders: list[Path], condition: Condition, shape: BackboneShape) -> Adapter:
-    """Read adapters that act one after the other, such as a language's and a task's, as those of one condition."""
+    """Read adapters that are applied one after the other, such as a language's and a task's, as one adapter."""
     form, blocks, invertible = form_of(shape.family), [], []
     labels: tuple[str, ...] = ()
     head: dict[str, Tensor] = {}
@@ -271,13 +271,13 @@ def _read_invertible(
 ) -> Block:
     sites = tuple(Site(stack, 0) for stack in shape.stacks)
     try:
-        found = {
+        tensors = {
             ours: torch.stack([tensors[f"{form.embedding}.invertible_adapters.{name}.{theirs}"]] * len(sites))[None]
             for ours, theirs in INVERTIBLE.items()
         }
     except KeyError as error:
         raise ExportError(f"{folder}: of the invertible adapter (NICE) {error} is missing.") from error
-    return Block("invertible", "embedding", sites, found)
+    return Block("invertible", "embedding", sites, tensors)
 
 
 def _read_head(folder: Path, kind: str) -> tuple[tuple[str, ...], dict[str, Tensor]]:

@@ -1,4 +1,4 @@
-"""Adapters on the Hugging Face Hub: pushed as they are, pulled without anything that could be code."""
+"""Push adapters to the Hugging Face Hub, and pull them; files that could hold code are not downloaded."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ PATTERNS = ["*.safetensors", "*.json", "*.md", "*.model", "*.txt"]  # no pickles
 
 
 def push(folder: Path, repo: str, *, private: bool = False) -> str:
-    """Upload a folder of exported adapters; returns where it is."""
+    """Upload a folder of exported adapters; return its address."""
     if not any(folder.rglob("*.safetensors")):
         raise ExportError(f"{folder}: no adapter here. Write one: polyloom export RUN ner/tr -o {folder}")
     other = [p for p in folder.rglob("*") if p.is_file() and not any(p.match(pattern) for pattern in PATTERNS)]
@@ -36,7 +36,7 @@ def pull(repo: str, into: Path, *, revision: str | None = None) -> Path:
 
 
 def download(repo: str, *, into: Path | None = None, revision: str | None = None) -> Path:
-    """Download a repository of adapters, by default into the cache of the Hub's own library; return where it is."""
+    """Download a repository of adapters, by default into the cache of `huggingface_hub`; return the folder."""
     try:
         path = Path(snapshot_download(repo, revision=revision, local_dir=into, allow_patterns=PATTERNS))
     except (HfHubHTTPError, HFValidationError, OSError) as error:

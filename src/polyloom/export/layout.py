@@ -1,4 +1,4 @@
-"""Checks that a block's tensors fit a backbone, before they are used."""
+"""Check that a block's tensors fit a backbone."""
 
 from polyloom.errors import CheckpointError, suggest
 from polyloom.nn.blocks import BLOCKS, shapes_of
@@ -6,10 +6,10 @@ from polyloom.weights import BackboneShape, Block, Shapes
 
 
 def check_block(block: Block, shape: BackboneShape, place: str) -> None:
-    """Refuse a block that a backbone of this shape cannot apply."""
+    """Raise an error for a block that does not fit a backbone of this shape."""
     if block.kind not in BLOCKS:
         raise CheckpointError(f"{place}: unknown kind of block {block.kind!r}. {suggest(block.kind, BLOCKS)}")
-    kind, found = BLOCKS[block.kind], {name: tuple(tensor.shape[2:]) for name, tensor in block.tensors.items()}
+    kind, shapes = BLOCKS[block.kind], {name: tuple(tensor.shape[2:]) for name, tensor in block.tensors.items()}
     if block.placement not in kind.placements(shape):
         raise CheckpointError(
             f"{place}: a {block.kind} cannot sit at {block.placement!r} of {shape.family}. "
@@ -17,10 +17,10 @@ def check_block(block: Block, shape: BackboneShape, place: str) -> None:
         )
     if not set(block.sites) <= set(kind.sites(shape)) or len(set(block.sites)) != len(block.sites):
         raise CheckpointError(f"{place}: a {block.kind} for layers that this {shape.family} does not have.")
-    expected = shapes_of(kind.tensors(shape, kind.size_of(found), norm=kind.has_norm(found)))
-    if found != dict(expected):
+    expected = shapes_of(kind.tensors(shape, kind.size_of(shapes), norm=kind.has_norm(shapes)))
+    if shapes != dict(expected):
         raise CheckpointError(
-            f"{place}: the tensors of a {block.kind} are {_text(found)}; on this {shape.family} they should be "
+            f"{place}: the tensors of a {block.kind} are {_text(shapes)}; on this {shape.family} they should be "
             f"{_text(expected)}."
         )
 

@@ -1,4 +1,4 @@
-"""ONNX graphs of a model under a condition: with its adapter inside, or with adapters as inputs, one graph for all."""
+"""Export ONNX graphs: one per condition with its adapter inside, or one for all with the adapters as inputs."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ GRAPH, ABOUT = "model.onnx", "model.json"
 
 
 class Graph(nn.Module):
-    """The traced module: token ids and an adapter in, logits out."""
+    """The module that is traced: it computes logits from token ids and an adapter."""
 
     def __init__(self, model: Model, condition: Condition, weights: Weights) -> None:
         super().__init__()
@@ -53,11 +53,11 @@ def named_weights(like: Weights, tensors: Mapping[str, Tensor]) -> Weights:
 
 
 def write_onnx(model: Model, conditions: Sequence[Condition], into: Path, *, baked: bool) -> Path:
-    """Write a graph, and the adapters that are its inputs unless one is baked in.
+    """Write a graph, and beside it the adapters that are its inputs, unless one is baked in.
 
     Args:
-        model: Of one task; its languages share the graph.
-        conditions: Of that task; one where it is baked in.
+        model: The model.
+        conditions: Conditions of one task, which share the graph; a single one with `baked`.
         into: A new directory.
         baked: Whether the adapter is part of the graph.
     """
@@ -84,13 +84,13 @@ def write_onnx(model: Model, conditions: Sequence[Condition], into: Path, *, bak
     if not baked:
         for condition in conditions:
             with torch.no_grad():
-                made = model.method.weights([condition])
-            files[f"{str(condition).replace('/', '-')}.safetensors"] = weight_names(made)
+                weights = model.method.weights([condition])
+            files[f"{str(condition).replace('/', '-')}.safetensors"] = weight_names(weights)
     return write_folder(into, files)
 
 
 def example_inputs(model: Model) -> dict[str, Tensor]:
-    """Make two rows of a few tokens, one of them padded: a mask without padding may be left out of the graph."""
+    """Return two rows of a few tokens, one of them padded: without padding the tracer may drop the mask."""
     ids_BT, mask_BT = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 5, dtype=torch.long)
     mask_BT[1, 0 if model.backbone.shape.stacks == ("decoder",) else -1] = 0
     inputs = {"input_ids": ids_BT, "attention_mask": mask_BT}
@@ -108,7 +108,7 @@ def _traced(graph: Graph, inputs: Mapping[str, Tensor], adapter: Mapping[str, Te
     if find_spec("onnxscript") is None:
         raise ExportError("onnx: needs the package onnxscript. Install polyloom[onnx].")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter's own
+        warnings.simplefilter("ignore")  # of the exporter
         program = torch.onnx.export(
             graph, kwargs=arguments, dynamo=True, dynamic_shapes=shapes, verbose=False,
             input_names=[*inputs, *(adapter or ())], output_names=["logits"],

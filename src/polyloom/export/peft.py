@@ -1,6 +1,6 @@
 """Write and read LoRA in the format of PEFT: ``adapter_config.json`` with ``adapter_model.safetensors``.
 
-Ours is PEFT's with ``lora_alpha = r``, so its scaling is one; a foreign scaling is multiplied into the up projection.
+Polyloom's LoRA is PEFT's with ``lora_alpha = r``, a scaling of 1; another scaling is multiplied into the up projection.
 """
 
 import re
@@ -25,9 +25,9 @@ PREFIX = "base_model.model."
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 TASK_TYPES: dict[Head | None, str] = {"token-classification": "TOKEN_CLS", "sequence-classification": "SEQ_CLS"}
 OTHER_HEADS = {"modernbert", "gemma3_text"}  # their token classifiers have a further layer, or there is none
-# The sequence classifiers of Transformers have a further layer. Only behind a ReLU it can be made to do nothing.
+# Transformers' sequence classifiers have a further layer. Only a layer with a ReLU can be neutralised.
 SEQUENCE_HEADS = {"distilbert": ("pre_classifier", "classifier")}
-# What changes the arithmetic; everything else in a config only matters in training.
+# Settings that change the arithmetic; all others only matter in training.
 PLAIN: dict[str, Any] = {
     "use_dora": False, "use_rslora": False, "rank_pattern": {}, "alpha_pattern": {}, "bias": "none",
     "fan_in_fan_out": False, "layer_replication": None, "trainable_token_indices": None, "lora_bias": False,
@@ -43,8 +43,8 @@ def write_peft(adapter: Adapter, backbone: Backbone, into: Path) -> Path:
     tensors: dict[str, Tensor] = {}
     for index, site in enumerate(block.sites):
         for name in backbone.shape.projections:
-            for ours, theirs in zip(lora_names(name), ("lora_A", "lora_B"), strict=True):
-                tensors[f"{PREFIX}{modules[site, name]}.{theirs}.weight"] = block.tensors[ours][0, index]
+            for ours, peft_name in zip(lora_names(name), ("lora_A", "lora_B"), strict=True):
+                tensors[f"{PREFIX}{modules[site, name]}.{peft_name}.weight"] = block.tensors[ours][0, index]
     rank = BLOCKS["lora"].size_of({name: tuple(tensor.shape[2:]) for name, tensor in block.tensors.items()})
     config = {
         "peft_type": "LORA", "r": rank, "lora_alpha": rank, "lora_dropout": 0.0, "bias": "none",
@@ -104,7 +104,7 @@ def _head_tensors(adapter: Adapter, backbone: Backbone, head: Head | None) -> di
 
 
 def _classifier_name(backbone: Backbone) -> str:
-    """Return what Transformers calls the linear classifier of tokens."""
+    """Return Transformers' name of the linear token classifier."""
     return "score" if backbone.shape.stacks == ("decoder",) else "classifier"
 
 
@@ -130,7 +130,7 @@ def targets(backbone: Backbone) -> list[str] | str:
 
 
 def read_peft(folder: Path, condition: Condition, backbone: Backbone, *, labels: tuple[str, ...] = ()) -> Adapter:
-    """Read a LoRA of the projections that we adapt; anything else is refused."""
+    """Read a LoRA of the projections that Polyloom adapts; raise an error for anything else."""
     config = read_json(folder / CONFIG)
     scaling = _scaling(config, folder)
     tensors = read_safetensors(folder / TENSORS)
@@ -138,8 +138,8 @@ def read_peft(folder: Path, condition: Condition, backbone: Backbone, *, labels:
     stacked: dict[str, list[Tensor]] = {}
     for site in shape.sites:
         for name in shape.projections:
-            for ours, theirs, factor in zip(lora_names(name), ("lora_A", "lora_B"), (1.0, scaling), strict=True):
-                key = f"{PREFIX}{modules[site, name]}.{theirs}.weight"
+            for ours, peft_name, factor in zip(lora_names(name), ("lora_A", "lora_B"), (1.0, scaling), strict=True):
+                key = f"{PREFIX}{modules[site, name]}.{peft_name}.weight"
                 if key not in tensors:
                     raise ExportError(
                         f"{folder}: {key} is missing. LoRA is read where it adapts {name} in every layer."
@@ -155,7 +155,7 @@ def read_peft(folder: Path, condition: Condition, backbone: Backbone, *, labels:
     if left:
         raise ExportError(f"{folder}: has tensors that we cannot use: {', '.join(sorted(left)[:4])}.")
     try:
-        blocks = {name: torch.stack(some)[None] for name, some in stacked.items()}
+        blocks = {name: torch.stack(layers)[None] for name, layers in stacked.items()}
     except RuntimeError as error:
         raise ExportError(f"{folder}: layers of different rank: {error}") from error
     about = {"imported": [str(folder)], "method": "peft"}
@@ -180,13 +180,13 @@ def _head(
 ) -> dict[str, Tensor]:
     keys = {f"classifier.{part}": f"{PREFIX}{name}.{part}" for part in ("weight", "bias")}
     if not labels and not any(key in tensors for key in keys.values()):
-        return {}  # weights for something else to use
+        return {}  # a LoRA without a head
     if not all(key in tensors for key in keys.values()):
-        raise ExportError(f"{folder}: has no classifier (modules_to_save: {name}), so it cannot answer.")
+        raise ExportError(f"{folder}: has no classifier (modules_to_save: {name}), so it cannot predict.")
     if len(labels) != len(tensors[keys["classifier.bias"]]):
         raise ExportError(
             f"{folder}: its classifier has {len(tensors[keys['classifier.bias']])} labels, whose names the file does "
             f"not hold. Name them in order (--labels NOUN,VERB,…); {len(labels)} are named."
         )
     left.difference_update(keys.values())
-    return {ours: tensors[theirs] for ours, theirs in keys.items()}
+    return {ours: tensors[peft_name] for ours, peft_name in keys.items()}

@@ -1,4 +1,4 @@
-"""Small folders of JSON and safetensors: written whole or not at all, read with bounds and without trust."""
+"""Write folders of JSON and safetensors atomically; read them with limits and without executing code."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ MAX_JSON = 4 << 20
 
 
 def write_folder(path: Path, files: Mapping[str, Any]) -> Path:
-    """Write a new folder: what ends in ``.safetensors`` is tensors, in ``.json`` JSON, all else text or bytes."""
+    """Write a new folder atomically: tensors to ``.safetensors``, plain data to ``.json``, text or bytes to others."""
     if path.exists():
         raise ExportError(f"{path}: exists already. Choose another name or remove it.")
     with new_folder(path) as partial:
@@ -34,20 +34,20 @@ def write_folder(path: Path, files: Mapping[str, Any]) -> Path:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """An object of JSON, of bounded size."""
+    """Read a JSON object of limited size."""
     try:
         if path.stat().st_size > MAX_JSON:
-            raise ExportError(f"{path}: larger than any such file.")
-        found = json.loads(path.read_text(encoding="utf-8"))
+            raise ExportError(f"{path}: too large; at most {MAX_JSON:,} bytes are read.")
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ExportError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ExportError(f"{path}: not an object of JSON.")
-    return found
+    return content
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Finite tensors, as 32-bit numbers. Pickles are not read."""
+    """Read tensors as fp32; raise an error unless all values are finite. Pickles are not read."""
     if not path.exists():
         raise ExportError(
             f"{path}: not there. Only safetensors are read, never pickles (.bin): load the adapter in the library that "

@@ -181,7 +181,7 @@ class Method(nn.Module, ABC):
         self._append("language", self.languages, name, like=like)
 
     def reinit_language(self, like: str | Sequence[str] | None) -> None:
-        """Initialise the language that was added last again: at random, or from other languages as in `add_language`."""
+        """Initialise the newest language again: at random, or from other languages as in `add_language`."""
         rows = _rows(self.languages, like)
         for table in self.growing("language"):
             if table.trainable:  # typological features stay
@@ -222,7 +222,7 @@ class Method(nn.Module, ABC):
     # -- optional parts of a method ----------------------------------------------------------------------------------
 
     def output_layer(self) -> nn.Module | None:
-        """Return the last layer of the hypernetwork, which outputs the weights; ``None`` if there is no hypernetwork."""
+        """Return the last layer of the hypernetwork, which outputs the weights; ``None`` if there is none."""
         return None
 
     def set_features(self, vectors: Mapping[str, Sequence[float]]) -> None:

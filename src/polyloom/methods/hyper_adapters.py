@@ -26,17 +26,20 @@ class HyperAdaptersConfig(AdapterConfig):
     """Settings of Hyper-Adapters.
 
     Attributes:
-        hidden_size: Width of the hypernetwork, d_h. The paper's sizes are 102 (tiny), 204 (small) and 612 (base).
-        embedding_size: Size of the embeddings of languages and layers.
-        num_blocks: Number of residual blocks in the hypernetwork.
-        linear: Whether the hypernetwork is linear, which needs ``num_blocks: 0``. Default: false; an ablation of the paper.
+        adapter_size: Bottleneck size of the adapters, or the rank if `block` is ``lora``. Default: 128.
+        hidden_size: Width of the hypernetwork, d_h. Default: 612 (base); the paper also has 204 (small) and 102 (tiny).
+            It decides the number of trainable parameters.
+        embedding_size: Size of the embeddings of languages and layers. Default: 50.
+        num_blocks: Number of residual blocks in the hypernetwork. Default: 2.
+        linear: Whether the hypernetwork is linear, an ablation of the paper that needs ``num_blocks: 0``. Default:
+            false.
         rescale: Whether to divide the generated weights by √d_h. Default: true; false is an ablation of the paper.
         init: Initialisation of the output projections. ``default``: Xavier-uniform. ``hyper``: scaled so that the
             generated weights have the standard deviation of a fresh layer. ``identity``: as ``hyper``, but the
-            adapters have no effect before training; use it with a pretrained backbone.
-        encoder_inputs: Languages that the encoder's adapters depend on: ``source``, ``target`` or both.
-        decoder_inputs: Languages that the decoder's adapters depend on.
-        dropout: Dropout inside the hypernetwork.
+            adapters have no effect before training; use it with a pretrained backbone. Default: ``hyper``.
+        encoder_inputs: Languages that the encoder's adapters depend on. Default: ``[source, target]``.
+        decoder_inputs: Languages that the decoder's adapters depend on. Default: ``[target]``.
+        dropout: Dropout inside the hypernetwork. Default: 0.
     """
 
     name: ClassVar[str] = "hyper-adapters"

@@ -27,10 +27,12 @@ class HyperXConfig(AdapterConfig):
     """Settings of Hyper-X.
 
     Attributes:
-        projection_size: Input size of the output projections, d_p. The paper's sizes are 192 (base) and 32 (small).
-        hidden_size: Size of the projector's hidden layer.
-        embedding_size: Size of the embeddings of languages, tasks and layers, each.
-        norm: Whether to generate a layer norm inside the bottleneck.
+        adapter_size: Bottleneck size of the adapters, or the rank if `block` is ``lora``. Default: 256.
+        projection_size: Input size of the output projections, d_p. Default: 192 (base); the paper also has 32 (small).
+            It decides the number of trainable parameters.
+        hidden_size: Size of the projector's hidden layer. Default: 192.
+        embedding_size: Size of the embeddings of languages, tasks and layers. Default: 64.
+        norm: Whether to generate a layer norm inside the bottleneck. Default: false.
         language_layers: Number of layers, from the first, whose adapters depend on the language. Default: all layers.
             Not in the paper: the language-specific part of the upper layers is trained on raw text to predict tokens,
             and can harm other tasks. Lower it if zero-shot scores are poor.

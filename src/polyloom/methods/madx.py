@@ -77,7 +77,7 @@ class StackedMethod(AdapterMethod):
 
     @torch.no_grad()
     def _pass_through(self, task: str) -> None:
-        """Initialise a task's adapter without effect; language adapters are trained on raw text without a task adapter."""
+        """Set a task's adapter to have no effect: language adapters are trained on raw text without task adapters."""
         for name, spec in self.block_tensors(self.config.task_adapter_size).items():
             if spec.neutral is not None:
                 self.task_adapters.get_parameter(name)[self.tasks.row(task)] = spec.neutral
