@@ -73,7 +73,7 @@ def load_checkpoint(path: str | Path, backbone: Backbone, *, same_backbone: bool
     Args:
         path: A checkpoint.
         backbone: The backbone that it was trained on.
-        same_backbone: Check that it is that backbone. False if it was made from it, by adding tokens.
+        same_backbone: Whether to check that it is the same backbone. Default: true; false if tokens were added to it.
     """
     path = Path(path)
     manifest = read_manifest(path)
@@ -102,17 +102,17 @@ def read_training(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def trained_parameters(model: Model) -> dict[str, nn.Parameter]:
-    """Return the parameters of a checkpoint: of the method, of the heads, and what is trained of the backbone."""
+    """Return the parameters of a checkpoint: of the method, of the heads, and the trained ones of the backbone."""
     groups = {group for stage in model.method.stages() for group in stage.trains}
-    ours = {f"method.{name}": parameter for name, parameter in model.method.named_parameters()}
-    ours |= {f"heads.{name}": parameter for name, parameter in model.heads.named_parameters()}
+    parameters = {f"method.{name}": parameter for name, parameter in model.method.named_parameters()}
+    parameters |= {f"heads.{name}": parameter for name, parameter in model.heads.named_parameters()}
     if "backbone" in groups:
-        theirs = dict(model.backbone.model.named_parameters())
+        trained = dict(model.backbone.model.named_parameters())
     elif "backbone.norms" in groups:
-        theirs = model.backbone.norm_parameters()
+        trained = model.backbone.norm_parameters()
     else:
-        theirs = {}
-    return ours | {f"backbone.{name}": parameter for name, parameter in theirs.items()}
+        trained = {}
+    return parameters | {f"backbone.{name}": parameter for name, parameter in trained.items()}
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -128,11 +128,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 def _tensors(file: Path, digest: object) -> dict[str, Tensor]:
     try:
-        found = sha256_of(file)
+        actual = sha256_of(file)
         tensors = load_file(file)
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{file.parent}: not a readable checkpoint: {error}") from error
-    if found != digest:
+    if actual != digest:
         raise CheckpointError(f"{file}: does not match its manifest. The copy is damaged or mixed up.")
     return tensors
 
@@ -182,7 +182,7 @@ def _check_backbone(model: Model, stored: dict[str, str], path: Path) -> None:
     if backbone_identity(model) != stored:
         raise CheckpointError(
             f"{path}: was trained on another backbone (a {stored['model_type']} with hash "
-            f"{stored['frozen_sha256'][:12]}). Load exactly that one; a different one would answer, but wrongly."
+            f"{stored['frozen_sha256'][:12]}). Load exactly that one; with another one predictions would be wrong."
         )
 
 

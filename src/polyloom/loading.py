@@ -22,7 +22,7 @@ from polyloom.tasks import TASKS, find_task
 from polyloom.tasks.translation import end_of
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_DEPTHS = ("", "*/", "*/*/", "*/*/*/")  # of adapters below a folder of them: task/source/target
+_DEPTHS = ("", "*/", "*/*/", "*/*/*/")  # of adapters in a folder: task/source/target
 
 
 class Loaded(NamedTuple):

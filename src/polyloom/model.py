@@ -67,8 +67,8 @@ class Model(nn.Module):
         raw_text = [name for name, task in self.tasks.items() if task.raw_text]
         if raw_text and backbone.untrained:
             raise BackboneError(
-                f"backbone: it comes without {', '.join(backbone.untrained[:4])}, so {raw_text[0]} would learn against "
-                f"random numbers. Choose a backbone with a language-modelling head, or leave out {raw_text[0]}."
+                f"backbone: it comes without {', '.join(backbone.untrained[:4])}, so {raw_text[0]} would train with a "
+                f"random head. Choose a backbone with a language-modelling head, or leave out {raw_text[0]}."
             )
         self.set_stage(0)
 
@@ -97,8 +97,8 @@ class Model(nn.Module):
     def weights(self, rows: Conditions) -> Weights:
         """Compute the weights of a batch, one set per row."""
         ids = rows if isinstance(rows, ConditionIds) else self.method.encode(rows)
-        made: Weights = self.method(ids)
-        return made.for_rows(ids.rows_B)
+        weights: Weights = self.method(ids)
+        return weights.for_rows(ids.rows_B)
 
     def forward(self, inputs: Mapping[str, Any], rows: Conditions, *, weights: Weights | None = None) -> Any:
         """Run the backbone, each row with the weights of its condition.
@@ -179,17 +179,17 @@ class Model(nn.Module):
         decoded: dict[int, Any] = {}
         for name, states in self._states(batch):
             part, task = batch.by_task[name], self.tasks[name]
-            answers = task.decode(states, part.data)
+            predictions = task.decode(states, part.data)
             if confidences:
-                answers = list(zip(answers, task.confidences(states, part.data, answers), strict=True))
-            decoded |= zip(part.positions, answers, strict=True)
+                predictions = list(zip(predictions, task.confidences(states, part.data, predictions), strict=True))
+            decoded |= zip(part.positions, predictions, strict=True)
         return [decoded[position] for position in sorted(decoded)]
 
     def _states(self, batch: Batch) -> Iterator[tuple[str, HeadInputs]]:
         """Run the backbone once for all rows, and yield each task with the inputs of its head."""
         weights = self.weights(batch.conditions)
         with self.backbone.using(weights, num_rows=_count(batch.inputs, batch.conditions, weights)):
-            hidden_BTD = self.backbone.hidden(**batch.inputs).float()  # heads learn in fp32
+            hidden_BTD = self.backbone.hidden(**batch.inputs).float()  # heads are fp32
         for task, part in batch.by_task.items():
             yield task, self.head_inputs(hidden_BTD[part.rows], weights.take(part.rows))
 
@@ -316,14 +316,14 @@ def parameter_groups(method: Method, backbone: Backbone) -> dict[str, list[nn.Pa
 def supported_conditions(method: Method) -> list[Condition]:
     """List the conditions of a method: tasks in all languages, or in all directions where pairs are needed."""
     pairs = [direction.split("/") for direction in method.directions]
-    found = []
+    supported = []
     for task in method.tasks:
         bilingual = task in TASKS and TASKS[task].bilingual
         alone = [] if bilingual else [Condition(task, language) for language in method.languages]
         directions = [Condition(task, source, target) for source, target in pairs]
         kept = [condition for condition in alone if method.supports(condition)]
-        found += kept or [condition for condition in directions if method.supports(condition)]
-    return found
+        supported += kept or [condition for condition in directions if method.supports(condition)]
+    return supported
 
 
 def classify(hidden_BTD: Tensor, weights: Weights) -> Tensor:

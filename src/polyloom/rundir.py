@@ -1,4 +1,4 @@
-"""The directory of a run: this module alone knows the names of its files.
+"""The directory of a run. All names of its files are defined here.
 
 ``recipe.yaml``, ``log.jsonl``, ``checkpoints/``, ``evaluations/SPLIT.json``, ``probes/KIND.json``, ``tensorboard/``,
 and ``backbone/`` if tokens were added to the backbone.
@@ -78,7 +78,7 @@ class RunDir:
         return self.checkpoints / f"step-{step:08d}"
 
     def exists(self) -> bool:
-        """Tell whether there is a run in the directory."""
+        """Return whether there is a run in the directory."""
         return self.recipe.is_file()
 
     def require(self) -> None:
@@ -145,12 +145,12 @@ class RunDir:
             raise _unwritable(self.path, error) from error
 
     def _lock_directory(self) -> None:
-        """Refuse a second process, which would write into the same log and remove checkpoints of the first."""
+        """Raise an error if another process uses the directory; both would write to the same log and checkpoints."""
         if self._lock is None:
             self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
             weakref.finalize(self, os.close, self._lock)
         try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # gone with the process, however it ends
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock ends with the process
         except BlockingIOError:
             raise TrainingError(
                 f"{self.path}: another process is training here. Wait for it, or take another folder."

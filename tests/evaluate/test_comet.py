@@ -254,7 +254,7 @@ def test_the_command_adds_comet_levels_and_figures(run, checkpoint, tmp_path):
     assert [line.split()[0:2] for line in told.splitlines() if line.startswith(("En→X ", "X→Y"))] == [
         ["En→X", "2"], ["En→X", "high"], ["En→X", "low"], ["X→Y⁰", "1"],
     ]  # fmt: skip
-    assert "fewer than 40 pairs to learn from" in told
+    assert "fewer than 40 training pairs" in told
     assert re.search(r"^bleu: source . target +en +de +fr$", told, flags=re.MULTILINE)
     assert {file.name for file in (tmp_path / "figures").iterdir()} == {
         f"{kind}-{metric}.png" for kind in ("groups", "directions") for metric in ("bleu", "chrf", "comet")

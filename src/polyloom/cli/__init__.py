@@ -86,7 +86,7 @@ def _show_warning(
 
 def main() -> None:
     """Run the command line."""
-    # Generated weights are large and short-lived. Without huge pages the kernel hands them out in 4 KB pieces, which
+    # Generated weights are large and short-lived. Without huge pages the kernel allocates them in pages of 4 KB, which
     # can take longer than computing them; torch reads this when it is imported.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     warnings.showwarning = _show_warning

@@ -33,19 +33,20 @@ def compare(
 
 def _render(compared: "Comparison", form: Format, *, names: tuple[str, str]) -> str:
     if form == "json":
-        found = {"a": names[0], "b": names[1], "differences": [_entry(one) for one in compared.differences]}
-        found |= {"only_a": list(map(str, compared.only_a)), "only_b": list(map(str, compared.only_b))}
-        return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+        entries = list(map(_entry, compared.differences))
+        result: dict[str, Any] = {"a": names[0], "b": names[1], "differences": entries}
+        result |= {"only_a": list(map(str, compared.only_a)), "only_b": list(map(str, compared.only_b))}
+        return json.dumps(result, indent=2, ensure_ascii=False) + "\n"
     if form == "tsv":
-        entries = [_entry(one) for one in compared.differences]
+        entries = list(map(_entry, compared.differences))
         return tabs(list(entries[0]), [list(map(str, entry.values())) for entry in entries])
     columns = ["condition", "metric", "A", "B", "A - B", "95 % interval", "p", "p (Holm)", "A is"]
     rows = [
         [
-            str(one.condition), one.metric, f"{one.a:.2f}", f"{one.b:.2f}", f"{one.a - one.b:+.2f}",
-            "[{:+.2f}, {:+.2f}]".format(*one.interval), f"{one.p_value:.4f}", f"{one.corrected:.4f}", one.verdict,
+            str(row.condition), row.metric, f"{row.a:.2f}", f"{row.b:.2f}", f"{row.a - row.b:+.2f}",
+            "[{:+.2f}, {:+.2f}]".format(*row.interval), f"{row.p_value:.4f}", f"{row.corrected:.4f}", row.verdict,
         ]
-        for one in compared.differences
+        for row in compared.differences
     ]  # fmt: skip
     for (task, metric), (a, b) in compared.means().items():
         rows.append([f"mean of {task}", metric, f"{a:.2f}", f"{b:.2f}", f"{a - b:+.2f}", "", "", "", ""])
@@ -60,7 +61,7 @@ def _render(compared: "Comparison", form: Format, *, names: tuple[str, str]) -> 
     return "\n".join([(markdown if form == "markdown" else aligned)(columns, rows), *notes]) + "\n"
 
 
-def _entry(one: "Difference") -> dict[str, Any]:
-    entry = {"condition": str(one.condition), "metric": one.metric, "a": one.a, "b": one.b, "difference": one.a - one.b}
-    entry |= {"low": one.interval[0], "high": one.interval[1], "p": one.p_value, "p_holm": one.corrected}
-    return entry | {"verdict": one.verdict}
+def _entry(row: "Difference") -> dict[str, Any]:
+    entry = {"condition": str(row.condition), "metric": row.metric, "a": row.a, "b": row.b, "difference": row.a - row.b}
+    entry |= {"low": row.interval[0], "high": row.interval[1], "p": row.p_value, "p_holm": row.corrected}
+    return entry | {"verdict": row.verdict}

@@ -135,7 +135,7 @@ def prepare(
     recipe: Annotated[Path, typer.Argument(help="A YAML file.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change, as key.key=value.")] = None,
 ) -> None:
-    """Cut the corpora of a recipe into pieces once, so that training starts at once.
+    """Tokenize the corpora of a recipe in advance, so that training starts immediately.
 
     Example: polyloom data prepare recipe.yaml
     """

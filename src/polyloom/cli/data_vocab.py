@@ -123,10 +123,10 @@ def _of_option(text: str, root: Path | None) -> _Side:
 
 
 def _by_language(sides: Iterable[_Side]) -> Mapping[str, _Lines]:
-    found: dict[str, list[_Side]] = {}
+    by_language: dict[str, list[_Side]] = {}
     for side in sides:
-        found.setdefault(side.language, []).append(side)
-    return {language: _Lines(tuple(own)) for language, own in found.items()}
+        by_language.setdefault(side.language, []).append(side)
+    return {language: _Lines(tuple(lines)) for language, lines in by_language.items()}
 
 
 def _table(report: "Report") -> str:

@@ -65,7 +65,7 @@ def demo(
     )  # fmt: skip
     _say("Its generated tagger is exported as an ordinary adapter, which needs no hypernetwork.")
     _run("export", folder / "with-baru", f"pos/{NEW}", "-o", folder / f"pos-{NEW}")
-    _say("Do the learnt language embeddings agree with the family tree?")
+    _say("Do the trained language embeddings agree with the family tree?")
     _run("probe", "languages", folder / "hyperx", "--typology", tables)
     _run("report", folder / "hyperx", folder / "madx", "-o", folder / "report.html")
     _say(f"Done in {(time.monotonic() - started) / 60:.1f} minutes. Open {folder / 'report.html'}.")
@@ -84,7 +84,7 @@ def _write_families(folder: Path) -> Path:
 
 
 def _sisters() -> str:
-    """Name the languages that the tree says are nearest to the new one."""
+    """Name the languages that are nearest to the new one in the family tree."""
     from polyloom.data.synthetic.corpus import FAMILY  # noqa: PLC0415 - takes a while
 
     nearest = sorted(KNOWN, key=lambda language: FAMILY.distance(NEW, language))
@@ -107,18 +107,18 @@ def _run(*arguments: object) -> None:
 def _write(path: Path, backbone: dict[str, Any], method: dict[str, Any], *, tasks: tuple[str, ...], steps: int) -> None:
     from polyloom.io.yaml import dump_yaml  # noqa: PLC0415
 
-    learnt = {f"mlm/{x}": f"synthetic:{x}/train" for x in KNOWN}
+    train = {f"mlm/{x}": f"synthetic:{x}/train" for x in KNOWN}
     test = {f"mlm/{x}": f"synthetic:{x}/test" for x in KNOWN}
     if "pos" in tasks:
-        learnt |= {f"pos/{x}": f"synthetic:{x}/train" for x in LABELLED}
+        train |= {f"pos/{x}": f"synthetic:{x}/train" for x in LABELLED}
         test = {f"pos/{x}": f"synthetic:{x}/test" for x in KNOWN}
     recipe = {
         "backbone": backbone, "method": method, "languages": list(KNOWN), "tasks": {task: {} for task in tasks},
-        "data": {"train": learnt, "test": test}, "mixture": {"datasets_per_batch": 6},
+        "data": {"train": train, "test": test}, "mixture": {"datasets_per_batch": 6},
         "optim": {"lr": 3e-3, "warmup_steps": 30},
         "train": {"steps": steps, "rows_per_batch": 60, "max_length": 48, "dropout": False},
     }  # fmt: skip
-    if method["name"] == "madx":  # two stages share the budget of the other method's one
+    if method["name"] == "madx":  # its two stages share the steps that the other method has in one
         recipe["stages"] = {stage: {"train": {"steps": steps // 2}} for stage in ("languages", "tasks")}
     path.write_text(dump_yaml(recipe), encoding="utf-8")
 

@@ -111,7 +111,7 @@ def _resources(run: "Run", levels: tuple[int, int]) -> "Resources":
         condition = Condition.parse(name)
         if (task := TASKS[condition.task]).generates:
             records = (task.records(resolve(corpus, root=root), condition) for corpus in corpora)
-            pairs[condition] = sum(1 for some in records for _ in some)
+            pairs[condition] = sum(1 for corpus in records for _ in corpus)
     return Resources(pairs, *levels)
 
 
@@ -134,7 +134,7 @@ def _baselines(run: "Run", chosen: Mapping[str, Sequence[str]]) -> "dict[Conditi
     from polyloom.tasks import TASKS  # noqa: PLC0415
 
     root = Path(run.recipe.data.root) if run.recipe.data.root else None
-    found = {}
+    scores = {}
     for name, corpora in chosen.items():
         condition = Condition.parse(name)
         task = TASKS[condition.task]
@@ -142,8 +142,8 @@ def _baselines(run: "Run", chosen: Mapping[str, Sequence[str]]) -> "dict[Conditi
             record for corpus in corpora for record in task.records(resolve(corpus, root=root), condition)
         )
         if not math.isnan(score):
-            found[condition] = score
-    return found
+            scores[condition] = score
+    return scores
 
 
 @contextmanager

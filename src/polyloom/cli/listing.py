@@ -83,13 +83,13 @@ def _show(rows: Mapping[str, Mapping[str, str]], *, as_json: bool, separator: st
     from rich.padding import Padding  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    long = max(map(len, rows)) > 20  # then what is said of a name stands below it
+    long = max(map(len, rows)) > 20  # then the description is printed below the name
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, row in rows.items():
-        said = separator.join(row.values())
+        description = separator.join(row.values())
         if long:
             table.add_row(f"[bold]{name}[/]")
-            table.add_row(Padding(said, (0, 0, 0, 4)))
+            table.add_row(Padding(description, (0, 0, 0, 4)))
         else:
-            table.add_row(f"[bold]{name}[/]", said)
+            table.add_row(f"[bold]{name}[/]", description)
     Console(highlight=False).print(table)

@@ -37,18 +37,18 @@ def show_plan(
     if pairs is None and (tflops or like):
         raise typer.BadParameter("hours are those of a run: --pairs is missing.")
     settings = load_recipe(recipe, overrides or ())
-    made, run = plan(settings), None
+    costs, run = plan(settings), None
     if pairs is not None:
         run = plan_run(
             settings,
-            made,
+            costs,
             sizes=read_sizes(find_file(pairs)),
             flops_per_second=tflops and tflops * 1e12,
             tokens_per_second=tokens_per_second(like, settings) if like else None,
         )
     if as_json:
-        found = made.to_dict() | ({"run": run.to_dict()} if run else {})
-        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        result = costs.to_dict() | ({"run": run.to_dict()} if run else {})
+        typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
         return
     from rich.console import Console  # noqa: PLC0415
 
@@ -56,6 +56,6 @@ def show_plan(
     from polyloom.cli.render.plan_run import render_run  # noqa: PLC0415
 
     console = Console(highlight=False, markup=False)
-    render(made, console)
+    render(costs, console)
     if run is not None:
         render_run(run, console)

@@ -51,9 +51,9 @@ def languages(
 
     _check_figure(figure)
     loaded = _load(run)
-    found = probe_languages(language_vectors(loaded.model), _typology(loaded, typology))
-    _hand_out("languages", loaded, found, text=show_languages(found), json_file=json_file)
-    _draw(draw_languages, found, figure)
+    result = probe_languages(language_vectors(loaded.model), _typology(loaded, typology))
+    _hand_out("languages", loaded, result, text=show_languages(result), json_file=json_file)
+    _draw(draw_languages, result, figure)
 
 
 @app.command()
@@ -86,7 +86,7 @@ def swap(  # noqa: PLR0913 - options of a command
     lenders = list(dict.fromkeys([*(own_language(c, kept) for c in corpora), *_known(loaded, donors)]))
     metric = loaded.model.task(next(iter(corpora)).task).metrics[0]
     with _progress() as say:
-        found = donor_matrix(
+        result = donor_matrix(
             list(corpora),
             lenders,
             score=_scorer(loaded, corpora, sentences),
@@ -94,10 +94,10 @@ def swap(  # noqa: PLR0913 - options of a command
                 f"{row} with weights of {donor}: {'–' if score is None else f'{score:.2f}'}"
             ),
         )
-    found = {"task": next(iter(corpora)).task, "metric": metric.name, **found}
-    text = show_swap(found, higher_is_better=metric.higher_is_better)
-    _hand_out("swap", loaded, found, text=text, json_file=json_file)
-    _draw(draw_donors, found, figure)
+    result = {"task": next(iter(corpora)).task, "metric": metric.name, **result}
+    text = show_swap(result, higher_is_better=metric.higher_is_better)
+    _hand_out("swap", loaded, result, text=text, json_file=json_file)
+    _draw(draw_donors, result, figure)
 
 
 @app.command()
@@ -123,9 +123,9 @@ def weights(
     chosen = _conditions(loaded, _split(tasks), _split(languages))
     with _progress() as say:
         progress = lambda done, total: say(f"{done} of {total} blocks of conditions")  # noqa: E731
-        found = probe_weights(loaded.model.method, chosen, progress=progress)
-    _hand_out("weights", loaded, found, text=show_weights(found), json_file=json_file)
-    _draw(draw_weights, found, figure)
+        result = probe_weights(loaded.model.method, chosen, progress=progress)
+    _hand_out("weights", loaded, result, text=show_weights(result), json_file=json_file)
+    _draw(draw_weights, result, figure)
 
 
 @app.command()
@@ -141,9 +141,9 @@ def capacity(run: Folder, *, json_file: Json = None, figure: Figure = None) -> N
 
     _check_figure(figure)
     loaded = _load(run)
-    found = probe_capacity(loaded.model, _conditions(loaded, None, None))
-    _hand_out("capacity", loaded, found, text=show_capacity(found), json_file=json_file)
-    _draw(draw_capacity, found, figure)
+    result = probe_capacity(loaded.model, _conditions(loaded, None, None))
+    _hand_out("capacity", loaded, result, text=show_capacity(result), json_file=json_file)
+    _draw(draw_capacity, result, figure)
 
 
 def _load(run: Path) -> "Run":
@@ -153,13 +153,13 @@ def _load(run: Path) -> "Run":
 
 
 def _typology(run: "Run", folder: Path | None) -> "Typology | None":
-    """Read the tables asked for, else those beside the corpora, if there are any."""
+    """Read the tables in the given folder, or by default those beside the corpora, if there are any."""
     from polyloom.data.typology import Typology, read_typology  # noqa: PLC0415
 
-    found = Typology.read(folder) if folder else read_typology(run.recipe.data.root)
-    if found is None:
+    typology = Typology.read(folder) if folder else read_typology(run.recipe.data.root)
+    if typology is None:
         typer.echo("No families: beside the corpora is no folder meta. Name tables with --typology DIR.", err=True)
-    return found
+    return typology
 
 
 def _chosen(
@@ -169,13 +169,13 @@ def _chosen(
     from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.errors import ConfigError, suggest  # noqa: PLC0415
 
-    every = {Condition.parse(name): corpora for name, corpora in getattr(run.recipe.data, on).items()}
-    tasks = list(dict.fromkeys(condition.task for condition in every))
+    scored = {Condition.parse(name): corpora for name, corpora in getattr(run.recipe.data, on).items()}
+    tasks = list(dict.fromkeys(condition.task for condition in scored))
     if task is None and len(tasks) != 1:
         raise ConfigError("--task", [f"data.{on} of this run has {', '.join(tasks) or 'no corpora'}. Name one."])
     if task is not None and task not in tasks:
         raise ConfigError("--task", [f"{task!r} is not in data.{on} of this run. {suggest(task, tasks)}"])
-    chosen = {c: corpora for c, corpora in every.items() if c.task == (task or tasks[0])}
+    chosen = {c: corpora for c, corpora in scored.items() if c.task == (task or tasks[0])}
     known = list(dict.fromkeys(language for c in chosen for language in c.languages))
     wrong = [name for name in languages or () if name not in known]
     if wrong:
@@ -185,7 +185,7 @@ def _chosen(
 
 def _known(run: "Run", donors: str | None) -> list[str]:
     for name in _split(donors) or ():
-        run.model.method.languages.row(name)  # says what is known
+        run.model.method.languages.row(name)  # raises an error that lists the known names
     return _split(donors) or []
 
 
@@ -196,7 +196,7 @@ def _conditions(run: "Run", tasks: Sequence[str] | None, languages: Sequence[str
     method = run.model.method
     for names, wanted in ((method.tasks, tasks), (method.languages, languages)):
         for name in wanted or ():
-            names.row(name)  # says what is known
+            names.row(name)  # raises an error that lists the known names
     return [
         condition
         for condition in supported_conditions(method)
@@ -223,25 +223,25 @@ def _scorer(run: "Run", corpora: "Mapping[Condition, Sequence[str]]", sentences:
         if not (model.method.supports(used) and model.method.supports(condition)):
             return None
         if condition not in records:
-            every = (r for name in corpora[condition] for r in task.records(resolve(name, root=root), condition))
-            records[condition] = list(islice(every, sentences))
-        asked = records[condition]
+            all_records = (r for name in corpora[condition] for r in task.records(resolve(name, root=root), condition))
+            records[condition] = list(islice(all_records, sentences))
+        sample = records[condition]
         if task.generates:
             cache.donated = {condition: used}
-            answers: list[Any] = predictor.translate([(condition, record) for record in asked])
-        else:  # where the condition chooses the weights and nothing else
-            answers = list(predictor.predict(asked, used))
-        metric, statistics_NP = next(iter(task.measure(asked, answers, condition.languages[-1]).items()))
+            predictions: list[Any] = predictor.translate([(condition, record) for record in sample])
+        else:  # the condition only selects the weights
+            predictions = list(predictor.predict(sample, used))
+        metric, statistics_NP = next(iter(task.measure(sample, predictions, condition.languages[-1]).items()))
         return Score(metric, statistics_NP, "").value
 
     return score
 
 
-def _hand_out(kind: str, run: "Run", found: Mapping[str, Any], *, text: str, json_file: Path | None) -> None:
+def _hand_out(kind: str, run: "Run", result: Mapping[str, Any], *, text: str, json_file: Path | None) -> None:
     """Print a result and store it with the run."""
     from polyloom.rundir import RunDir  # noqa: PLC0415 - imports torch
 
-    whole = {"kind": kind, "checkpoint": run.checkpoint.name, **_rounded(found)}
+    whole = {"kind": kind, "checkpoint": run.checkpoint.name, **_rounded(result)}
     content = json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n"
     typer.echo(text, nl=False)
     directory = RunDir(run.path)
@@ -271,9 +271,9 @@ def _check_figure(path: Path | None) -> None:
         raise PolyloomError(f"--figure {path}: unknown format. Known: {', '.join(FORMATS)}.")
 
 
-def _draw(draw: Callable[[Mapping[str, Any], Path], None], found: Mapping[str, Any], path: Path | None) -> None:
+def _draw(draw: Callable[[Mapping[str, Any], Path], None], result: Mapping[str, Any], path: Path | None) -> None:
     if path:
-        draw(found, path)
+        draw(result, path)
         typer.echo(f"Drawn: {path}", err=True)
 
 

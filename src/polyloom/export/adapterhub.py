@@ -180,8 +180,8 @@ def _named_invertible(block: Block, name: str, form: Form) -> dict[str, Tensor]:
     for ours, tensor in block.tensors.items():
         if not torch.equal(tensor[0, 0], tensor[0, -1]):
             raise ExportError(
-                f"adapterhub: input and output share one invertible adapter there, but {ours} differs, because source and "
-                "target are different languages. Export a condition of one language."
+                f"adapterhub: input and output share one invertible adapter there; here {ours} differs, because source "
+                "and target are different languages. Export a condition of one language."
             )
     return {
         f"{form.embedding}.invertible_adapters.{name}.{INVERTIBLE[ours]}": tensor[0, 0]

@@ -1,4 +1,4 @@
-"""Inputs as callers have them (text, words, pairs), and typed predictions as callers want them."""
+"""Convert inputs (text, words, pairs) to records, and decoded values to typed predictions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -101,7 +101,7 @@ class PreparedInput(NamedTuple):
 
 
 def prepare_input(value: Any, task: Task, condition: Condition) -> PreparedInput:
-    """Turn what a caller has into a record of the task.
+    """Turn an input into a record of the task.
 
     Args:
         value: For tasks on words: a text, the words of a sentence, or a record. For pairs: two texts. Otherwise: a
@@ -151,18 +151,18 @@ def _make_record(value: Any, kind: str) -> Record | None:
 
 
 def is_empty(record: Record) -> bool:
-    """Tell whether there is nothing to predict: a sentence without words, or a translation of white space."""
+    """Return whether there is nothing to predict: a sentence without words, or a translation of white space."""
     return not record.words if isinstance(record, Tagged) else isinstance(record, Bitext) and not record.source.strip()
 
 
-def make_prediction(task: Task, source: PreparedInput, answer: Any, confidence: Any) -> Prediction:
-    """Turn what a task's head decoded into a prediction."""
+def make_prediction(task: Task, source: PreparedInput, decoded: Any, confidence: Any) -> Prediction:
+    """Turn the decoded value of a task's head into a prediction."""
     if isinstance(source.record, Tagged):
         words, scores = source.record.words, tuple(confidence or ())
         if task.kind == "tree":
-            return ParsePrediction(words, tuple(answer[0]), tuple(answer[1]), scores, source.offsets)
-        return TagPrediction(words, tuple(answer), scores, source.offsets)
-    return answer if task.generates else LabelPrediction(answer, confidence)
+            return ParsePrediction(words, tuple(decoded[0]), tuple(decoded[1]), scores, source.offsets)
+        return TagPrediction(words, tuple(decoded), scores, source.offsets)
+    return decoded if task.generates else LabelPrediction(decoded, confidence)
 
 
 def empty_prediction(task: Task, source: PreparedInput) -> Prediction:

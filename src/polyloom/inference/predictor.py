@@ -69,7 +69,7 @@ class Predictor:
         """
         stream, seen = iter(inputs), 0
         while window := list(islice(stream, WINDOW)):
-            # What is random about a record (masks) depends on its place in the corpus alone.
+            # Random choices for a record (masks) depend on its place in the corpus alone.
             examples = self._encode(window, first_key=seen)
             seen += len(window)
             generated = [not losses and self.model.task(c.task).generates for c, _ in window]
@@ -127,18 +127,18 @@ class Predictor:
         return [self.tokenizer.decode(row) for row in ids]
 
     @torch.inference_mode()
-    def _window(self, examples: Sequence[Example], answer: Callable[[Batch], list[Any]]) -> list[Any]:
-        answers: dict[int, Any] = {}
+    def _window(self, examples: Sequence[Example], run: Callable[[Batch], list[Any]]) -> list[Any]:
+        predictions: dict[int, Any] = {}
         was_training = [module for module in self.model.modules() if module.training]
         self.model.eval()
         for group in self._groups(examples):
             chosen = [examples[i] for i in group]
             batch = make_batch(chosen, tasks=self.model.tasks, tokenizer=self.tokenizer, max_length=self.max_length)
             device = next(self.model.backbone.parameters()).device
-            answers |= zip(group, answer(batch.to(device)), strict=True)
+            predictions |= zip(group, run(batch.to(device)), strict=True)
         for module in was_training:
             module.training = True
-        return [answers[i] for i in range(len(examples))]
+        return [predictions[i] for i in range(len(examples))]
 
     def _groups(self, examples: Sequence[Example]) -> Iterator[list[int]]:
         """Yield the positions of examples of similar length that share a batch."""
@@ -159,7 +159,7 @@ def score_corpora(
     corpora: Sequence[Corpus],
     *,
     losses: bool = False,
-    answers: Sequence[Any] | None = None,
+    predictions: Sequence[Any] | None = None,
 ) -> list[Score]:
     """Score a condition on corpora by all metrics of its task, the one that selects checkpoints first.
 
@@ -168,18 +168,18 @@ def score_corpora(
         condition: The task, and the languages whose weights are used.
         corpora: The test data.
         losses: Score tasks that generate text by perplexity instead, without generating.
-        answers: The predictions, if they are known already.
+        predictions: The predictions, if they are known already.
     """
     task = predictor.model.task(condition.task)
     records = [record for corpus in corpora for record in task.records(corpus, condition)]
-    if answers is None:
-        answers = list(predictor.predict(records, condition, losses=losses))
+    if predictions is None:
+        predictions = list(predictor.predict(records, condition, losses=losses))
     if task.generates and losses:
-        measured: Mapping[Metric, Array] = {PERPLEXITY: np.array(answers, dtype=np.float64)}
+        measured: Mapping[Metric, Array] = {PERPLEXITY: np.array(predictions, dtype=np.float64)}
     else:
-        measured = task.measure(records, answers, condition.languages[-1])
+        measured = task.measure(records, predictions, condition.languages[-1])
         if task.generates and predictor.judge:
-            measured = {**measured, **predictor.judge(records, answers)}
+            measured = {**measured, **predictor.judge(records, predictions)}
     name = "+".join(corpus.name for corpus in corpora)
     sha256 = corpora[0].sha256 if len(corpora) == 1 else _hash_of_all(corpora)
     return [

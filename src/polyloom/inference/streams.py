@@ -73,7 +73,7 @@ def predict_stream(
     check: Callable[[Condition], None] = lambda _: None,
     confidence: bool = False,
 ) -> Iterator[str]:
-    """Predict what arrives.
+    """Predict the inputs of a stream as they arrive.
 
     Args:
         stream: Bytes; nothing is waited for as long as there is something to predict.
@@ -91,9 +91,9 @@ def predict_stream(
         raise PolyloomError("--confidence: probabilities are written as JSON. Add --output jsonl.")
     items = _items(read_available_lines(stream), _Conditions(condition, target, check), source)
     for group in _grouped(items):
-        asked = [(own, item.record) for own, item in group if own is not None and item.record is not None]
+        asked = [(named, item.record) for named, item in group if named is not None and item.record is not None]
         predictions = iter(predict(asked))
-        yield "".join(_written(own, item, predictions, target, confidence=confidence) for own, item in group)
+        yield "".join(_written(named, item, predictions, target, confidence=confidence) for named, item in group)
 
 
 def _written(

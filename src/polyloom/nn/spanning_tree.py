@@ -21,7 +21,7 @@ def maximum_spanning_tree(scores: Floats) -> Ints:
             if no tree exists without it, and then as rarely as possible.
 
     Returns:
-        The head of slots word, ``[n]``, 0 for the one root.
+        The head of every word, ``[n]``, 0 for the one root.
 
     Raises:
         PolyloomError: The matrix is not square, or holds nan or +inf.
@@ -34,7 +34,7 @@ def maximum_spanning_tree(scores: Floats) -> Ints:
     if not (scores < np.inf).all():
         raise PolyloomError("maximum spanning tree: some scores are nan or +inf. Has the model diverged?")
     best: Ints = scores.argmax(1)
-    if _is_tree(best):  # the best head of slots word: nothing can be better
+    if _is_tree(best):  # the best head of every word: nothing can be better
         return best[1:]
     return _expand(*_contract(_lexicographic(scores)), num_words=len(scores) - 1)
 
@@ -70,7 +70,7 @@ def _lexicographic(scores: Floats) -> Weights:
 
 
 def _contract(weights: Weights) -> tuple[list[int], list[int]]:
-    """Follow the best arcs from slots node to the root; contract slots cycle on the way.
+    """Follow the best arcs from every node to the root; contract every cycle on the way.
 
     A node has a slot (row and column) of the matrix; a contracted cycle takes over the slot of its first member. A
     second matrix holds the arc between words, ``dependent · (n + 1) + head``, that each weight belongs to.

@@ -1,4 +1,4 @@
-"""Tasks: what is learnt and predicted, and how it is scored. Each task is one class."""
+"""The registry of tasks. Each task is one class with its settings, encoding, head, predictions and metrics."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ for _task in (MaskedLm, Pos, Ner, Parsing, Nli, TextClassification, Translation)
 
 
 def find_task(name: str) -> type[Task]:
-    """Return the task of a name, or raise an error that names the known ones."""
+    """Return the task of a name, or raise an error that lists the known tasks."""
     if name not in TASKS:
         raise ConfigError("tasks", [f"tasks.{name}: unknown task. {suggest(name, TASKS)}"])
     return TASKS[name]

@@ -1,4 +1,4 @@
-"""Task: everything that is known of a task in one class.
+"""The base class of tasks.
 
 A task owns its settings, its record type, the encoding of records, its head, loss and predictions, its metrics and
 majority baseline, the formats of its inputs and predictions, and what exports and reports must know of it.
@@ -21,7 +21,7 @@ from polyloom.metrics.score import Array, Metric
 from polyloom.ranges import Count
 from polyloom.tasks.formats import Format, Line, StreamItem
 
-EncodedExample = Mapping[str, Any]  # one example at rest: integers and arrays of integers, by column
+EncodedExample = Mapping[str, Any]  # a stored example: integers and arrays of integers, by column
 Columns = Mapping[str, Literal["int", "ints"]]
 Head = Literal["token-classification", "sequence-classification", "language-modelling"]
 Display = Literal["tags", "tree", "label", "text"]
@@ -40,7 +40,7 @@ class TaskConfig:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The labels, if they are named."""
+        """The names of the labels, if they are given."""
         return self.labels if isinstance(self.labels, tuple) else ()
 
     @property
@@ -94,7 +94,7 @@ class TaskBatch:
 
 @dataclass(frozen=True)
 class HeadInputs:
-    """What a head reads of its rows.
+    """The inputs of a head for the rows of its task.
 
     Attributes:
         hidden_BTD: Last hidden states.
@@ -122,7 +122,7 @@ class Task(nn.Module, ABC):
         metrics: Its metrics; the first one selects checkpoints.
         summary: One line for `polyloom list tasks`.
         needs_labels: Whether it has a label set.
-        raw_text: Whether it learns from raw text, so that stages for raw text train on it.
+        raw_text: Whether its training data is raw text, so that stages for raw text use it.
         generates: Whether its predictions are text that a decoder generates.
         bilingual: Whether its conditions name two languages.
         uses_lm_head: Whether it ends in the backbone's own language-modelling head.
@@ -167,7 +167,7 @@ class Task(nn.Module, ABC):
         return self.config.settings()
 
     def configure(self, config: TaskConfig, *, backbone: Any, pretrained: bool, tokenizer: Tokenizer) -> None:  # noqa: ARG002
-        """Choose what depends on the backbone.
+        """Set the attributes that depend on the backbone.
 
         Args:
             config: The settings of the recipe.

@@ -1,4 +1,4 @@
-"""Batches: rows of any tasks and conditions side by side."""
+"""Batches, which may mix rows of any tasks and conditions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from polyloom.tasks.base import Example, Task, TaskBatch, Tokens
 
 
 class TaskSlice(NamedTuple):
-    """The rows of one task in a batch, and the positions that their examples had among those given."""
+    """The rows of one task in a batch, with the positions of their examples in the input."""
 
     rows: slice
     data: TaskBatch
@@ -22,12 +22,12 @@ class TaskSlice(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """What the model runs on.
+    """A batch of the model.
 
     Attributes:
-        inputs: What the backbone takes.
-        conditions: One per row.
-        by_task: By task.
+        inputs: Inputs of the backbone.
+        conditions: The condition of each row.
+        by_task: The rows of each task.
     """
 
     inputs: Mapping[str, Tensor]
@@ -36,11 +36,11 @@ class Batch:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens, padding left out."""
+        """Number of tokens without padding."""
         return int(self.inputs["attention_mask"].sum())
 
     def to(self, device: Any) -> "Batch":
-        """Move everything."""
+        """Move all tensors to a device."""
         by_task = {task: part._replace(data=part.data.to(device)) for task, part in self.by_task.items()}
         return Batch({name: tensor.to(device) for name, tensor in self.inputs.items()}, self.conditions, by_task)
 
@@ -66,7 +66,7 @@ def make_batch(
         by_task[task] = TaskSlice(slice(begin, len(sequences)), data, positions)
     inputs = _pad(sequences, tokenizer)
     if decoder:
-        inputs["decoder_input_ids"] = _pad(decoder, tokenizer)["input_ids"]  # what is behind the end is never looked at
+        inputs["decoder_input_ids"] = _pad(decoder, tokenizer)["input_ids"]  # no mask: the decoder is causal
     return Batch(inputs, conditions, by_task)
 
 

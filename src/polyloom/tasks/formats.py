@@ -1,4 +1,4 @@
-"""What tasks share in reading inputs from a stream and writing predictions to one."""
+"""Helpers of tasks to read inputs from a stream and to write predictions to one."""
 
 import json
 from collections.abc import Sequence
@@ -49,11 +49,11 @@ class StreamItem:
 def read_json(lines: Sequence[Line], *keys: str) -> dict[str, Any]:
     """Read a JSON object and check that it has text under the given keys."""
     number = lines[0].number
-    found = json_object(lines[0].content, STDIN, number)
-    if not set(keys) <= found.keys():
+    entry = json_object(lines[0].content, STDIN, number)
+    if not set(keys) <= entry.keys():
         expected = ", ".join(f'"{key}": "…"' for key in keys)
         raise DataError(STDIN, number, f"expected {{{expected}}}.")
-    return found | {key: checked_text(found[key], STDIN, number, name=key) for key in keys}
+    return entry | {key: checked_text(entry[key], STDIN, number, name=key) for key in keys}
 
 
 def read_whole_text(lines: Sequence[Line], form: Format) -> tuple[str, StreamItem]:

@@ -45,8 +45,8 @@ class Nli(Classification):
         """Read a pair: ``premise<TAB>hypothesis``, or both from a JSON object."""
         number = lines[0].number
         if form == "jsonl":
-            found = read_json(lines, "premise", "hypothesis")
-            return StreamItem(number, Pair(found["premise"], found["hypothesis"], ""), found)
+            entry = read_json(lines, "premise", "hypothesis")
+            return StreamItem(number, Pair(entry["premise"], entry["hypothesis"], ""), entry)
         texts = lines[0].content.split("\t")
         if len(texts) != 2:
             what = f"{len(texts)} column{'s' if len(texts) > 1 else ''}, not 2: a premise, a tab and a hypothesis."

@@ -117,15 +117,17 @@ class Parsing(WordTask):
             for heads, best, count in zip(heads_SW.tolist(), best_SW, counts, strict=True)
         ]
 
-    def confidences(self, states: HeadInputs, rows: TaskBatch, answers: Sequence[Any]) -> list[Any]:
+    def confidences(self, states: HeadInputs, rows: TaskBatch, predictions: Sequence[Any]) -> list[Any]:
         """Return the probability of each word's head and relation."""
         words_SWD, mask_SW = self._words(states, rows), rows.targets["mask_SW"]
-        heads_SW = pad_targets([{"heads": answer.heads} for answer in answers], "heads", mask_SW).clamp(min=0)
+        heads = [{"heads": prediction.heads} for prediction in predictions]
+        heads_SW = pad_targets(heads, "heads", mask_SW).clamp(min=0)
         heads_SW = heads_SW.to(mask_SW.device)
         arcs_SW = self.parser(words_SWD, mask_SW).softmax(-1).gather(-1, heads_SW[..., None])[..., 0]
         relations_SW = self.parser.relations(words_SWD, mask_SW, heads_SW=heads_SW).softmax(-1).amax(-1)
         return [
-            both[: len(answer.heads)] for both, answer in zip((arcs_SW * relations_SW).tolist(), answers, strict=True)
+            both[: len(prediction.heads)]
+            for both, prediction in zip((arcs_SW * relations_SW).tolist(), predictions, strict=True)
         ]
 
     @staticmethod

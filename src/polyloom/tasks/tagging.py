@@ -76,10 +76,10 @@ class Tagging(WordTask):
         counts = rows.targets["mask_SW"].sum(-1).tolist()
         return [[self.labels[i] for i in best[:count]] for best, count in zip(best_SW, counts, strict=True)]
 
-    def confidences(self, states: HeadInputs, rows: TaskBatch, answers: Sequence[Any]) -> list[Any]:
-        """Return the probability of each word's likeliest tag."""
+    def confidences(self, states: HeadInputs, rows: TaskBatch, predictions: Sequence[Any]) -> list[Any]:
+        """Return the probability of each word's most probable tag."""
         best_SW = self._logits(states, rows).float().softmax(-1).amax(-1).tolist()
-        return [best[: len(answer)] for best, answer in zip(best_SW, answers, strict=True)]
+        return [best[: len(prediction)] for best, prediction in zip(best_SW, predictions, strict=True)]
 
     def _logits(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         if states.classify is None:

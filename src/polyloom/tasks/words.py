@@ -84,9 +84,9 @@ def _segmented(line: int, text: str, source: dict[str, Any] | str, language: str
 def _word_item(line: int, words: Sequence[str], source: dict[str, Any] | Sentence | str) -> StreamItem:
     letters = sum(map(len, words))
     if len(words) > MAX_WORDS or letters > MAX_LETTERS:
-        found = f"a sentence of {len(words):,} words and {letters:,} letters. "
+        size = f"a sentence of {len(words):,} words and {letters:,} letters. "
         limit = f"At most {MAX_WORDS:,} and {MAX_LETTERS:,} are allowed: split it into sentences."
-        raise DataError(STDIN, line, found + limit)
+        raise DataError(STDIN, line, size + limit)
     return StreamItem(line, Tagged(tuple(words), ()) if words else None, source)
 
 
@@ -119,14 +119,14 @@ def _read_conllu(lines: Sequence[Line]) -> StreamItem:
 
 
 def _read_json(lines: Sequence[Line], language: str) -> StreamItem:
-    number, found = lines[0].number, read_json(lines)
-    if isinstance(found.get("words"), list):
-        words = [checked_text(word, STDIN, number, name="words") for word in found["words"]]
+    number, entry = lines[0].number, read_json(lines)
+    if isinstance(entry.get("words"), list):
+        words = [checked_text(word, STDIN, number, name="words") for word in entry["words"]]
         if any(not word.strip() or set(word) & set("\t\n\r") for word in words):
             raise DataError(STDIN, number, "a word is empty, or has a tab or a line end in it.")
-        return _word_item(number, words, found)
-    if "text" in found:
-        return _segmented(number, checked_text(found["text"], STDIN, number, name="text"), found, language)
+        return _word_item(number, words, entry)
+    if "text" in entry:
+        return _segmented(number, checked_text(entry["text"], STDIN, number, name="text"), entry, language)
     raise DataError(STDIN, number, 'expected {"words": ["…", …]} or {"text": "…"}.')
 
 

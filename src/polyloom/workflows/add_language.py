@@ -202,7 +202,7 @@ def languages_to_start_from(
         family = [donor for donor in known if typology.same_family(name, donor)]
         chosen = tuple(family) if begin == "family" else tuple(donor for _, donor in nearest[:3])
         if not chosen:
-            raise PolyloomError(f"--init-from {begin}: the tables tell nothing about {name} and the run's languages.")
+            raise PolyloomError(f"--init-from {begin}: the tables have no data on {name} and the run's languages.")
         return chosen
     return {"best-donor": known[:1], "mean": known, "fresh": ()}[begin]
 
@@ -360,13 +360,13 @@ def _plan(
 
 def _write(run: Run, folder: RunDir, learn: Corpora, **changed: Any) -> None:
     """Write a run with the extended model as its only checkpoint."""
-    learnt = {str(condition): tuple(corpus.name for corpus in corpora) for condition, corpora in learn.items()}
-    data = replace(run.recipe.data, train={**run.recipe.data.train, **learnt})
+    trained = {str(condition): tuple(corpus.name for corpus in corpora) for condition, corpora in learn.items()}
+    data = replace(run.recipe.data, train={**run.recipe.data.train, **trained})
     folder.prepare()
     folder.write(folder.recipe, dump_yaml(resolved(replace(run.recipe, data=data, **changed))))
-    added = RowAdded(run=str(run.path), checkpoint=run.checkpoint.name, trained_on=sorted(learnt))
+    added = RowAdded(run=str(run.path), checkpoint=run.checkpoint.name, trained_on=sorted(trained))
     folder.note(added.to_dict())
     manifest = describe_model(run.model) | {"backbone": backbone_identity(run.model)}
-    manifest |= {"trained_on": sorted({*run.trained_on, *learnt}), "tokenizer": run.predictor.tokenizer.fingerprint}
+    manifest |= {"trained_on": sorted({*run.trained_on, *trained}), "tokenizer": run.predictor.tokenizer.fingerprint}
     state = {"stage": 0, "step": 0, "total": 1, "best_step": None, "best_score": None, "seconds": 0.0, "num_tokens": 0}
     write_checkpoint(folder.checkpoint(1), dict(trained_parameters(run.model)), manifest, training=({}, state))

@@ -101,11 +101,11 @@ class Run:
             for value, name in zip(inputs, named, strict=True)
         ]
         asked = [(condition, source.record) for condition, source in prepared if not is_empty(source.record)]
-        answers = self.predictor.predict_mixed(asked, confidences=True)
+        predictions = self.predictor.predict_mixed(asked, confidences=True)
         return [
             empty_prediction(tasks[condition], source)
             if is_empty(source.record)
-            else make_prediction(tasks[condition], source, *next(answers))
+            else make_prediction(tasks[condition], source, *next(predictions))
             for condition, source in prepared
         ]
 
@@ -217,7 +217,7 @@ class Run:
         for condition, given in supported.items():
             name = str(condition)
             on_event(ScoringStarted(condition=name))
-            scores = score_corpora(self.predictor, condition, given, answers=texts.get(condition))
+            scores = score_corpora(self.predictor, condition, given, predictions=texts.get(condition))
             results[condition] = Result(tuple(scores), zero_shot=name not in self.trained_on)
             on_event(Scored(condition=name, scores={s.metric.name: s.value for s in scores}))
         about = {"path": str(self.path), "checkpoint": self.checkpoint.name, "method": self.recipe.method.name}

@@ -210,9 +210,9 @@ def _continue(recipe: Recipe, backbone: Backbone) -> tuple[Model, list[str]]:
     best = RunDir(Path(recipe.init_from or "")).best()
     model, manifest = load_checkpoint(best, backbone), read_manifest(best)
     mistakes = []
-    theirs, ours = model.method.config, recipe.method
-    if not ours.continues(theirs):
-        mistakes.append(f"method: {recipe.init_from} was trained with {theirs}, not with {ours}.")
+    former, method = model.method.config, recipe.method
+    if not method.continues(former):
+        mistakes.append(f"method: {recipe.init_from} was trained with {former}, not with {method}.")
     for kind, names, known in (
         ("language", recipe.languages, model.method.languages),
         ("task", recipe.tasks, model.method.tasks),

@@ -1,4 +1,4 @@
-"""Corpora for people: what there is, what is in them, how far a download has come."""
+"""Print corpora, statistics and issues of corpora, and the progress of downloads."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,14 +15,13 @@ from polyloom.data.check import CorpusStats, Report
 from polyloom.data.fetch import Progress as Callback
 
 MAX_WIDTH = 1000
-MARKS = {"serious": "[bold red]✗[/]", "check": "[bold yellow]![/]", "note": "·"}  # in the order of severity
+SYMBOLS = {"serious": "[bold red]✗[/]", "check": "[bold yellow]![/]", "note": "·"}  # in the order of severity
 
 
 def listed(root: Path, *, collection: str | None, languages: Sequence[str] | None) -> list[dict[str, Any]]:
-    """One row per corpus that is under the root or in the catalogue."""
+    """List the corpora that are under the root or in the catalogue, one row each."""
     rows: dict[str, dict[str, Any]] = {}
     for owner in [collection] if collection else COLLECTIONS:
-        made = COLLECTIONS[owner]
         for item, entry in treebanks(owner).items():
             rows[f"{owner}:{item}"] = _row(owner, item, licence=(entry.licence, "-NC" in entry.licence))
         for place in places(owner, root=root):
@@ -30,7 +29,7 @@ def listed(root: Path, *, collection: str | None, languages: Sequence[str] | Non
             row = rows.setdefault(name, _row(owner, place.item, licence=licence_of(place, root)))
             row["here"].append(place.split or "all")
             row["bytes"] += place.path.stat().st_size
-            row["fetchable"] = made.url is not None
+            row["fetchable"] = COLLECTIONS[owner].url is not None
     for row in rows.values():
         row["here"].sort(key=["train", "dev", "test", "all"].index)
     kept = [row for row in rows.values() if languages is None or row["language"] in languages]
@@ -48,18 +47,18 @@ def _row(collection: str, item: str, *, licence: tuple[str, bool]) -> dict[str, 
 def show_collections(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print one line per collection."""
     table = _table("collection", "task", "licence", "from", right=("here", "size"))
-    for name, made in COLLECTIONS.items():
-        own = [row for row in rows if row["collection"] == name]
-        here = [row for row in own if row["here"]]
-        licences = {row["licence"] for row in own} or {made.licence}
+    for name, collection in COLLECTIONS.items():
+        corpora = [row for row in rows if row["collection"] == name]
+        here = [row for row in corpora if row["here"]]
+        licences = {row["licence"] for row in corpora} or {collection.licence}
         licence = licences.pop() if len(licences) == 1 else f"{len(licences)} licences"
-        forbids = sum(row["non_commercial"] for row in own)
+        forbids = sum(row["non_commercial"] for row in corpora)
         licence += f", {forbids} NC" if forbids and "-NC" not in licence else ""
-        count = f"{len(here)} of {len(own)}" if treebanks(name) else f"{len(here)}"
+        count = f"{len(here)} of {len(corpora)}" if treebanks(name) else f"{len(here)}"
         size = _size(sum(row["bytes"] for row in here))
-        table.add_row(name, made.task, licence, "source" if made.url else "mirror", count, size)
+        table.add_row(name, collection.task, licence, "source" if collection.url else "mirror", count, size)
     _print(table)
-    _print("\nNC: not for commercial use. One by one: polyloom data list ud, or --language yo,yor")
+    _print("\nNC: not for commercial use. List single corpora: polyloom data list ud, or --language yo,yor")
 
 
 def show_corpora(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -72,11 +71,11 @@ def show_corpora(rows: Sequence[Mapping[str, Any]]) -> None:
     if rows:
         _print(table)
     else:
-        Console(stderr=True).print("Nothing of it is here, nor in the catalogue.")
+        Console(stderr=True).print("No such corpora, neither under the data root nor in the catalogue.")
 
 
 def show_report(report: Report) -> None:
-    """Print what is in corpora, and what to worry about."""
+    """Print the statistics of corpora and their issues."""
     table = _table("corpus", "use", right=("sentences", "words", "p95", "longest", "labels", "repeated"))
     for facts in report.corpora:
         words = facts.words
@@ -85,15 +84,15 @@ def show_report(report: Report) -> None:
             f"{words.p95:.0f}", f"{words.longest:,}", str(len(facts.labels) or ""), f"{facts.duplicates:,}",
         )  # fmt: skip
     _print(table)
-    _show_pieces(report.corpora)
-    _print("\nNothing to worry about was found." if not report.issues else "")
+    _show_tokens(report.corpora)
+    _print("\nNo issues found." if not report.issues else "")
     for issue in report.issues:
         grid = Table.grid(padding=(0, 1))
-        grid.add_row(MARKS[issue.severity], escape(issue.what))
+        grid.add_row(SYMBOLS[issue.severity], escape(issue.what))
         Console(highlight=False).print(grid)
 
 
-def _show_pieces(corpora: Sequence[CorpusStats]) -> None:
+def _show_tokens(corpora: Sequence[CorpusStats]) -> None:
     table = _table("corpus", right=("tokens", "per word", "p95", "longest", "too long", "unknown"))
     for facts in corpora:
         if tokens := facts.tokens:
@@ -109,7 +108,7 @@ def _show_pieces(corpora: Sequence[CorpusStats]) -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[Callback]:
-    """A bar per file, on stderr."""
+    """Show a progress bar per file on stderr."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
@@ -137,7 +136,7 @@ def _size(size: int) -> str:
 
 
 def _print(what: Any) -> None:
-    """Print in full: a name or a number that is cut off says something else."""
+    """Print without truncation, however wide the terminal is."""
     console = Console(highlight=False)
     if isinstance(what, Table):
         console.width = max(console.width, Console(width=MAX_WIDTH).measure(what).maximum)

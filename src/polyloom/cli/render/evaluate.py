@@ -1,4 +1,4 @@
-"""A matrix of scores for people, documents and programs."""
+"""Format a matrix of scores as a table, Markdown, JSON or TSV."""
 
 import json
 import math
@@ -19,13 +19,13 @@ SEED = 0  # of the bootstrap: the same scores always have the same interval
 
 @dataclass(frozen=True)
 class Extras:
-    """What is shown beside the scores.
+    """Optional columns and notes beside the scores.
 
     Attributes:
-        intervals: Of 95 %.
-        signatures: What was measured on what.
-        baselines: Scores of the most frequent label, by condition.
-        resources: Training pairs of directions, which are then also grouped by them.
+        intervals: Whether to show 95 % confidence intervals. Default: no.
+        signatures: Whether to show the signatures: metric, data and versions. Default: no.
+        baselines: Scores of the most frequent label, by condition. Default: not shown.
+        resources: Training pairs of directions, to also show means of groups by resources. Default: not shown.
     """
 
     intervals: bool = False
@@ -35,7 +35,7 @@ class Extras:
 
 
 def render(matrix: Matrix, form: Format, extras: Extras) -> str:
-    """Write a matrix."""
+    """Format a matrix as text."""
     if form == "json":
         entries = [{key: _plain(value) for key, value in entry.items()} for entry in _entries(matrix, extras)]
         refused = {str(condition): reason for condition, reason in matrix.refused.items()}
@@ -58,7 +58,7 @@ def render(matrix: Matrix, form: Format, extras: Extras) -> str:
 
 
 def _entries(matrix: Matrix, extras: Extras) -> Iterator[dict[str, Any]]:
-    """One entry per score."""
+    """Yield one entry per score."""
     for condition, result in matrix.results.items():
         for number, score in enumerate(result.scores):
             entry: dict[str, Any] = {"condition": str(condition), "metric": score.metric.name, "value": score.value}
@@ -72,7 +72,7 @@ def _entries(matrix: Matrix, extras: Extras) -> Iterator[dict[str, Any]]:
 
 
 def _grid(matrix: Matrix, extras: Extras) -> tuple[list[str], list[list[str]]]:
-    """One row per language (pair), one column per task and metric; means below."""
+    """Build a table with one row per language (pair), one column per task and metric, and means below."""
     columns = ["language"]
     rows: dict[str, dict[str, str]] = {_language(c): {} for c in (*matrix.results, *matrix.refused)}
     means: dict[bool | None, dict[str, str]] = {None: {}, False: {}, True: {}}
@@ -85,10 +85,10 @@ def _grid(matrix: Matrix, extras: Extras) -> tuple[list[str], list[list[str]]]:
     for condition, result in matrix.results.items():
         row = rows[_language(condition)]
         for score in result.scores:
-            said = f"{score.value:.2f}{MARK if result.zero_shot else ''}"
+            text = f"{score.value:.2f}{MARK if result.zero_shot else ''}"
             if extras.intervals:
-                said += " [{:.2f}, {:.2f}]".format(*_interval(score))
-            row[f"{condition.task} {score.metric.name}"] = said
+                text += " [{:.2f}, {:.2f}]".format(*_interval(score))
+            row[f"{condition.task} {score.metric.name}"] = text
         if extras.baselines and condition in extras.baselines:
             row[f"{condition.task} majority"] = f"{extras.baselines[condition]:.2f}"
     for condition in matrix.refused:
@@ -105,12 +105,12 @@ def _notes(matrix: Matrix, extras: Extras) -> Iterator[str]:
     if extras.intervals:
         yield "[low, high]: 95 % of 1000 resamplings of the sentences."
     if extras.baselines is not None:
-        yield "majority: the most frequent label of these very data, everywhere; for ner that there are no entities."
+        yield "majority: predicting the most frequent label of the test data everywhere; for ner, no entities."
     if extras.resources is not None:
         low, high = extras.resources.low, extras.resources.high
-        yield f"low, medium, high: fewer than {low:,} pairs to learn from, fewer than {high:,}, and more."
+        yield f"low, medium, high: fewer than {low:,} training pairs, fewer than {high:,}, and more."
     for condition, reason in matrix.refused.items():
-        yield f"– {condition} is not served: {reason}"
+        yield f"– {condition} is not supported: {reason}"
     if extras.signatures:
         yield ""
         yield from (score.signature for result in matrix.results.values() for score in result.scores)

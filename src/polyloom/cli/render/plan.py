@@ -79,7 +79,7 @@ def _rivals(plan: Plan, cost: Cost) -> list[str]:
 
 
 def _break_even(plan: Plan, slow: Cost, fast: Cost) -> int | None:
-    """Find the number of languages from which on the method that grows more slowly has fewer parameters."""
+    """Find the number of languages from which on `slow`, with fewer parameters per language, is smaller than `fast`."""
 
     def smaller(count: int) -> bool:
         more = count - plan.languages

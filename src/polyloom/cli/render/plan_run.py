@@ -1,4 +1,4 @@
-"""A run that is planned, for people: how often which languages are seen, what it takes, what is wrong with it."""
+"""Print a planned run: epochs by size of the corpora, resources, and warnings."""
 
 from collections.abc import Iterator, Sequence
 
@@ -23,7 +23,7 @@ def render_run(run: RunPlan, console: Console) -> None:
     console.print()
     columns = ("pairs", "directions", "examples", "of the batches", "epochs")
     console.print(aligned(columns, list(_groups(run.directions))), width=width)
-    for line in (*_needs(run), *_worries(run)):
+    for line in (*_needs(run), *_warnings(run)):
         console.print(line, width=width)
 
 
@@ -45,8 +45,8 @@ def _needs(run: RunPlan) -> Iterator[str]:
     hours = "" if run.hours is None else f": {run.hours:,.1f} hours"
     yield f"Tokens: {number(run.tokens)} of sources, as many of targets; {run.flops:.2e} operations{hours}."
     yield (
-        f"Disk: {_size(run.dataset_bytes)} of cells. Memory: {_size(run.model_bytes)} for weights, gradients and Adam "
-        f"(activations on top), {_size(run.order_bytes)} in every process for the order of examples; "
+        f"Disk: {_size(run.dataset_bytes)} of datasets. Memory: {_size(run.model_bytes)} for weights, gradients and "
+        f"Adam (activations on top), {_size(run.order_bytes)} in every process for the order of examples; "
         f"to prepare, up to {_size(run.hash_bytes)} for hashes."
     )
 
@@ -55,7 +55,7 @@ def _size(value: float) -> str:
     return f"{value / 1e9:,.1f} GB" if value >= 1e9 else f"{value / 1e6:,.1f} MB"
 
 
-def _worries(run: RunPlan) -> Iterator[str]:
+def _warnings(run: RunPlan) -> Iterator[str]:
     if repeated := run.repeated():
         worst = f"{repeated[0].direction}, {repeated[0].epochs:,.0f}"
         yield (

@@ -1,4 +1,4 @@
-"""What probes found, for people."""
+"""Format the results of probes as text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,21 +7,21 @@ from polyloom.cli.render.tables import aligned
 from polyloom.probe.capacity import capacity_rows
 from polyloom.probe.swap import language_matters, summarize
 
-Found = Mapping[str, Any]
+ProbeResult = Mapping[str, Any]
 MANY = 12  # columns beyond which a table is wider than a terminal; JSON and figures have room
 
 
-def show_languages(found: Found) -> str:
-    """Neighbours of every language, and the agreement with typology."""
+def show_languages(result: ProbeResult) -> str:
+    """Format the neighbours of every language, and the agreement with families and typology."""
     rows = [
         [
             language,
-            found["families"][language] or "–",
-            ", ".join(f"{other} {similarity:.2f}" for other, similarity in found["neighbours"][language][:3]),
+            result["families"][language] or "–",
+            ", ".join(f"{other} {similarity:.2f}" for other, similarity in result["neighbours"][language][:3]),
         ]
-        for language in found["languages"]
+        for language in result["languages"]
     ]
-    agreement = found["agreement"]
+    agreement = result["agreement"]
     lines = [aligned(["language", "family", "nearest (cosine)"], rows)]
     if agreement["purity"] is None:
         lines.append("Families: too few are known to compare with.")
@@ -37,57 +37,58 @@ def show_languages(found: Found) -> str:
             f"Typology: Spearman's ρ with the distance of features {agreement['correlation']:+.2f} "
             f"(p = {agreement['correlation_p']:.3f})."
         )
-    unknown = [language for language, family in found["families"].items() if family is None]
-    if unknown and len(unknown) < len(found["languages"]):
+    unknown = [language for language, family in result["families"].items() if family is None]
+    if unknown and len(unknown) < len(result["languages"]):
         lines.append(f"No family is known of: {', '.join(unknown)}.")
     return "\n".join(lines) + "\n"
 
 
-def show_swap(found: Found, *, higher_is_better: bool) -> str:
-    """The matrix, if it fits; what each language loses."""
+def show_swap(result: ProbeResult, *, higher_is_better: bool) -> str:
+    """Format the matrix of scores, if it fits into a terminal, and the loss of each language."""
     tables = []
-    if len(found["donors"]) <= MANY:
+    if len(result["donors"]) <= MANY:
         rows = [
-            [language, *map(_number, row)] for language, row in zip(found["languages"], found["scores"], strict=True)
+            [language, *map(_number, row)] for language, row in zip(result["languages"], result["scores"], strict=True)
         ]
-        tables.append(aligned([f"{found['task']} {found['metric']}: text \\ weights", *found["donors"]], rows))
-    lines = summarize(found, higher_is_better=higher_is_better)
+        tables.append(aligned([f"{result['task']} {result['metric']}: text \\ weights", *result["donors"]], rows))
+    lines = summarize(result, higher_is_better=higher_is_better)
     columns = ["language", "own", "best other", "with it", "mean of others", "own better by"]
     rows = [
-        [one.language, f"{one.own:.2f}", one.best, f"{one.best_score:.2f}", f"{one.mean:.2f}", f"{one.loss:+.2f}"]
-        for one in lines
+        [line.language, f"{line.own:.2f}", line.best, f"{line.best_score:.2f}", f"{line.mean:.2f}", f"{line.loss:+.2f}"]
+        for line in lines
     ]
     if rows:
         tables.append(aligned(columns, rows))
-    if not any(score for row in found["scores"] for score in row):
-        said = "Every score is 0: nothing is right with anyone's weights, so nothing can be said of languages."
-    elif not language_matters(found):
-        said = "Language does not matter: every score is the same, whoever's weights are used."
+    if not any(score for row in result["scores"] for score in row):
+        verdict = "All scores are 0, so the languages cannot be compared."
+    elif not language_matters(result):
+        verdict = "Language does not matter: all scores are the same with the weights of any language."
     elif lines:
-        loss = sum(one.loss for one in lines) / len(lines)
-        better = sum(one.loss > 0 for one in lines)
-        said = (
-            f"A language's own weights are better than others' by {loss:.2f} in the mean, for {better} of {len(lines)}."
+        loss = sum(line.loss for line in lines) / len(lines)
+        better = sum(line.loss > 0 for line in lines)
+        verdict = (
+            f"A language's own weights are better than those of others by {loss:.2f} on average, for {better} of "
+            f"{len(lines)} languages."
         )
     else:
-        said = "No language has both a score with its own weights and one with another's."
-    notes = [said, *(["– not served."] if any(s is None for row in found["scores"] for s in row) else [])]
+        verdict = "No language has both a score with its own weights and a score with those of another language."
+    notes = [verdict, *(["– not supported."] if any(s is None for row in result["scores"] for s in row) else [])]
     return "\n".join([*tables, *notes]) + "\n"
 
 
-def show_weights(found: Found) -> str:
-    """Where languages and tasks differ."""
+def show_weights(result: ProbeResult) -> str:
+    """Format how much the weights of languages and tasks differ at each site."""
     columns = ["site", "between languages", "between tasks", "effective rank"]
     keys = ("between_languages", "between_tasks", "effective_rank")
-    rows = [[site["site"], *(_number(site[key], 3) for key in keys)] for site in found["sites"]]
+    rows = [[site["site"], *(_number(site[key], 3) for key in keys)] for site in result["sites"]]
     lines = [aligned(columns, rows)]
-    known = [site for site in found["sites"] if site["between_languages"] is not None]
+    known = [site for site in result["sites"] if site["between_languages"] is not None]
     if known and not any(site["between_languages"] for site in known):
         lines.append("All languages have the same weights.")
     elif known:
         most = max(known, key=lambda site: site["between_languages"])
         lines.append(f"Languages differ most at {most['site']}.")
-    lines.append(_closest(found["conditions"], found["similarity"]))
+    lines.append(_closest(result["conditions"], result["similarity"]))
     lines.append("between: distance from the mean over the length of the mean. Rank: directions that languages fill.")
     return "\n".join(lines) + "\n"
 
@@ -96,15 +97,15 @@ def _closest(names: Sequence[str], similarity: Sequence[Sequence[float]]) -> str
     pairs = [(similarity[i][j], names[i], names[j]) for i in range(len(names)) for j in range(i)]
     (high, *most), (low, *least) = max(pairs), min(pairs)
     mean = sum(value for value, *_ in pairs) / len(pairs)
-    said = f"mean {mean:.3f}, highest {high:.3f} ({', '.join(most)}), lowest {low:.3f} ({', '.join(least)})"
-    return f"Cosine of {len(names)} conditions: {said}."
+    values = f"mean {mean:.3f}, highest {high:.3f} ({', '.join(most)}), lowest {low:.3f} ({', '.join(least)})"
+    return f"Cosine of {len(names)} conditions: {values}."
 
 
-def show_capacity(found: Found) -> str:
-    """How full the hypernetwork is."""
-    rows = [list(row) for row in capacity_rows(found)]
+def show_capacity(result: ProbeResult) -> str:
+    """Format how much of the hypernetwork's capacity is used."""
+    rows = [list(row) for row in capacity_rows(result)]
     lines = [aligned(["", "used", "of"], rows)]
-    lines.append(f"Over {found['conditions']} conditions in {found['languages']} languages.")
+    lines.append(f"Over {result['conditions']} conditions in {result['languages']} languages.")
     lines.append("A participation ratio is at most one less than languages.")
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""Tables as text: aligned for people, Markdown for documents, tabs for programs."""
+"""Format tables as text: aligned columns, Markdown or tab-separated values."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -7,7 +7,7 @@ Format = Literal["table", "markdown", "json", "tsv"]
 
 
 def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns side by side, the first one to the left, all others to the right."""
+    """Format a table with aligned columns, the first one to the left, all others to the right."""
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
 
     def line(fields: Sequence[str]) -> str:
@@ -18,11 +18,11 @@ def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table for documents."""
+    """Format a table as Markdown."""
     lines = [columns, ["---"] + ["---:"] * (len(columns) - 1), *rows]
     return "".join("| " + " | ".join(field.replace("|", "\\|") for field in fields) + " |\n" for fields in lines)
 
 
 def tabs(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """One line per row."""
+    """Format a table as tab-separated values."""
     return "".join("\t".join(fields) + "\n" for fields in (columns, *rows))

@@ -19,7 +19,7 @@ from polyloom.nn.blocks import BLOCKS
 from polyloom.tasks import TaskConfig
 from polyloom.weights import Weights
 
-GROWTH = (10, 100, 1_000, 10_000)
+LANGUAGE_COUNTS = (10, 100, 1_000, 10_000)
 BYTES_PER_PARAMETER = 4  # fp32
 
 
@@ -94,7 +94,7 @@ class Plan:
     def growth(self, method: str) -> dict[str, int]:
         """Return the extra parameters of a method by number of languages."""
         cost = self.costs()[method]
-        return {str(count): cost.extra_with(count - self.languages) for count in GROWTH}
+        return {str(count): cost.extra_with(count - self.languages) for count in LANGUAGE_COUNTS}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data; a method that does not apply has nulls and a reason."""
@@ -165,7 +165,7 @@ def _cost(config: MethodConfig, backbone: Backbone, recipe: Recipe) -> Cost:
 
     method = _build(config, backbone, recipe)
     now = _count(method)
-    one = extra(_with_languages(recipe, 1)) - now
+    per_language = extra(_with_languages(recipe, 1)) - now
     weights = _one_condition(method)
     num_stacks = len(backbone.shape.stacks)
     return Cost(
@@ -175,9 +175,9 @@ def _cost(config: MethodConfig, backbone: Backbone, recipe: Recipe) -> Cost:
         trainable_parameters=_trainable(method, backbone),
         bytes_per_condition=BYTES_PER_PARAMETER * weights.num_parameters(),
         extra_flops_per_token=sum(BLOCKS[block.kind].flops(block, num_stacks) for block in weights.blocks),
-        parameters_per_language=one,
+        parameters_per_language=per_language,
         parameters_per_task=extra(_with_task(recipe)) - now,
-        acceleration=extra(_with_languages(recipe, 2)) - now - 2 * one,
+        acceleration=extra(_with_languages(recipe, 2)) - now - 2 * per_language,
         stages=method.stages(),
     )
 

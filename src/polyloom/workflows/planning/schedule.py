@@ -197,7 +197,7 @@ def example_flops(backbone: Backbone, length: float) -> float:
     """
     weights = sum(m.weight.numel() for m in backbone.model.modules() if isinstance(m, nn.Linear))
     shape = backbone.shape
-    # A decoder's layer looks at its own side and at the other: two products with states, for scores and for sums.
+    # A decoder layer attends to both sides: two products with states each, for scores and for sums.
     looks = sum(2 if site.stack != shape.stacks[0] else 1 for site in shape.sites)
     return 2 * length * weights + 4 * shape.width * length**2 * looks
 
