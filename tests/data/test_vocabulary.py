@@ -113,7 +113,7 @@ def test_what_is_reported_is_what_the_pieces_say(real):
     fewest, most = (count * sum(map(len, tokenizer.text(lines))) for count in (times, times + (extra > 0)))
     assert times > 1
     assert fewest <= share.tokenizer <= most
-    assert report.to_dict()["languages"]["amh"]["pieces_per_word"] == share.tokenizer / share.words
+    assert report.to_dict()["languages"]["amh"]["tokens_per_word"] == share.tokens / share.words
 
 
 @needs_data
