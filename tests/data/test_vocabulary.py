@@ -99,7 +99,7 @@ def test_no_more_characters_are_unknown_than_the_coverage_allows(real):
     assert list(report.shares) == list(texts)
     for language, share in report.shares.items():
         assert share.available == len({plain(line) for line in texts[language]})
-        assert share.words <= share.tokenizer <= share.characters
+        assert share.words <= share.tokens <= share.characters
 
 
 @needs_data
@@ -112,8 +112,8 @@ def test_what_is_reported_is_what_the_pieces_say(real):
     times, extra = divmod(share.drawn, share.available)
     fewest, most = (count * sum(map(len, tokenizer.text(lines))) for count in (times, times + (extra > 0)))
     assert times > 1
-    assert fewest <= share.tokenizer <= most
-    assert report.to_dict()["languages"]["amh"]["pieces_per_word"] == share.tokenizer / share.words
+    assert fewest <= share.tokens <= most
+    assert report.to_dict()["languages"]["amh"]["tokens_per_word"] == share.tokens / share.words
 
 
 @needs_data

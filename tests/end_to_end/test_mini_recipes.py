@@ -17,7 +17,8 @@ from polyloom.conditions import Condition
 from polyloom.config import load_recipe
 from polyloom.data.catalog import resolve
 from polyloom.data.tokenization.tokenizer import load_tokenizer
-from polyloom.inference.predictor import Predictor, score_corpora
+from polyloom.evaluate.scoring import score_corpora
+from polyloom.inference.predictor import Predictor
 from polyloom.model import Model
 from polyloom.tasks import TASKS
 from polyloom.workflows.run import Run

@@ -273,7 +273,7 @@ def _cut(batch: Sequence[Record], kind: Kind, tokenizer: "Tokenizer") -> Iterato
     if kind == "bitext":
         yield from flat
     for record in parts if kind != "bitext" else ():
-        yield [piece for _ in record for piece in next(flat)]
+        yield [token for _ in record for token in next(flat)]
 
 
 def _lengths(counts: "array[int]") -> Lengths:
@@ -426,7 +426,7 @@ def _corpus_worries(seen: Sequence[_Seen], max_length: int | None) -> Iterator[I
         if facts.duplicates > MANY_DUPLICATES * count:
             repeated.append(f"{facts.name} ({_percent(facts.duplicates / count)})")
     if long:
-        yield Issue("note", f"sentences longer than {max_length} pieces: {_some(dict.fromkeys(long))}.")
+        yield Issue("note", f"sentences longer than {max_length} tokens: {_some(dict.fromkeys(long))}.")
     if repeated:
         yield Issue("note", f"repeated sentences: {_some(dict.fromkeys(repeated))}.")
 
@@ -439,7 +439,9 @@ def _unknown_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
     for language, count in unknown.items():
         if count > MANY_UNKNOWN * total[language]:
             share = _percent(count / total[language])
-            yield Issue("check", f"{share} of the pieces of {language} are unknown: letters are not in the vocabulary.")
+            yield Issue(
+                "check", f"{share} of the tokens of {language} are unknown: characters are not in the vocabulary."
+            )
 
 
 def _licence_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:

@@ -178,7 +178,7 @@ def _download(file: _File, part: BufferedRandom, *, progress: Progress) -> None:
         found = hashlib.file_digest(part, "sha256").hexdigest()
         if file.sha256 in (None, found):
             return
-        part.truncate(0)  # if it was made of pieces, they may not have belonged together: once more in one go
+        part.truncate(0)  # parts of several attempts may not belong together: download it again at once
     raise DataError(file.url, None, f"the hash is {found}, but {file.sha256} is expected. The file was not kept.")
 
 
@@ -202,7 +202,7 @@ def _download_sums(url: str) -> dict[str, str]:
 
 
 def _transfer(file: _File, part: BufferedRandom, *, progress: Progress) -> bool:
-    """Ask for what is missing, write what comes, and say whether it continued an earlier piece."""
+    """Download the missing bytes, and return whether this continued an earlier download."""
     done = part.seek(0, os.SEEK_END)
     note = Path(part.name + ".from")
     validator = _validator(note, file.url) if done else None
@@ -237,7 +237,7 @@ def _transfer(file: _File, part: BufferedRandom, *, progress: Progress) -> bool:
 
 
 def _blocks(answer: http.client.HTTPResponse, limit: int) -> Iterator[bytes]:
-    """The bytes of an answer, as they come."""
+    """Yield the bytes of a response in blocks, up to a limit."""
     try:
         while block := answer.read1(_CHUNK):
             limit -= len(block)
@@ -249,7 +249,7 @@ def _blocks(answer: http.client.HTTPResponse, limit: int) -> Iterator[bytes]:
 
 
 def _validator(note: Path, url: str) -> str | None:
-    """What tells whether the file at the server is still the one whose beginning lies here."""
+    """Read the validator (ETag or date) of a file whose download was interrupted."""
     try:
         noted = json.loads(note.read_text(encoding="utf-8"))
         validator = noted["validator"] if noted["url"] == url else None
@@ -346,7 +346,7 @@ def _parse_sums(text: str, where: str) -> dict[str, str]:
 
 
 def _safe(path: str) -> str:
-    """A path below the root, or an error."""
+    """Return a path below the root, or raise an error."""
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or not pure.parts or not path.isprintable() or "\\" in path:
         raise DataError(repr(path), None, "not a path below the data root. The list of hashes is not to be trusted.")

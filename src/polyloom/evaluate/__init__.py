@@ -1,1 +1,1 @@
-"""Answers, scores, and the matrix of tasks and languages."""
+"""Evaluation: scores of conditions, the matrix of tasks and languages, comparisons."""

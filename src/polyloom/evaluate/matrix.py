@@ -51,12 +51,12 @@ class Matrix:
         return list(dict.fromkeys("/".join(condition.languages) for condition in (*self.results, *self.refused)))
 
     def metrics(self) -> Iterator[tuple[str, str]]:
-        """Every task with every one of its metrics."""
+        """Yield every task with each of its metrics."""
         pairs = ((c.task, score.metric.name) for c, result in self.results.items() for score in result.scores)
         yield from dict.fromkeys(pairs)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per language, one column per task and metric; a last row with means."""
+        """Return one row per language, with one column per task and metric, and a last row with means."""
         columns = list(self.metrics())
         table: dict[str, dict[str, Any]] = {language: {"language": language} for language in self.languages}
         for condition, result in self.results.items():

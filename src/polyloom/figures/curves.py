@@ -82,7 +82,7 @@ def curve_figure(
 
 @styled
 def line_sample(series: int) -> Any:
-    """Draw a short piece of a series' line, for a legend."""
+    """Draw a short segment of a series' line, for a legend."""
     style = series_style(series)
     figure = new_figure(0.36, 0.12)
     figure.set_layout_engine("none")

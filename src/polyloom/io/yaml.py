@@ -143,7 +143,7 @@ def _value(node: yaml.Node, mistakes: list[str], *, source: str) -> Any:
 
 
 def _scalar(text: str) -> Any:
-    """What a plain scalar means in the core schema of YAML 1.2."""
+    """Resolve a plain scalar by the core schema of YAML 1.2."""
     if text in _WORDS:
         return _WORDS[text]
     if len(text) > MAX_DIGITS:
@@ -192,7 +192,7 @@ def _read_text(path: Path) -> str:
 
 
 def _neighbors(path: Path) -> str:
-    """What lies where a missing file was looked for."""
+    """List the recipes in the folder of a missing file."""
     folder = path.parent
     if not folder.is_dir():
         return f" Neither is there a folder {str(folder)!r}."

@@ -56,7 +56,7 @@ class Source:
         return f"polyloom evaluate {self.shell}" + ("" if self.split == "test" else f" --on {self.split}")
 
     def probing(self, kind: str) -> str:
-        """The command that probes it."""
+        """Return the command that probes it."""
         return _probing(self.path, kind, self.recipe, self.split)
 
 

@@ -19,7 +19,7 @@ from polyloom.data.mixture import MixtureConfig
 from polyloom.data.records import Text
 from polyloom.data.typology import Typology, read_typology
 from polyloom.errors import ConditionError, PolyloomError, suggest
-from polyloom.inference.predictor import score_corpora
+from polyloom.evaluate.scoring import score_corpora
 from polyloom.io.yaml import dump_yaml
 from polyloom.methods.base import Stage
 from polyloom.metrics.score import Score, selection_score

@@ -13,6 +13,7 @@ from polyloom.data.tokenization.tokenizer import load_hf_tokenizer
 from polyloom.errors import ConditionError, ConfigError, PolyloomError, suggest
 from polyloom.evaluate.matrix import Matrix, Result
 from polyloom.evaluate.saved import store
+from polyloom.evaluate.scoring import score_corpora
 from polyloom.inference.predictions import (
     Input,
     empty_prediction,
@@ -20,7 +21,7 @@ from polyloom.inference.predictions import (
     make_prediction,
     prepare_input,
 )
-from polyloom.inference.predictor import Predictor, score_corpora
+from polyloom.inference.predictor import Predictor
 from polyloom.inference.translate import steps, translate, translate_all
 from polyloom.loading import load_run_dir, load_source, tokenizer_name
 from polyloom.model import Model

@@ -21,7 +21,8 @@ from polyloom.data.encoded import EncodedDataset
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.data.typology import Typology, read_typology
 from polyloom.errors import ConfigError, TrainingError
-from polyloom.inference.predictor import Predictor, score_corpora
+from polyloom.evaluate.scoring import score_corpora
+from polyloom.inference.predictor import Predictor
 from polyloom.io.yaml import dump_yaml
 from polyloom.loading import build_backbone, build_tokenizer, configure_tasks
 from polyloom.metrics.score import Score

@@ -315,7 +315,7 @@ class _Hashes:
         return True
 
     def _place(self, number: int) -> int:
-        """Where a number is, or would be."""
+        """Return the slot of a number in the table."""
         slots, mask = self._slots, len(self._slots) - 1
         place = number & mask
         while slots[place] and slots[place] != number:
@@ -337,7 +337,7 @@ class PairFilter:
         self._seen = DedupSet()
 
     def keeps(self, pair: Bitext, source: int, target: int) -> bool:
-        """Whether a pair, of so many pieces, is kept."""
+        """Return whether a pair with these numbers of tokens is kept."""
         rule = self.rules.broken_rule(source, target)
         if rule is None and self.rules.deduplicate and not self._seen.add(pair):
             rule = "duplicate"

@@ -153,7 +153,7 @@ def _layout(line: str, file: File, number: int) -> Layout:
 
 
 def _is_conll_2003(fields: Sequence[str]) -> bool:
-    """Whether cells are a word, a part of speech, a chunk and an entity."""
+    """Return whether the columns are a word, a part of speech, a chunk and an entity."""
     return len(fields) == 4 and all(field == "O" or field[:2] in ("B-", "I-") for field in fields[2:])
 
 

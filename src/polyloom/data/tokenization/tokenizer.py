@@ -215,13 +215,13 @@ def load_tokenizer(name: str | Path) -> Tokenizer:
     tokenizer = load_hf_tokenizer(name)
     if getattr(tokenizer, "separate_vocabs", False):
         raise PolyloomError(
-            f"backbone.name: {str(name)!r} has a vocabulary for each side: one number means two pieces, which is not "
+            f"backbone.name: {str(name)!r} has a vocabulary for each side: one id means two tokens, which is not "
             "supported. Choose one of the Marian models that share theirs (no target_vocab.json)."
         )
     if not (getattr(tokenizer, "is_fast", False) or PythonBackend.supports(tokenizer)):
         raise PolyloomError(
             f"backbone.name: {str(name)!r} has only a slow tokenizer ({type(tokenizer).__name__}), which does not say "
-            "which pieces belong to which word. Choose a model with a tokenizer.json."
+            "which tokens belong to which word. Choose a model with a tokenizer.json."
         )
     return Tokenizer(tokenizer, str(name))
 

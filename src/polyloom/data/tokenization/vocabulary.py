@@ -89,7 +89,7 @@ class Report:
         rates = {
             name: {
                 **asdict(share),
-                "pieces_per_word": share.tokens / share.words,
+                "tokens_per_word": share.tokens / share.words,
                 "unknown_rate": share.unknown / share.characters,
             }
             for name, share in self.shares.items()
@@ -143,7 +143,7 @@ def train_vocabulary(
     for language, text in texts.items():
         progress(f"sampling {language}")
         sample[language] = list(_draw(text, counted[language], draws[language], config))
-    progress(f"learning {config.size} pieces from {sum(draws.values())} lines")
+    progress(f"training a vocabulary of {config.size} tokens on {sum(draws.values())} lines")
     model = _learn(spm, sample, config)
     tokenizer = _tokenizer(spm.SentencePieceProcessor(model_proto=model), tokens, mask=config.mask)
     shares = {}
@@ -190,7 +190,7 @@ def _check(texts: Mapping[str, Iterable[str]], into: Path, config: VocabularyCon
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         raise PolyloomError(f"{into}: is there already. Remove it, or choose another folder.")
     if config.size <= len(SPECIAL):
-        raise PolyloomError(f"size: {config.size} pieces leave nothing for text. Try 8000.")
+        raise PolyloomError(f"size: {config.size} tokens leave nothing for text. Try 8000.")
     if not (0 < config.coverage <= 1 and config.temperature > 0 and config.lines > 0):
         raise PolyloomError("vocabulary: temperature and lines are above 0, and coverage is above 0 and at most 1.")
 
@@ -233,7 +233,7 @@ def _learn(spm: Any, sample: Mapping[str, Sequence[tuple[str, int]]], config: Vo
     """Train SentencePiece on text that is already normalized."""
     model = io.BytesIO()
     ids = {f"{role}_id": place for place, role in enumerate(SPECIAL)}
-    names = {f"{role}_piece": piece for role, piece in SPECIAL.items()}
+    names = {f"{role}_piece": token for role, token in SPECIAL.items()}
     try:
         spm.SentencePieceTrainer.train(
             sentence_iterator=(line for lines in sample.values() for line, count in lines for _ in range(count)),
@@ -255,10 +255,10 @@ def _learn(spm: Any, sample: Mapping[str, Sequence[tuple[str, int]]], config: Vo
 
 def _explained(error: str, config: VocabularyConfig) -> str:
     if match := re.search(r"too high.*<= (\d+)", error):
-        return f"size: there is text for {match[1]} pieces, not for {config.size}. Set size to {match[1]} or less."
+        return f"size: there is text for {match[1]} tokens, not for {config.size}. Set size to {match[1]} or less."
     if match := re.search(r"smaller than required_chars. \d+ vs (\d+)", error):
         return (
-            f"size: {config.size} pieces cannot hold the {match[1]} characters of this text. Set a larger size, "
+            f"size: {config.size} tokens cannot hold the {match[1]} characters of this text. Set a larger size, "
             "or a lower coverage."
         )
     return f"vocabulary: SentencePiece failed ({error})."
@@ -303,7 +303,7 @@ def _write(into: Path, tokenizer: Any, model: bytes, languages: Sequence[str], *
     """Write the folder atomically."""
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        **{f"{role}_token": piece for role, piece in (SPECIAL | ({"mask": MASK} if mask else {})).items()},
+        **{f"{role}_token": token for role, token in (SPECIAL | ({"mask": MASK} if mask else {})).items()},
         "extra_special_tokens": [language_token(language) for language in languages],
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
