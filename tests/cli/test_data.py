@@ -123,7 +123,7 @@ def test_check_prints_json_alone(run):
 
 
 @needs_data
-def test_strict_turns_worries_into_a_failure(run):
+def test_strict_turns_issues_into_a_failure(run):
     assert run("check", "wikiann:yo/train", "wikiann:yo/test", "--strict").returncode == 1
     assert run("check", "ud:tr_pud/test", "--strict").returncode == 0
 

@@ -162,7 +162,7 @@ def test_a_file_cut_anywhere_is_refused(tmp_path):
     content = (tmp_path / "a").read_bytes()
     for size in [*range(0, len(content), 97), len(content) - 1]:
         (tmp_path / "b").write_bytes(content[:size])
-        with pytest.raises(DataError, match=r"not a readable cell .* prepare the corpus again"):
+        with pytest.raises(DataError, match=r"not a readable dataset .* prepare the corpus again"):
             open_dataset(tmp_path / "b")
 
 
@@ -172,7 +172,7 @@ def test_damaged_offsets_are_refused_before_anything_is_read_through_them(tmp_pa
     begin = 4 * int(dataset._starts["tokens"][0, 0])
     content[begin + 40 : begin + 44] = (10**6).to_bytes(4, "little")
     (tmp_path / "b").write_bytes(content)
-    with pytest.raises(DataError, match="not a readable cell"):
+    with pytest.raises(DataError, match="not a readable dataset"):
         open_dataset(tmp_path / "b")
 
 
@@ -206,12 +206,12 @@ INTS = pa.array(list(range(1, 1000)), pa.int32())
 )
 def test_other_files_are_refused(tmp_path, save, reason):
     save(tmp_path / "a")
-    with pytest.raises(DataError, match=rf"a: not a readable cell \(.*{reason}"):
+    with pytest.raises(DataError, match=rf"a: not a readable dataset \(.*{reason}"):
         open_dataset(tmp_path / "a")
 
 
 def test_a_cell_that_is_not_there_says_what_to_do(tmp_path):
-    with pytest.raises(DataError, match=r"no such cell\. Prepare the corpus first"):
+    with pytest.raises(DataError, match=r"no such dataset\. Prepare the corpus first"):
         open_dataset(tmp_path / "a")
 
 

@@ -286,7 +286,7 @@ def test_servers_that_stumble_are_asked_again(server, tmp_path):
 
 def test_servers_that_refuse_are_not(server, tmp_path):
     server.statuses = [403]
-    assert "the server answers 403" in refusal(NAME, tmp_path, mirror=server.url)
+    assert "the server responds with 403" in refusal(NAME, tmp_path, mirror=server.url)
     assert len(server.asked_for(FILE)) == 1
 
 

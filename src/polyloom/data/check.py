@@ -167,8 +167,8 @@ def check_corpora(
         seen.append(_look(use, tokenizer, max_length))
     overlaps = list(_overlaps(seen))
     issues = chain(
-        _overlap_worries(overlaps), _label_worries(seen), _rare_label_worries(seen), _header_worries(seen),
-        _corpus_worries(seen, max_length), _unknown_worries(seen), _licence_worries(seen),
+        _overlap_issues(overlaps), _label_issues(seen), _rare_label_issues(seen), _header_issues(seen),
+        _corpus_issues(seen, max_length), _unknown_issues(seen), _licence_issues(seen),
     )  # fmt: skip
     order: list[Severity] = ["serious", "check", "note"]
     once = dict.fromkeys(issues)  # one file may be used for two directions
@@ -315,7 +315,7 @@ def _shared_slice(corpus: _Seen, other: _Seen) -> int:
     return max(0, min(stops) - max(starts))
 
 
-def _overlap_worries(overlaps: Sequence[tuple[_Seen, _Seen, Overlap]]) -> Iterator[Issue]:
+def _overlap_issues(overlaps: Sequence[tuple[_Seen, _Seen, Overlap]]) -> Iterator[Issue]:
     """Report overlaps that skew scores one by one, and the rest in one line."""
     few, as_text = [], []
     pairs = {(overlap.name, overlap.other): overlap.share for *_, overlap in overlaps if overlap.side is None}
@@ -341,7 +341,7 @@ def _overlap_worries(overlaps: Sequence[tuple[_Seen, _Seen, Overlap]]) -> Iterat
         yield Issue("note", f"a few sentences (below {_percent(MUCH_OVERLAP)}) recur: {_some(few)}.")
 
 
-def _label_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
+def _label_issues(seen: Sequence[_Seen]) -> Iterator[Issue]:
     """Find labels that cannot be learned, are missing, or are all alike."""
     learned: dict[str, set[str]] = defaultdict(set)
     for corpus in seen:
@@ -367,7 +367,7 @@ def _label_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
             )
 
 
-def _rare_label_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
+def _rare_label_issues(seen: Sequence[_Seen]) -> Iterator[Issue]:
     """Find labels that occur once in training, and labels of training that a test corpus lacks."""
     trained: dict[str, Counter[str]] = defaultdict(Counter)
     for corpus in seen:
@@ -389,7 +389,7 @@ def _rare_label_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
         yield Issue("note", f"labels that are common in training but never occur in: {_some(dict.fromkeys(missing))}.")
 
 
-def _header_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
+def _header_issues(seen: Sequence[_Seen]) -> Iterator[Issue]:
     """Report headers, and first lines that look like a header but were read as data."""
     for facts, first in ((corpus.facts, corpus.first_label) for corpus in seen):
         if facts.header:
@@ -413,7 +413,7 @@ def _scored(label: str, task: str) -> str:
     return label.partition(":")[0] if KINDS[task] == "tree" else label
 
 
-def _corpus_worries(seen: Sequence[_Seen], max_length: int | None) -> Iterator[Issue]:
+def _corpus_issues(seen: Sequence[_Seen], max_length: int | None) -> Iterator[Issue]:
     long, repeated = [], []
     for facts in (corpus.facts for corpus in seen):
         count = max(1, facts.sentences)
@@ -431,7 +431,7 @@ def _corpus_worries(seen: Sequence[_Seen], max_length: int | None) -> Iterator[I
         yield Issue("note", f"repeated sentences: {_some(dict.fromkeys(repeated))}.")
 
 
-def _unknown_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
+def _unknown_issues(seen: Sequence[_Seen]) -> Iterator[Issue]:
     unknown, total = Counter[str](), Counter[str]()
     for corpus in seen:
         unknown[corpus.use.language] += corpus.facts.unknown
@@ -444,7 +444,7 @@ def _unknown_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
             )
 
 
-def _licence_worries(seen: Sequence[_Seen]) -> Iterator[Issue]:
+def _licence_issues(seen: Sequence[_Seen]) -> Iterator[Issue]:
     names = dict.fromkeys(corpus.facts.name for corpus in seen if corpus.facts.non_commercial)
     if names:
         yield Issue("note", f"not for commercial use: {_some(names)}.")

@@ -91,9 +91,9 @@ def open_dataset(path: Path) -> EncodedDataset:
     try:
         return EncodedDataset(Path(path))
     except FileNotFoundError:
-        raise DataError(path, None, "no such cell. Prepare the corpus first.") from None
+        raise DataError(path, None, "no such dataset. Prepare the corpus first.") from None
     except (OSError, ValueError, pa.ArrowException) as error:
-        what = f"not a readable cell ({error}). Remove it and prepare the corpus again."
+        what = f"not a readable dataset ({error}). Remove it and prepare the corpus again."
         raise DataError(path, None, what) from error
 
 

@@ -51,7 +51,7 @@ class _File:
 
 @dataclass(frozen=True)
 class _Job:
-    """Where files go, the hashes known there, the splits that are there, and whom to tell."""
+    """A download: the target directory, the known hashes, the splits that exist already, and the callback."""
 
     root: Path
     known: Mapping[str, str]
@@ -103,14 +103,14 @@ def _from_mirror(name: str, mirror: str, *, job: _Job) -> list[Path]:
     """Bring what a mirror's list of hashes has of a corpus, with the README that goes with it."""
     collection, item, split = parse_name(name)
     sums = _persist(f"{mirror}/{SUMS}", lambda: _download_sums(f"{mirror}/{SUMS}"))
-    found = {path: place for path in sums if (place := place_of(collection, path.removeprefix(f"{NON_COMMERCIAL}/")))}
-    wanted = [path for path, place in found.items() if place[0] == item and split in (None, place[1])]
+    listed = {path: place for path in sums if (place := place_of(collection, path.removeprefix(f"{NON_COMMERCIAL}/")))}
+    wanted = [path for path, place in listed.items() if place[0] == item and split in (None, place[1])]
     if not wanted:
-        names = {written(collection, *place): language_of(place[0]) for place in found.values()}
+        names = {written(collection, *place): language_of(place[0]) for place in listed.values()}
         kin = [other for other, language in names.items() if language == language_of(item)]
         raise DataError(name, None, f"{mirror} does not have it. {suggest(name, kin or names)}")
     readme = str(PurePosixPath(wanted[0]).with_name("README.md"))
-    wanted = [path for path in wanted if found[path][1] not in job.splits]
+    wanted = [path for path in wanted if listed[path][1] not in job.splits]
     for path in [*wanted, readme] if readme in sums else wanted:
         if job.known.get(path, sums[path]) != sums[path]:
             raise DataError(
@@ -123,28 +123,28 @@ def _from_mirror(name: str, mirror: str, *, job: _Job) -> list[Path]:
 def _from_source(name: str, *, job: _Job) -> list[Path]:
     """Bring files from where the collection is published; splits not asked for by name may be missing there."""
     collection, item, split = parse_name(name)
-    made, table = COLLECTIONS[collection], treebanks(collection)
-    if made.url is None:
+    source, table = COLLECTIONS[collection], treebanks(collection)
+    if source.url is None:
         raise DataError(name, None, f"{collection} is not published file by file. Use a mirror: --mirror URL.")
     if table and item not in table:
         kin = [other for other in table if language_of(other) == language_of(item)]
         raise DataError(name, None, f"not in the catalogue. {suggest(item, kin or table)}")
     entry = table.get(item)
     facts = {"item": item, "repository": entry.repository if entry else "", "commit": entry.commit if entry else ""}
-    prefix = f"{NON_COMMERCIAL}/" if "-NC" in (entry.licence if entry else made.licence) else ""
+    prefix = f"{NON_COMMERCIAL}/" if "-NC" in (entry.licence if entry else source.licence) else ""
     brought = []
-    for one in [split] if split else [one for one in made.splits if one not in job.splits]:
-        path = prefix + made.layout.format(split=made.splits[one], **facts)
+    for wanted in [split] if split else [each for each in source.splits if each not in job.splits]:
+        path = prefix + source.layout.format(split=source.splits[wanted], **facts)
         try:
-            brought.append(_bring(_File(made.url.format(split=one, **facts), path, job.known.get(path)), job))
+            brought.append(_bring(_File(source.url.format(split=wanted, **facts), path, job.known.get(path)), job))
         except _MissingError as error:
             if split:
                 raise DataError(name, None, f"the source has no {split} split of it ({error.path}).") from None
     if not (brought or job.splits):
         raise DataError(name, None, "the source has none of its splits.")
     if entry:  # it names the authors, whom the licences want named
-        path = f"{prefix}{made.layout.format(split='', **facts).rpartition('/')[0]}/README.md"
-        url = made.url.format(split="", **facts).rpartition("/")[0] + "/README.md"
+        path = f"{prefix}{source.layout.format(split='', **facts).rpartition('/')[0]}/README.md"
+        url = source.url.format(split="", **facts).rpartition("/")[0] + "/README.md"
         with suppress(_MissingError):
             _bring(_File(url, path, job.known.get(path)), job)
     return brought
@@ -175,11 +175,11 @@ def _download(file: _File, part: BufferedRandom, *, progress: Progress) -> None:
     while resumed:
         resumed = _persist(file.url, lambda: _transfer(file, part, progress=progress))
         part.seek(0)
-        found = hashlib.file_digest(part, "sha256").hexdigest()
-        if file.sha256 in (None, found):
+        actual = hashlib.file_digest(part, "sha256").hexdigest()
+        if file.sha256 in (None, actual):
             return
         part.truncate(0)  # parts of several attempts may not belong together: download it again at once
-    raise DataError(file.url, None, f"the hash is {found}, but {file.sha256} is expected. The file was not kept.")
+    raise DataError(file.url, None, f"the hash is {actual}, but {file.sha256} is expected. The file was not kept.")
 
 
 def _persist(url: str, attempt: Callable[[], Result]) -> Result:
@@ -196,8 +196,8 @@ def _persist(url: str, attempt: Callable[[], Result]) -> Result:
 
 
 def _download_sums(url: str) -> dict[str, str]:
-    with _open(url) as answer:
-        text = b"".join(_blocks(answer, MAX_SUMS_BYTES))
+    with _open(url) as response:
+        text = b"".join(_blocks(response, MAX_SUMS_BYTES))
     return _parse_sums(text.decode("utf-8", "replace"), url)
 
 
@@ -212,22 +212,22 @@ def _transfer(file: _File, part: BufferedRandom, *, progress: Progress) -> bool:
     except _RangeError:
         part.truncate(0)
         raise
-    with opened as answer:
-        resumed = answer.status == http.client.PARTIAL_CONTENT
+    with opened as response:
+        resumed = response.status == http.client.PARTIAL_CONTENT
         if not resumed:
             done = part.truncate(0)
-            fresh = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
+            fresh = response.headers.get("ETag") or response.headers.get("Last-Modified")
             note.write_text(json.dumps({"url": file.url, "validator": fresh}), encoding="utf-8")
-        elif not answer.headers.get("Content-Range", "").startswith(f"bytes {done}-"):
+        elif not response.headers.get("Content-Range", "").startswith(f"bytes {done}-"):
             part.truncate(0)
             raise _BrokenOffError("the server sent another range than was asked for")
-        length = answer.headers.get("Content-Length")
-        if length is None and file.sha256 is None and not answer.chunked:
+        length = response.headers.get("Content-Length")
+        if length is None and file.sha256 is None and not response.chunked:
             raise DataError(
                 file.url, None, "the server does not say how long it is, so a part would pass for the whole."
             )
         total = done + int(length) if length else None
-        for block in _blocks(answer, MAX_BYTES - done):
+        for block in _blocks(response, MAX_BYTES - done):
             part.write(block)
             done += len(block)
             progress(file.path, done, total)
@@ -236,13 +236,13 @@ def _transfer(file: _File, part: BufferedRandom, *, progress: Progress) -> bool:
     return resumed
 
 
-def _blocks(answer: http.client.HTTPResponse, limit: int) -> Iterator[bytes]:
+def _blocks(response: http.client.HTTPResponse, limit: int) -> Iterator[bytes]:
     """Yield the bytes of a response in blocks, up to a limit."""
     try:
-        while block := answer.read1(_CHUNK):
+        while block := response.read1(_CHUNK):
             limit -= len(block)
             if limit < 0:
-                raise DataError(answer.url, None, "far larger than such a file can be. Refused.")
+                raise DataError(response.url, None, "far larger than such a file can be. Refused.")
             yield block
     except (OSError, http.client.HTTPException) as error:
         raise _BrokenOffError(f"the connection broke off ({error or type(error).__name__})") from error
@@ -272,7 +272,7 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """Only http and https: urllib's usual opener also reads files."""
+    """Build an opener for http and https only; the default one of urllib also reads files."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(), urllib.request.HTTPHandler(), urllib.request.HTTPSHandler(), _SafeRedirects(),
@@ -288,7 +288,7 @@ def _open(url: str, headers: Mapping[str, str] | None = None) -> http.client.HTT
         raise DataError(url, None, "not an address. Write http://… or https://….")
     request = urllib.request.Request(url, headers={"Accept-Encoding": "identity", **(headers or {})})  # noqa: S310
     try:
-        answer: http.client.HTTPResponse = _opener().open(request, timeout=TIMEOUT)
+        response: http.client.HTTPResponse = _opener().open(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         with error:
             if error.code in (404, 410):
@@ -296,13 +296,13 @@ def _open(url: str, headers: Mapping[str, str] | None = None) -> http.client.HTT
             if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
                 raise _RangeError("the file has become shorter") from None
             if error.code in (408, 425, 429) or error.code >= 500:
-                raise _BrokenOffError(f"the server answers {error.code} {error.reason}") from None
-            raise DataError(url, None, f"the server answers {error.code} {error.reason}.") from None
+                raise _BrokenOffError(f"the server responds with {error.code} {error.reason}") from None
+            raise DataError(url, None, f"the server responds with {error.code} {error.reason}.") from None
     except urllib.error.URLError as error:
         raise _BrokenOffError(f"cannot be reached ({error.reason})") from None
     except (OSError, http.client.HTTPException) as error:
         raise _BrokenOffError(f"cannot be reached ({error or type(error).__name__})") from None
-    return answer
+    return response
 
 
 @contextmanager
@@ -323,8 +323,10 @@ def _locked(path: Path) -> Iterator[BufferedRandom]:
 
 
 def _enforce(path: Path, sha256: str | None) -> None:
-    if sha256 is not None and (found := sha256_of(path)) != sha256:
-        raise DataError(path, None, f"the hash is {found}, but {SUMS} has {sha256}. Remove the file to fetch it again.")
+    if sha256 is not None and (actual := sha256_of(path)) != sha256:
+        raise DataError(
+            path, None, f"the hash is {actual}, but {SUMS} has {sha256}. Remove the file to fetch it again."
+        )
 
 
 def _read_sums(path: Path) -> Mapping[str, str]:

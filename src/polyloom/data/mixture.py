@@ -70,7 +70,7 @@ class Pick:
 
 
 class Share(NamedTuple):
-    """How much a run uses a dataset.
+    """The share of a dataset in a run.
 
     Attributes:
         dataset: Name of the dataset.

@@ -109,7 +109,7 @@ def grid_table(matrix: Matrix, metric: str) -> Table:
 
 
 def is_translation(condition: Condition) -> bool:
-    """Tell whether a condition is a direction of translation."""
+    """Return whether a condition is a direction of translation."""
     return condition.target is not None and condition.task in TASKS and TASKS[condition.task].generates
 
 

@@ -35,7 +35,7 @@ from polyloom.weights import Block, Site, Weights
 
 @dataclass(frozen=True)
 class Adapter:
-    """Everything that a backbone needs to predict under one condition.
+    """An exported adapter: all that a backbone needs to predict under one condition.
 
     Attributes:
         condition: The task and the languages.

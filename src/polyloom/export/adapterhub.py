@@ -250,7 +250,9 @@ def _read_block(
     tensors: Mapping[str, Tensor], name: str, placement: str, *, form: Form, shape: BackboneShape, folder: Path
 ) -> Block:
     norm = any(f".{name}.adapter_norm_before." in key for key in tensors)
-    names = {ours: theirs.format(linear=int(norm)) for ours, theirs in BOTTLENECK.items() if norm or "norm" not in ours}
+    names = {
+        ours: hub_name.format(linear=int(norm)) for ours, hub_name in BOTTLENECK.items() if norm or "norm" not in ours
+    }
     sites = tuple(
         s for s in shape.sites if any(key.startswith(f"{_place(s, form)}.adapters.{name}.") for key in tensors)
     )
@@ -258,8 +260,8 @@ def _read_block(
         raise ExportError(f"{folder}: adapter.safetensors has nothing for {name!r} in a {shape.family}.")
     try:
         stacked = {
-            ours: torch.stack([tensors[f"{_place(site, form)}.adapters.{name}.{theirs}"] for site in sites])[None]
-            for ours, theirs in names.items()
+            ours: torch.stack([tensors[f"{_place(site, form)}.adapters.{name}.{hub_name}"] for site in sites])[None]
+            for ours, hub_name in names.items()
         }
     except (KeyError, RuntimeError) as error:
         raise ExportError(f"{folder}: layers with different or missing tensors: {error}") from error
@@ -271,13 +273,13 @@ def _read_invertible(
 ) -> Block:
     sites = tuple(Site(stack, 0) for stack in shape.stacks)
     try:
-        tensors = {
-            ours: torch.stack([tensors[f"{form.embedding}.invertible_adapters.{name}.{theirs}"]] * len(sites))[None]
-            for ours, theirs in INVERTIBLE.items()
+        stacked = {
+            ours: torch.stack([tensors[f"{form.embedding}.invertible_adapters.{name}.{hub_name}"]] * len(sites))[None]
+            for ours, hub_name in INVERTIBLE.items()
         }
     except KeyError as error:
         raise ExportError(f"{folder}: of the invertible adapter (NICE) {error} is missing.") from error
-    return Block("invertible", "embedding", sites, tensors)
+    return Block("invertible", "embedding", sites, stacked)
 
 
 def _read_head(folder: Path, kind: str) -> tuple[tuple[str, ...], dict[str, Tensor]]:

@@ -166,11 +166,11 @@ def _copy(element: ET.Element, parent: ET.Element, shapes: dict[str, ET.Element]
 def _attributes(element: ET.Element) -> dict[str, str]:
     """Turn the declarations of ``style`` into attributes; the page chooses the font's family."""
     declarations = (part.partition(":") for part in element.get("style", "").split(";") if part.strip())
-    found = {name.strip(): value.strip() for name, _, value in declarations}
-    found.pop("font-family", None)
-    if found.get("stroke-dashoffset") == "0":
-        del found["stroke-dashoffset"]
-    return found
+    style = {name.strip(): value.strip() for name, _, value in declarations}
+    style.pop("font-family", None)
+    if style.get("stroke-dashoffset") == "0":
+        del style["stroke-dashoffset"]
+    return style
 
 
 def _short(numbers: str) -> str:

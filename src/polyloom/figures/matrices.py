@@ -68,11 +68,11 @@ def draw_donors(probe: Probe, path: Path) -> None:
 @styled
 def _donors(probe: Probe) -> Any:
     scores = np.array([[np.nan if s is None else s for s in row] for row in probe["scores"]], dtype=np.float64)
-    own = [(row, probe["donors"].index(name)) for row, name in enumerate(probe["own"]) if name in probe["donors"]]
+    framed = [(row, probe["donors"].index(name)) for row, name in enumerate(probe["own"]) if name in probe["donors"]]
     figure = _sized(scores)
     ax = figure.subplots()
     label = f"{metric_title(probe['metric'])}, framed: own weights"
-    heat_map(ax, scores, names=(probe["languages"], probe["donors"]), framed=own, label=label)
+    heat_map(ax, scores, names=(probe["languages"], probe["donors"]), framed=framed, label=label)
     ax.set(xlabel="donor of the weights", ylabel=f"{probe['task']}: language of the text")
     return figure
 

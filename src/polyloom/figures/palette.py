@@ -1,4 +1,4 @@
-"""The colours of the project, which everyone can tell apart, and text that can be read on them.
+"""The colours of the project, which colour-blind readers can distinguish, and text that can be read on them.
 
 Series begin with blue and vermilion of Okabe & Ito (2008); the rest was chosen for distance, also without one kind of
 cone, and for contrast with the background. Scores use cividis (Nuñez, Anderton & Renslow 2018), which is perceptually
@@ -29,7 +29,7 @@ SCALE: Sequence[str] = (  # cividis in 16 steps, for tables
 
 
 class Style(NamedTuple):
-    """How a series is drawn.
+    """The style of a series.
 
     Attributes:
         color: Its colour, as ``#rrggbb``.

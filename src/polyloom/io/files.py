@@ -134,7 +134,7 @@ class File:
 
     @property
     def ending(self) -> str:
-        """The ending that tells the format, such as ``.tsv``."""
+        """The ending of the file's format, such as ``.tsv``."""
         return f".{self.format}" if self.format else ending_of(self.path)
 
     def sha256(self) -> str:
@@ -148,7 +148,7 @@ def as_file(source: Path | File) -> File:
 
 
 def ending_of(path: Path) -> str:
-    """Return the ending that tells the format, such as ``.conllu``, whether or not ``.gz`` or ``.xz`` follows."""
+    """Return the ending of a file's format, such as ``.conllu``, whether or not ``.gz`` or ``.xz`` follows."""
     return path.with_suffix("").suffix if path.suffix in (".gz", ".xz") else path.suffix
 
 

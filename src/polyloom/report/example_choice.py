@@ -77,7 +77,7 @@ def choose_conditions(source: Source, count: int) -> list[Condition]:
 
 
 def _has_predictions(task: str) -> bool:
-    """Tell whether a task predicts something to look at."""
+    """Return whether a task predicts something to look at."""
     return task in TASKS and bool(TASKS[task].inputs)
 
 

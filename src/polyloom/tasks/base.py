@@ -49,7 +49,7 @@ class TaskConfig:
         return len(self.labels) or None if isinstance(self.labels, tuple) else self.labels
 
     def settings(self) -> dict[str, Any]:
-        """Everything but the labels that differs from the defaults, as plain data."""
+        """Return all settings but the labels that differ from the defaults, as plain data."""
         default = asdict(type(self)())
         return {key: value for key, value in asdict(self).items() if key != "labels" and value != default[key]}
 

@@ -255,7 +255,7 @@ class CheckpointSaved(Event, event="saved"):
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageShares(Event, event="languages"):
-    """How much the weights depend on the language, before and after a stage.
+    """The dependence of the weights on the language, before and after a stage.
 
     Attributes:
         stage: Name of the stage.

@@ -32,7 +32,7 @@ MAX_SKIPPED = 5  # steps in a row whose loss or gradient is NaN or infinite
 
 
 class TextPacking(NamedTuple):
-    """How examples are made from lines of raw text.
+    """Settings for packing lines of raw text into examples.
 
     Attributes:
         length: Number of tokens that examples are filled up to with the following lines. Defaults to 0: an example is

@@ -287,8 +287,9 @@ class DedupSet:
         self._tables = [_Hashes() for _ in range(256)]
 
     def add(self, pair: Bitext) -> bool:
-        """Note a pair, and say whether it is new."""
-        text = f"{len(pair.source)} {pair.source}{pair.target}".encode()  # the length tells "a", "bc" from "ab", "c"
+        """Add a pair, and return whether it is new."""
+        # With the length, "a", "bc" and "ab", "c" are different texts.
+        text = f"{len(pair.source)} {pair.source}{pair.target}".encode()
         number = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
         return self._tables[number >> 56].add(number)
 
@@ -310,8 +311,8 @@ class _Hashes:
         self._count += 1
         if 3 * self._count > 2 * len(self._slots):
             old, self._slots = self._slots, array("Q", bytes(16 * len(self._slots)))
-            for one in filter(None, old):
-                self._slots[self._place(one)] = one
+            for number in filter(None, old):
+                self._slots[self._place(number)] = number
         return True
 
     def _place(self, number: int) -> int:

@@ -34,7 +34,7 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 
 
 class Layout(NamedTuple):
-    """Where the parts of a record are in a table.
+    """The columns of a table that hold the parts of a record.
 
     Attributes:
         places: The column of each part, counted from 0.

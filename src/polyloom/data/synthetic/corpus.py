@@ -67,10 +67,10 @@ class SyntheticCorpus:
         known = ("bitext",) if self.languages else ("tags", "tree", "text")
         if kind not in known:
             raise DataError(self.name, None, f"no records of kind {kind!r}. Known: {', '.join(known)}.")
-        said = [_sentences(side, self.split) for side in self.sides]
+        sentences = [_sentences(side, self.split) for side in self.sides]
         if kind == "bitext":
-            return (Bitext(one.text, other.text) for one, other in zip(*said, strict=True))
-        return (self._record(sentence, kind) for sentence in said[0])
+            return (Bitext(source.text, target.text) for source, target in zip(*sentences, strict=True))
+        return (self._record(sentence, kind) for sentence in sentences[0])
 
     def sha256(self) -> str:
         """Hash of the generated sentences, not of the settings, so that it is never out of date."""

@@ -16,7 +16,7 @@ class Grammar:
         numeral: Before or after its noun.
         owner: Before or after what is owned.
         adposition: Before or after its noun; conjunctions of clauses stand on the same side.
-        case: Whether roles are told by suffixes, by adpositions, or those of subject and object by order alone.
+        case: Whether roles are marked by suffixes, by adpositions, or those of subject and object by order alone.
         article: Before the noun, after it, or none.
         tense: By suffixes or by auxiliaries.
         auxiliary: Before or after the verb.

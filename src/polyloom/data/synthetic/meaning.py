@@ -19,7 +19,7 @@ Concept = tuple[str, int]
 CONTENT: Mapping[str, int] = {"noun": 80, "verb": 40, "adjective": 24, "adverb": 10, "numeral": 4, "name": 160}
 ORGANIZATIONS = 4  # the first nouns are also what organizations are called by: school, bank
 INTRANSITIVE, TRANSITIVE, SPEECH = range(12), range(12, 34), range(34, 40)  # verbs
-PERSONS, PLACES = range(110), range(70, 160)  # names; those of both can be told by context alone
+PERSONS, PLACES = range(110), range(70, 160)  # names; names of both kinds are distinguished by context alone
 PRONOUNS = 6  # I, you, it, we, you all, they
 TENSES: tuple[Tense, ...] = ("present", "past", "future")
 RELATIONS: tuple[Relation, ...] = ("in", "from", "to", "with")
@@ -103,7 +103,7 @@ def _phrase_concepts(phrase: Phrase) -> Iterator[Concept]:
 def _tenth(clause: Clause) -> int:
     """Return the tenth of all meanings that a meaning belongs to.
 
-    That is decided by the concepts alone: a language that does not tell tenses or numbers apart would else have one
+    That is decided by the concepts alone: a language that does not distinguish tenses or numbers would else have one
     sentence in two splits.
     """
     return hashlib.sha256(repr(sorted(concepts_of(clause))).encode()).digest()[0] % 10

@@ -185,5 +185,5 @@ def _entity(node: _Node, head: int) -> str:
     """Tag entities in BIO; an entity is one word, or two of which one depends on the other."""
     if not node.entity:
         return "O"
-    second = head < node.place if node.relation in _LINKS else any(one.relation in _LINKS for one in node.before)
+    second = head < node.place if node.relation in _LINKS else any(child.relation in _LINKS for child in node.before)
     return f"{'I' if second else 'B'}-{node.entity}"

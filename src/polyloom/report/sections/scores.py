@@ -50,7 +50,7 @@ def _of_task(matrix: Matrix, task: str) -> Iterator[tuple[Condition, Result]]:
 
 
 def _is_grid(matrices: Sequence[Matrix], task: str) -> bool:
-    """Tell whether directions are better shown as sources by targets than one below another."""
+    """Return whether directions are better shown as sources by targets than one below another."""
     conditions = [c for matrix in matrices for c, _ in _of_task(matrix, task)]
     sources, targets = {c.source for c in conditions}, {c.target for c in conditions}
     return None not in targets and len(sources) > 1 and len(targets) > 1

@@ -20,14 +20,14 @@ from polyloom.report.templating import Section
 
 
 class Finding(NamedTuple):
-    """What can be said of one task: a claim, and the numbers behind it."""
+    """A result for one task: a claim, and the numbers behind it."""
 
     claim: str
     numbers: str
 
 
 class Verdict(NamedTuple):
-    """What can be said of two runs, or of one.
+    """The verdict on two runs, or on one.
 
     Attributes:
         heading: Which runs; empty for a single run.
@@ -134,19 +134,19 @@ def task_results(a: Matrix, b: Matrix, conditions: Collection[Condition] | None 
         conditions: Only these; all that both were scored on by default.
     """
     ours, theirs = first_scores(a), first_scores(b)
-    found = []
+    compared = []
     for task, (metric, scores) in ours.items():
         others = theirs[task][1] if task in theirs and theirs[task][0] == metric else {}
         common = [c for c in scores if c in others and (conditions is None or c in conditions)]
         pairs = [(scores[c], others[c]) for c in common]
         if pairs and all(score.count > 1 for score, _ in pairs):
-            found.append((task, metric, common, pairs, mean_difference(pairs)))
-    corrected = holm([comparison.p_value for *_, comparison in found])
+            compared.append((task, metric, common, pairs, mean_difference(pairs)))
+    corrected = holm([comparison.p_value for *_, comparison in compared])
     return [
         TaskResult(
             task, metric, common, (_mean(a for a, _ in pairs), _mean(b for _, b in pairs)), comparison, p
         )
-        for (task, metric, common, pairs, comparison), p in zip(found, corrected, strict=True)
+        for (task, metric, common, pairs, comparison), p in zip(compared, corrected, strict=True)
     ]  # fmt: skip
 
 
@@ -179,7 +179,7 @@ def _headline(results: Sequence[TaskResult], names: tuple[str, str]) -> str:
 
 
 def _reversals(results: Sequence[TaskResult], parts: Mapping[str, TaskResult], names: tuple[str, str]) -> str:
-    """Say where zero-shot scores show another winner than all scores together."""
+    """Report where zero-shot scores show another winner than all scores together."""
     text = ""
     for side, name in enumerate(names):
         tasks = [r.task for r in results if r.task in parts and parts[r.task].better == side and r.better != side]
