@@ -172,7 +172,7 @@ def test_a_run_takes_what_was_planned(recipe, tmp_path):
     timed = plan_run(settings, made, sizes=size, tokens_per_second=speed)
     spent = sum(sum(step["seconds"].values()) for step in steps)
     assert timed.hours == pytest.approx(spent * planned.tokens / tokens / 3600)
-    with pytest.raises(ConfigError, match="its speed says nothing here"):
+    with pytest.raises(ConfigError, match="its speed cannot be used here"):
         tokens_per_second(tmp_path / "run", load_recipe(recipe, ["method.hidden_size=8"]))
 
 

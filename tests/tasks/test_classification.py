@@ -165,7 +165,7 @@ def test_adapterhub_gets_a_classification_head(tmp_path):
 def test_a_head_that_reads_another_token_there_is_refused(tmp_path):
     model = tiny("llama")
     (adapter,) = generate_adapters(model, [Condition("cls", "tr")], whole=False)
-    with pytest.raises(ExportError, match="reads the last token, ours for cls the first"):
+    with pytest.raises(ExportError, match="reads the last token, Polyloom's for cls the first"):
         write_adapterhub(adapter, model.backbone.shape, tmp_path / "adapter")
 
 
@@ -181,14 +181,14 @@ def test_peft_computes_the_same_with_transformers_own_classifier(tmp_path):
     with torch.no_grad():
         made = theirs(**tiny_inputs("distilbert")).logits
     torch.testing.assert_close(made, logits(model, condition, "distilbert"), rtol=0, atol=1e-5)
-    with pytest.raises(ExportError, match="a layer that ours do not have"):
+    with pytest.raises(ExportError, match="a layer that Polyloom's do not have"):
         read_peft(folder, condition, model.backbone, labels=LABELS)
 
 
 def test_peft_refuses_where_the_classifier_computes_something_else(tmp_path):
     model = tiny("bert", block="lora")
     (adapter,) = generate_adapters(model, [Condition("cls", "tr")], whole=False)
-    with pytest.raises(ExportError, match="no head for bert that computes what ours for cls does"):
+    with pytest.raises(ExportError, match="no head for bert that computes what Polyloom's for cls does"):
         write_peft(adapter, model.backbone, tmp_path / "adapter")
 
 

@@ -124,7 +124,7 @@ def _refuse(adapter: Adapter, bottlenecks: list[Block], form: Form, shape: Backb
     if adapter.backbone:
         raise ExportError(
             f"adapterhub: {method} also trained parts of the backbone, such as {next(iter(adapter.backbone))}, which "
-            "this format cannot hold. Add --backbone: it writes the backbone as it is now, for the adapters to sit on."
+            "this format cannot hold. Add --backbone: it also writes the trained backbone, which the adapters then fit."
         )
     kinds = {block.kind for block in adapter.weights.blocks}
     if not bottlenecks or not kinds <= {"bottleneck", "invertible"}:
@@ -141,11 +141,13 @@ def _refuse(adapter: Adapter, bottlenecks: list[Block], form: Form, shape: Backb
         return
     head = find_task(task).export_head
     if head not in HEADS:
-        raise ExportError(f"adapterhub: it has no head that computes what ours for {task} does. Export without --to.")
+        raise ExportError(
+            f"adapterhub: no head there computes what Polyloom's head for {task} does. Export without --to."
+        )
     if head == "sequence-classification" and shape.stacks != ("encoder",):
         raise ExportError(
-            f"adapterhub: its classification head for {shape.family} reads the last token, ours for {task} the first. "
-            "Export without --to."
+            f"adapterhub: its classification head for {shape.family} reads the last token, Polyloom's for {task} the "
+            "first. Export without --to."
         )
 
 

@@ -12,7 +12,7 @@ def check_block(block: Block, shape: BackboneShape, place: str) -> None:
     kind, shapes = BLOCKS[block.kind], {name: tuple(tensor.shape[2:]) for name, tensor in block.tensors.items()}
     if block.placement not in kind.placements(shape):
         raise CheckpointError(
-            f"{place}: a {block.kind} cannot sit at {block.placement!r} of {shape.family}. "
+            f"{place}: a {block.kind} cannot be placed at {block.placement!r} of {shape.family}. "
             f"Known: {', '.join(kind.placements(shape))}."
         )
     if not set(block.sites) <= set(kind.sites(shape)) or len(set(block.sites)) != len(block.sites):

@@ -64,28 +64,28 @@ def _refuse(adapter: Adapter, family: str) -> None:
     kinds = [block.kind for block in adapter.weights.blocks]
     if kinds != ["lora"]:
         raise ExportError(
-            f"peft: it knows LoRA only, and {adapter.condition} has {', '.join(kinds) or 'no adapter'}. Train with "
+            f"peft: only LoRA is exported, and {adapter.condition} has {', '.join(kinds) or 'no adapter'}. Train with "
             "`block: lora`"
             + (" and without task adapters stacked on top (such as hyperx)." if "lora" in kinds else ".")
         )
     if adapter.backbone:
         raise ExportError(
             f"peft: {method} also trained parts of the backbone, such as {next(iter(adapter.backbone))}, which LoRA "
-            "files cannot hold. Add --backbone: it writes the backbone as it is now, for the LoRA to sit on."
+            "files cannot hold. Add --backbone: it also writes the trained backbone, which the LoRA then fits."
         )
     head = find_task(task).export_head
     known = head == "token-classification" and family not in OTHER_HEADS
     if adapter.head and not (known or (head == "sequence-classification" and family in SEQUENCE_HEADS)):
         raise ExportError(
-            f"peft: Transformers has no head for {family} that computes what ours for {task} does. Export without "
-            "--to, or to ONNX."
+            f"peft: Transformers has no head for {family} that computes what Polyloom's for {task} does. Export "
+            "without --to, or to ONNX."
         )
 
 
 def _head_tensors(adapter: Adapter, backbone: Backbone, head: Head | None) -> dict[str, Tensor]:
     """Name the tensors of a classifier as Transformers does.
 
-    In front of a sequence classifier stand a square layer and a ReLU. With ``[W; -W; 0]`` in that layer and ``[1, -1,
+    Before a sequence classifier there are a square layer and a ReLU. With ``[W; -W; 0]`` in that layer and ``[1, -1,
     0]`` in the classifier, the logits are those of ``W`` alone: ``relu(x) - relu(-x) = x``.
     """
     weight_ED, bias_E = (adapter.head[f"classifier.{part}"] for part in ("weight", "bias"))
@@ -151,9 +151,9 @@ def read_peft(folder: Path, condition: Condition, backbone: Backbone, *, labels:
     if kind == "token-classification":
         head = _head(tensors, left, _classifier_name(backbone), labels=labels, folder=folder)
     elif kind == "sequence-classification" and any("lora" not in name for name in tensors):
-        raise ExportError(f"{folder}: sequence classifiers of Transformers have a layer that ours do not have.")
+        raise ExportError(f"{folder}: sequence classifiers of Transformers have a layer that Polyloom's do not have.")
     if left:
-        raise ExportError(f"{folder}: has tensors that we cannot use: {', '.join(sorted(left)[:4])}.")
+        raise ExportError(f"{folder}: has tensors that cannot be used: {', '.join(sorted(left)[:4])}.")
     try:
         blocks = {name: torch.stack(layers)[None] for name, layers in stacked.items()}
     except RuntimeError as error:

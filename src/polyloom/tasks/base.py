@@ -1,7 +1,7 @@
 """The base class of tasks.
 
 A task owns its settings, its record type, the encoding of records, its head, loss and predictions, its metrics and
-majority baseline, the formats of its inputs and predictions, and what exports and reports must know of it.
+majority baseline, the formats of its inputs and predictions, and the attributes that exports and reports need.
 """
 
 import math

@@ -149,7 +149,7 @@ def add_language(  # noqa: PLR0913 - each has a meaning of its own
     if settings.init_from in ("typology", "family"):
         typology = typology or read_typology(run.recipe.data.root)
     like = settings.like or languages_to_start_from(name, donors, settings.init_from, typology)
-    _begin(run, name, like, token=next(iter((*like, *(donor for donor, _ in donors))), name))
+    _initialise(run, name, like, token=next(iter((*like, *(donor for donor, _ in donors))), name))
     stored = model.method.stores_adapters("language")
     plan = _plan(run, learn, replace(settings, lr=settings.lr or (run.recipe.optim.lr if stored else 1e-2)))
     fitted = _fit(run, plan, held, tested, on_event, first_added_token=old if settings.add_tokens else None)
@@ -190,21 +190,21 @@ def add_task(  # noqa: PLR0913 - each has a meaning of its own
 
 
 def languages_to_start_from(
-    name: str, donors: Sequence[tuple[str, float]], begin: InitFrom, typology: Typology | None
+    name: str, donors: Sequence[tuple[str, float]], init_from: InitFrom, typology: Typology | None
 ) -> tuple[str, ...]:
     """Return the languages whose mean a new one starts as; none for fresh parameters."""
     known = tuple(donor for donor, _ in donors)
-    if begin in ("typology", "family"):
+    if init_from in ("typology", "family"):
         if typology is None:
-            raise PolyloomError(f"--init-from {begin}: no tables of languages. Name their folder: --typology DIR.")
+            raise PolyloomError(f"--init-from {init_from}: no tables of languages. Name their folder: --typology DIR.")
         distances = {donor: typology.distance(name, donor) for donor in known}
         nearest = sorted((distance, donor) for donor, distance in distances.items() if distance is not None)
         family = [donor for donor in known if typology.same_family(name, donor)]
-        chosen = tuple(family) if begin == "family" else tuple(donor for _, donor in nearest[:3])
+        chosen = tuple(family) if init_from == "family" else tuple(donor for _, donor in nearest[:3])
         if not chosen:
-            raise PolyloomError(f"--init-from {begin}: the tables have no data on {name} and the run's languages.")
+            raise PolyloomError(f"--init-from {init_from}: the tables have no data on {name} and the run's languages.")
         return chosen
-    return {"best-donor": known[:1], "mean": known, "fresh": ()}[begin]
+    return {"best-donor": known[:1], "mean": known, "fresh": ()}[init_from]
 
 
 def suggest_donors(run: Run, name: str, held: Corpora) -> list[tuple[str, float]]:
@@ -213,12 +213,12 @@ def suggest_donors(run: Run, name: str, held: Corpora) -> list[tuple[str, float]
     for donor in set(run.model.method.languages) - others:
         asked = [Condition(c.task, *(donor if x == name else x for x in c.languages)) for c in held]
         if all(run.model.method.supports(condition) for condition in asked):
-            _begin(run, name, [donor], token=donor)
+            _initialise(run, name, [donor], token=donor)
             scored.append((donor, selection_score(_held_scores(run, held))))
     return sorted(scored, key=lambda pair: (-pair[1], pair[0]))
 
 
-def _begin(run: Run, name: str, like: Sequence[str], *, token: str) -> None:
+def _initialise(run: Run, name: str, like: Sequence[str], *, token: str) -> None:
     """Initialise the newest language from others; in translation also use the language token of one of them.
 
     The language's own token is used only with a pretrained backbone that has it: otherwise its embedding is untrained.
@@ -351,7 +351,7 @@ def _plan(
         seed=settings.seed,
     )  # fmt: skip
     more = [f"heads.{head}"] if head else ["backbone.tokens"] if settings.add_tokens else []
-    stage = Stage("grow", (f"rows.{kind}", *more))
+    stage = Stage("add", (f"rows.{kind}", *more))
     labels = {name: task.labels for name, task in run.model.tasks.items()}
     chosen = training_datasets(_datasets(run, learn), method=run.model.method, labels=labels, stage=stage)
     optim = OptimConfig(lr=settings.lr or 1e-2, warmup_steps=min(10, settings.steps // 10))

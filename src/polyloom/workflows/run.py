@@ -268,7 +268,7 @@ class Run:
     ) -> "AddLanguageResult":
         """Add a language by fitting only its new parameters. Predictions in other languages do not change.
 
-        The run with the new language is written to a new directory, and this object then stands for it.
+        The run with the new language is written to a new directory, and this object then represents it.
 
         Args:
             name: Code of the language.

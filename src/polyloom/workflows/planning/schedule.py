@@ -128,7 +128,7 @@ def tokens_per_second(run: Path, recipe: Recipe) -> float:
     directory = RunDir(run)
     before = load_recipe(directory.recipe)
     if (before.backbone.shape, before.method) != (recipe.backbone.shape, recipe.method):
-        raise ConfigError(str(run), ["its backbone or its method is another, so its speed says nothing here."])
+        raise ConfigError(str(run), ["it has another backbone or another method, so its speed cannot be used here."])
     steps = [event for event in read_log(directory.log) if isinstance(event, StepTaken)]
     if not steps:
         raise TrainingError(f"{run}: no step was taken here. Train it for some hundred steps first.")
