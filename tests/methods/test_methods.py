@@ -152,7 +152,7 @@ def test_psf_never_predicts_a_label_that_a_task_lacks():
     tensors = model.weights(["pos/en", "ner/en"]).block("classifier").tensors
     assert torch.isfinite(tensors["bias"][0]).all()
     assert torch.isinf(tensors["bias"][1, 0, 3:]).all()
-    with pytest.raises(ConditionError, match="6 labels, but this generator makes at most 5"):
+    with pytest.raises(ConditionError, match="6 labels, but this generator has at most 5"):
         model.method.add_task("dep", labels=6)
 
 

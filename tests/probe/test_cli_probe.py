@@ -100,7 +100,7 @@ def test_languages_and_donors_can_be_chosen(hyperx):
 def test_a_model_that_ignores_languages_is_found_out(world):
     run = train(world, "multilingual", 3)
     out, _ = probe("swap", run, "--task", "pos", "--sentences", 10)
-    assert "Language does not matter: every score is the same" in out
+    assert "Language does not matter: all scores are the same" in out
     assert all(len(set(row)) == 1 for row in kept(run, "swap")["scores"])
     out, _ = probe("weights", run)
     assert "All languages have the same weights." in out
