@@ -36,9 +36,9 @@ def tiny_fit(setup: TrainingSetup, run: Path, *, process_group: ProcessGroup | N
     """A run of all stages, without validation unless it is asked for."""
     about = {"trained_on": setup.trained_on, "tokenizer": setup.tokenizer.fingerprint}
     parts: dict[str, Any] = {
-        "tokens": setup.tokenizer,
+        "tokenizer": setup.tokenizer,
         "folder": RunDir(run),
-        "team": process_group or ProcessGroup(),
+        "process_group": process_group or ProcessGroup(),
         "about": about,
     }
     return Trainer(setup.model, setup.plans(), **(parts | more))
