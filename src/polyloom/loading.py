@@ -177,7 +177,7 @@ def build_tokenizer(recipe: Recipe) -> Tokenizer:
 
 
 def tokenizer_name(recipe: Recipe) -> str:
-    """Return the name of a recipe's tokenizer: its own, or its backbone's."""
+    """Return the name of a recipe's tokenizer: `backbone.tokenizer`, or `backbone.name` by default."""
     name = recipe.backbone.tokenizer or recipe.backbone.name
     if name is None:
         raise ConfigError("recipe", ["backbone.tokenizer: missing; a backbone from a config alone has none."])
@@ -209,7 +209,7 @@ def build_backbone(recipe: Recipe, tokenizer: Tokenizer) -> Backbone:
 
 
 def configure_tasks(model: Model, recipe: Recipe, tokenizer: Tokenizer) -> None:
-    """Configure what tasks need of the backbone, such as language tokens; raise an error for what is missing."""
+    """Configure the tasks for the backbone, such as their language tokens; raise an error if something is missing."""
     for name, task in model.tasks.items():
         if name in recipe.tasks:
             pretrained = recipe.backbone.name is not None

@@ -194,7 +194,7 @@ class Model(nn.Module):
             yield task, self.head_inputs(hidden_BTD[part.rows], weights.take(part.rows))
 
     def head_inputs(self, hidden_BTD: Tensor, weights: Weights) -> HeadInputs:
-        """Put together what a head reads of some rows: their last hidden states, and what their weights change."""
+        """Build the inputs of a head: last hidden states, projection to the vocabulary, generated classifiers."""
         generated = any(block.kind == "classifier" for block in weights.blocks)
         return HeadInputs(
             hidden_BTD,
@@ -266,7 +266,7 @@ class Model(nn.Module):
 
 
 def _task_configs(tasks: Mapping[str, Labels]) -> dict[str, TaskConfig]:
-    """Build the settings of tasks; a number of labels stands for labels called ``0``, ``1``, …."""
+    """Build the settings of tasks; a number of labels means labels called ``0``, ``1``, …."""
     configs = {}
     for name, labels in tasks.items():
         if isinstance(labels, TaskConfig):
@@ -327,7 +327,7 @@ def supported_conditions(method: Method) -> list[Condition]:
 
 
 def classify(hidden_BTD: Tensor, weights: Weights) -> Tensor:
-    """Apply generated classifiers, each row its own."""
+    """Apply generated classifiers, one per row."""
     block = weights.block("classifier")
     return BLOCKS[block.kind].apply(hidden_BTD, hidden_BTD, block.by_site()[0], place=block.placement)
 

@@ -1,4 +1,4 @@
-"""``polyloom demo``: everything once, offline, in minutes, on synthetic languages."""
+"""``polyloom demo``: a tour of all commands on synthetic languages, offline, in minutes."""
 
 import os
 import shlex

@@ -19,7 +19,7 @@ def export(
         bool, typer.Option("--backbone", help="Also write the backbone, with its trained parameters.")
     ] = False,
 ) -> None:
-    r"""Export the adapters of conditions as files, whatever method made them.
+    r"""Export the adapters of conditions as files, for runs of any method.
 
     An exported adapter predicts exactly what the run does, without its method: polyloom predict DIR ner/tr. For other
     libraries: --to adapterhub (bottlenecks, with head), --to peft (block: lora). What a format cannot hold is refused.

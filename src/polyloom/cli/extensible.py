@@ -1,4 +1,4 @@
-"""The option --code, which every command has that may meet a user's own method, task, reader or metric."""
+"""The option --code of commands that can use methods, tasks, readers or metrics of the user."""
 
 import inspect
 from collections.abc import Callable

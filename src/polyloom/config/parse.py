@@ -19,7 +19,7 @@ from polyloom.config.recipe import BackboneConfig, Recipe, StageConfig
 from polyloom.config.renamed import upgrade
 from polyloom.errors import BackboneError, ConditionError, ConfigError, PolyloomError, suggest
 from polyloom.io.yaml import describe, read_settings
-from polyloom.methods import METHODS, build_method
+from polyloom.methods import METHODS, Method, build_method
 from polyloom.methods.base import layer_blocks
 from polyloom.recipes import find_file, shipped_recipes
 from polyloom.tasks import TASKS, TaskConfig, find_task
@@ -74,7 +74,7 @@ def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Reci
     if not mistakes:
         recipe = Recipe(**sections)
         if shape is not None:
-            mistakes += fit_mistakes(recipe, shape)
+            mistakes += _fit_mistakes(recipe, shape)
     if mistakes:
         order = ["", *known]
         raise ConfigError(source, sorted(dict.fromkeys(mistakes), key=lambda text: _rank(text, order)))
@@ -366,7 +366,7 @@ def _backbone_shape(backbone: BackboneConfig | None, mistakes: list[str]) -> Bac
     return None
 
 
-def fit_mistakes(recipe: Recipe, shape: BackboneShape) -> list[str]:
+def _fit_mistakes(recipe: Recipe, shape: BackboneShape) -> list[str]:
     """List the settings that do not fit together: method, backbone, languages, stages, training directions."""
     try:
         with torch.device("meta"):
@@ -377,6 +377,12 @@ def fit_mistakes(recipe: Recipe, shape: BackboneShape) -> list[str]:
         return [str(error)]
     names = [stage.name for stage in method.stages()]
     mistakes = [f"stages.{name}: unknown stage. {suggest(name, names)}" for name in recipe.stages if name not in names]
+    return mistakes + direction_mistakes(recipe, method)
+
+
+def direction_mistakes(recipe: Recipe, method: Method) -> list[str]:
+    """List the training data of directions that the method stores no weights for."""
+    mistakes = []
     for name in recipe.data.train:
         try:
             for condition in method.trained_by(Condition.parse(name)):

@@ -33,7 +33,7 @@ class StackedConfig(AdapterConfig):
         invertible: Whether to add an invertible adapter to the embeddings. Default: true. Set it to false if the
             backbone's width is not a multiple of 4.
         drop_last_layer: Whether to leave the language adapter out of the last layer of each stack (MAD-X 2.0). Default:
-            false. Try it for zero-shot transfer to distant languages.
+            false. Try it for zero-shot transfer.
     """
 
     adapter_size: int = 256

@@ -28,7 +28,7 @@ class PsfConfig(MethodConfig):
         latent_size: Size of the latent vector of a task or a language. Default: 100.
         hidden_size: Size of the generator's hidden layer. Default: 400.
         labelled: Conditions with labelled training data, such as ``pos/en``; others are predicted only if their task
-            and their language occur there. Default: the recipe's training data. Seldom set by hand.
+            and their language occur there. Default: those of the recipe's training data; without a recipe, all.
     """
 
     name: ClassVar[str] = "psf"

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from polyloom.errors import BackboneError, PolyloomError
+from polyloom.errors import BackboneError, ConfigError, PolyloomError
 from polyloom.nn.linear import layer_norm, linear
 from polyloom.weights import BackboneShape, Block, Shapes, Site
 
@@ -171,7 +171,7 @@ class Lora(BlockKind):
     def choose_placement(self, shape: BackboneShape, wanted: str | None, preferred: Sequence[str]) -> str:  # noqa: ARG002
         """Return ``attention``; raise an error if a placement is set."""
         if wanted is not None:
-            raise BackboneError("method.placement: LoRA always acts on projections. Leave the setting out.")
+            raise ConfigError("method", ["method.placement: LoRA always acts on projections. Leave the setting out."])
         return "attention"
 
     def apply(self, output_BTE: Tensor, input_BTD: Tensor, tensors: Mapping[str, Tensor], *, place: str) -> Tensor:

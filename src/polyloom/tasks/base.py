@@ -109,7 +109,7 @@ class HeadInputs:
 
 
 class Task(nn.Module, ABC):
-    """One task with its head.
+    """Base class of tasks: a task with its head.
 
     Args:
         config: Its settings, with the label set in order where it has one.
@@ -133,7 +133,7 @@ class Task(nn.Module, ABC):
         multiline: Input formats in which one input takes several lines, up to a blank one.
         export_head: What its head computes, for formats of other libraries: logits of labels for every token or for
             the whole sequence, or of the vocabulary. ``None``: something that no other format can hold.
-        display: How an example is shown: words with tags, a dependency tree, a label, or a text.
+        display: How reports show an example: words with tags, a dependency tree, a label, or a text.
     """
 
     Config: ClassVar[type[TaskConfig]] = TaskConfig

@@ -31,7 +31,7 @@ from polyloom.tasks.formats import Format, Line, StreamItem, read_whole_text, wr
 
 
 class Classification(Task, ABC):
-    """One label per example: a linear classifier on the first token, or the one that the method generated."""
+    """Base class of tasks with one label per example, by a linear or generated classifier on the first token."""
 
     metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY,)
     export_head: ClassVar[Head | None] = "sequence-classification"
@@ -95,7 +95,7 @@ class Classification(Task, ABC):
 
 
 class TextClassification(Classification):
-    """One label per text."""
+    """Text classification: one label per text."""
 
     name = "cls"
     kind: ClassVar[Kind] = "labelled"

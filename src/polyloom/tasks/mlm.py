@@ -31,7 +31,7 @@ class MaskedLmConfig(TaskConfig):
 
 
 class MaskedLm(Task):
-    """Masked tokens, predicted by the backbone's own head. Which are masked depends on an example's key alone."""
+    """Masked language modelling with the backbone's head. The masks depend only on the key of an example."""
 
     Config: ClassVar[type[TaskConfig]] = MaskedLmConfig
     config: MaskedLmConfig

@@ -12,7 +12,7 @@ from polyloom.tasks.formats import STDIN, Format, Line, StreamItem, read_json
 
 
 class Nli(Classification):
-    """One label per pair."""
+    """Natural language inference: one label per pair of texts."""
 
     name = "nli"
     kind: ClassVar[Kind] = "pair"

@@ -43,7 +43,7 @@ class Arcs(NamedTuple):
 
 
 class Parsing(WordTask):
-    """A head and a relation for every word."""
+    """Dependency parsing: a head and a relation for every word."""
 
     Config: ClassVar[type[TaskConfig]] = ParserConfig
     config: ParserConfig
@@ -147,5 +147,5 @@ class Parsing(WordTask):
 
     @classmethod
     def by_word(cls, prediction: Any) -> tuple[Sequence[Any], ...]:
-        """Split into heads and relations."""
+        """Split a prediction into heads and relations."""
         return tuple(prediction)

@@ -27,7 +27,7 @@ from polyloom.tasks.words import WordTask, collate_words, encode_words, gather_w
 
 
 class Tagging(WordTask):
-    """One label per word: a linear classifier on the word's vector, or the one that the method generated."""
+    """Base class of tasks with one label per word, by a linear or generated classifier on the word's vector."""
 
     keys = ("tags",)
     export_head: ClassVar[Head | None] = "token-classification"

@@ -41,7 +41,7 @@ class TranslationConfig(TaskConfig):
 
 
 class Translation(Task):
-    """One text from another.
+    """Translation of a text into another language.
 
     Attributes:
         language_tokens: Which language tokens there are, see `TranslationConfig`.
@@ -127,7 +127,7 @@ class Translation(Task):
             yield {"source": source, "target": target, "length": max(len(source), len(target)) + 2}
 
     def prompt(self, row: EncodedExample) -> EncodedExample:
-        """Remove the target."""
+        """Remove the target from an encoded example."""
         return {**row, "target": [], "length": len(row["source"]) + 2}
 
     def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:

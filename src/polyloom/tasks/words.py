@@ -1,4 +1,4 @@
-"""Tasks that predict something for every word: one vector per word, streams of sentences, also long ones."""
+"""The base class of tasks on words, and helpers that encode long sentences and gather one vector per word."""
 
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ class WordTask(Task, ABC):
     """A task that predicts something for every word of a sentence.
 
     Attributes:
-        keys: Names of what is predicted for a word, in JSON; by them the columns of CoNLL-U are chosen.
+        keys: JSON keys of the values predicted for a word; they also choose the columns of CoNLL-U.
     """
 
     keys: ClassVar[tuple[str, ...]]

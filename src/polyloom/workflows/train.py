@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from polyloom.backbones import Backbone
 from polyloom.checkpoint import load_checkpoint, read_manifest
 from polyloom.conditions import Condition
@@ -12,7 +14,7 @@ from polyloom.config import (
     Recipe,
     apply_overrides,
     backbone_from_recipe,
-    fit_mistakes,
+    direction_mistakes,
     load_recipe,
     parse_recipe,
     resolved,
@@ -20,11 +22,12 @@ from polyloom.config import (
 from polyloom.data.encoded import EncodedDataset
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.data.typology import Typology, read_typology
-from polyloom.errors import ConfigError, TrainingError
+from polyloom.errors import ConfigError, PolyloomError, TrainingError
 from polyloom.evaluate.scoring import score_corpora
 from polyloom.inference.predictor import Predictor
 from polyloom.io.yaml import dump_yaml
 from polyloom.loading import build_backbone, build_tokenizer, configure_tasks
+from polyloom.methods import build_method
 from polyloom.metrics.score import Score
 from polyloom.model import Model
 from polyloom.rundir import RunDir
@@ -150,7 +153,7 @@ class TrainingSetup:
 
 def prepare_training(recipe: Recipe, *, on_event: OnEvent = lambda _: None) -> TrainingSetup:
     """Encode the corpora of a recipe, collect the labels and build the model."""
-    _check_fit(recipe)
+    _check_directions(recipe)
     tokenizer = build_tokenizer(recipe)
     datasets = prepare_recipe(recipe, tokenizer=tokenizer, on_event=on_event)
     backbone = build_backbone(recipe, tokenizer)
@@ -239,12 +242,21 @@ def _alternating(datasets: Sequence[TrainDataset]) -> Iterator[tuple[str, str]]:
         yield names[condition.source], names[condition.target]
 
 
-def _check_fit(recipe: Recipe) -> None:
-    """Check before anything is encoded what parsing could not, if the recipe only names its backbone."""
-    if recipe.backbone.shape is None:
-        mistakes = fit_mistakes(recipe, backbone_from_recipe(recipe, device="meta").shape)
-        if mistakes:
-            raise ConfigError("recipe", mistakes)
+def _check_directions(recipe: Recipe) -> None:
+    """Check the directions of the training data before it is encoded, if the recipe only names its backbone.
+
+    Parsing checks them if the recipe has the backbone's configuration.
+    """
+    if recipe.backbone.shape is not None:
+        return
+    shape = backbone_from_recipe(recipe, device="meta").shape
+    try:
+        with torch.device("meta"):
+            method = build_method(recipe.method, shape=shape, inventory=recipe.inventory())
+    except PolyloomError:  # it may need labels, which are not read yet
+        return
+    if mistakes := direction_mistakes(recipe, method):
+        raise ConfigError("recipe", mistakes)
 
 
 def _absolute(recipe: Recipe) -> Recipe:
