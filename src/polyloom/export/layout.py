@@ -2,13 +2,14 @@
 
 from polyloom.errors import CheckpointError, suggest
 from polyloom.nn.blocks import BLOCKS, shapes_of
+from polyloom.registry import HINT
 from polyloom.weights import BackboneShape, Block, Shapes
 
 
 def check_block(block: Block, shape: BackboneShape, place: str) -> None:
     """Refuse a block that a backbone of this shape cannot apply."""
     if block.kind not in BLOCKS:
-        raise CheckpointError(f"{place}: unknown kind of block {block.kind!r}. {suggest(block.kind, BLOCKS)}")
+        raise CheckpointError(f"{place}: unknown kind of block {block.kind!r}. {suggest(block.kind, BLOCKS)} {HINT}")
     kind, found = BLOCKS[block.kind], {name: tuple(tensor.shape[2:]) for name, tensor in block.tensors.items()}
     if block.placement not in kind.placements(shape):
         raise CheckpointError(

@@ -12,6 +12,7 @@ from polyloom.conditions import Condition, ConditionIds, Index, Inventory
 from polyloom.errors import ConditionError, ConfigError, suggest
 from polyloom.nn.blocks import BLOCKS, TensorSpecs
 from polyloom.nn.tables import Bank, GrowingTable
+from polyloom.registry import HINT
 from polyloom.weights import BackboneShape, Block, Placement, Site, Weights
 
 
@@ -63,7 +64,7 @@ class AdapterConfig(MethodConfig):
     def __post_init__(self) -> None:
         check(self, self.adapter_size >= 1, f"method.adapter_size: {self.adapter_size} is not positive.")
         kinds = layer_blocks()
-        known = f"method.block: {self.block!r} is not a choice. {suggest(self.block, kinds)}"
+        known = f"method.block: {self.block!r} is not a choice. {suggest(self.block, kinds)} {HINT}"
         check(self, self.block in kinds, known)
 
 
@@ -77,9 +78,14 @@ class Method(nn.Module, ABC):
         paper: Where it was published.
         summary: One line for `polyloom list methods`.
         typology_size: Length of the typological vectors that it takes with `set_features`; ``None`` if it takes none.
+        conditioned_on: The parts of a condition that its weights depend on: ``task``, and either ``language`` (the
+            weights of a decoder depend on the target alone) or ``pair`` (all weights depend on both languages).
+            Conditions that agree in these parts have the same weights; the contract tests check it. Default: task and
+            language.
     """
 
     typology_size: int | None = None
+    conditioned_on: ClassVar[tuple[Literal["task", "language", "pair"], ...]] = ("task", "language")
     config_type: ClassVar[type[MethodConfig]]
     paper: ClassVar[str]
     summary: ClassVar[str]

@@ -46,6 +46,7 @@ class LangAdapters(AdapterMethod):
     preferred = ("layer",)
     norm = True
     keyed_by: ClassVar[str] = "language"
+    conditioned_on = ("language",)
 
     def __init__(self, config: LangAdaptersConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
         super().__init__(config, shape=shape, inventory=inventory)
@@ -75,6 +76,7 @@ class PairAdapters(LangAdapters):
     config_type = PairAdaptersConfig
     summary = "one adapter per direction (source, target)"
     keyed_by = "pair"
+    conditioned_on = ("pair",)
 
     def keys(self, ids: ConditionIds) -> Tensor:
         """The pair, in every stack."""
