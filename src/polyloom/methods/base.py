@@ -15,6 +15,8 @@ from polyloom.nn.tables import Bank, GrowingTable
 from polyloom.registry import HINT
 from polyloom.weights import BackboneShape, Block, Placement, Site, Weights
 
+Part = Literal["task", "language", "pair"]
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -85,7 +87,7 @@ class Method(nn.Module, ABC):
     """
 
     typology_size: int | None = None
-    conditioned_on: ClassVar[tuple[Literal["task", "language", "pair"], ...]] = ("task", "language")
+    conditioned_on: ClassVar[tuple[Part, ...]] = ("task", "language")
     config_type: ClassVar[type[MethodConfig]]
     paper: ClassVar[str]
     summary: ClassVar[str]
