@@ -31,6 +31,7 @@ class TaskAdapters(AdapterMethod):
     paper = "none: an example"
     summary = "one adapter per task, shared by all languages"
     preferred = ("layer",)
+    conditioned_on = ("task",)
 
     def __init__(self, config: TaskAdaptersConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
         super().__init__(config, shape=shape, inventory=inventory)

@@ -9,7 +9,15 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import pytest
 import torch
 
-from tests.shared import SHARED, UNPACK
+from polyloom import registry
+from polyloom.backbones import FAMILIES
+from polyloom.data.readers.formats import READERS
+from polyloom.methods import METHODS
+from polyloom.metrics import METRICS
+from polyloom.nn.blocks import BLOCKS
+from polyloom.registry import load_code
+from polyloom.tasks import TASKS
+from tests.shared import EXAMPLES, SHARED, UNPACK
 
 torch.set_num_threads(1)
 
@@ -28,3 +36,26 @@ def pretrained(tmp_path_factory):
     target = tmp_path_factory.mktemp("backbones")
     subprocess.run([sys.executable, UNPACK, target], check=True, capture_output=True)
     return target / "me5-6l"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--code", action="append", default=[], metavar="FILE", help="File that registers more to test.")
+
+
+def pytest_configure(config):
+    for file in config.getoption("code"):
+        load_code(file)
+
+
+@pytest.fixture
+def load_example(monkeypatch):
+    """Load an example as --code does; what it registers is gone after the test."""
+    for table in (METHODS, TASKS, BLOCKS, FAMILIES, READERS, METRICS):
+        monkeypatch.setattr(table, "_items", dict(table._items))
+    monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
+
+    def load(name):
+        load_code(EXAMPLES / f"{name}.py")
+        return sys.modules[f"polyloom_code_{name}"]
+
+    return load

@@ -16,6 +16,7 @@ from polyloom.errors import PolyloomError
 
 SHARED = Path(os.environ.get("POLYLOOM_SHARED", Path(__file__).parents[2] / "shared"))
 DATA = SHARED / "data"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 UNPACK = SHARED / "backbones" / "unpack.py"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the corpora at {SHARED} (POLYLOOM_SHARED)")
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from polyloom.config import Recipe as Recipe
     from polyloom.config import load_recipe as load_recipe
     from polyloom.config import parse_recipe as parse_recipe
+    from polyloom.data.readers.formats import register_reader as register_reader
+    from polyloom.data.records import LabelledText as LabelledText
     from polyloom.data.records import Pair as Pair
     from polyloom.data.records import Tagged as Tagged
     from polyloom.data.records import Text as Text
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from polyloom.methods.translation_banks import PairAdaptersConfig as PairAdaptersConfig
     from polyloom.metrics import register_metric as register_metric
     from polyloom.model import Model as Model
+    from polyloom.nn.blocks import register_block as register_block
+    from polyloom.tasks import register_task as register_task
     from polyloom.version import __version__ as __version__
     from polyloom.workflows.compare import compare as compare
     from polyloom.workflows.planning import plan as plan
@@ -56,7 +60,10 @@ _PUBLIC = {
     "conditions": ("Condition",),
     "methods": ("register_method",),
     "metrics": ("register_metric",),
-    "data.records": ("Pair", "Tagged", "Text", "Tree"),
+    "nn.blocks": ("register_block",),
+    "tasks": ("register_task",),
+    "data.readers.formats": ("register_reader",),
+    "data.records": ("LabelledText", "Pair", "Tagged", "Text", "Tree"),
     "errors": ("PolyloomError",),
     "methods.badx": ("BadXConfig", "MultilingualConfig"),
     "methods.full": ("DenseConfig", "FullConfig"),

@@ -21,6 +21,7 @@ from polyloom.io.atomic import new_folder
 from polyloom.io.files import sha256_of
 from polyloom.methods import METHODS, build_method
 from polyloom.model import Model, inventory_of
+from polyloom.registry import HINT
 from polyloom.tasks import task_config
 from polyloom.version import __version__
 
@@ -168,7 +169,7 @@ def _build(manifest: dict[str, Any], backbone: Backbone, path: Path) -> Model:
     settings = dict(manifest["method"])
     name = settings.pop("name")
     if name not in METHODS:
-        raise CheckpointError(f"{path}: unknown method {name!r}. {suggest(name, METHODS)}")
+        raise CheckpointError(f"{path}: unknown method {name!r}. {suggest(name, METHODS)} {HINT}")
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     more = manifest.get("task_settings", {})  # absent where all are the defaults
     configs = {task: task_config(task, labels, more.get(task)) for task, labels in manifest["tasks"].items()}

@@ -1,4 +1,4 @@
-"""Registries: tables of methods, tasks, families, readers and metrics that other packages and user files can extend.
+"""Registries: tables of methods, tasks, blocks, families, readers and metrics that others can extend.
 
 A package extends Polyloom through an entry point of the group ``polyloom``, which names a module::
 
@@ -9,12 +9,14 @@ The module is imported when a registry is first asked for a name that it does no
 file extends Polyloom through ``polyloom … --code FILE``. Both call `register_method`, `register_task` and the like.
 """
 
+import hashlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Iterable, Iterator, MutableMapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from polyloom.errors import PolyloomError, suggest
 
@@ -119,3 +121,18 @@ def load_code(path: str | Path) -> None:
         raise
     except Exception as error:
         raise PolyloomError(f"--code {path}: {type(error).__name__}: {error}") from error
+
+
+def code_hashes(items: Iterable[Any]) -> list[str]:
+    """Hash the files that define classes or functions, except those of Polyloom.
+
+    With these hashes in its key, a cache is not read again after a user's code has changed.
+    """
+    files = set()
+    for item in items:
+        defined = getattr(item, "func", item)  # of functools.partial
+        if not defined.__module__.startswith(f"{GROUP}."):
+            files.add(
+                inspect.getfile(defined if inspect.isroutine(defined) or inspect.isclass(defined) else type(item))
+            )
+    return [hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in sorted(files)]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 
-from tests.contracts.tiny import ROWS, block_of, case_id, cases, shared_backbone, tiny_inputs, tiny_model
+from tests.contracts.tiny import ROWS, block_of, case_id, cases, method_with, shared_backbone, tiny_inputs, tiny_model
 from tests.covering import Case, covering
 
 
@@ -30,7 +30,7 @@ def test_one_graph_serves_many_conditions(case):
     check(model, tiny_inputs(family, num_rows=6), CompileCounter(), tolerance=0.0)
 
 
-@pytest.mark.parametrize("case", [("madx", "bert"), ("hyper-adapters", "m2m_100")])
+@pytest.mark.parametrize("case", [(method_with("task", "language"), "bert"), (method_with("language"), "m2m_100")])
 def test_inductor_serves_many_conditions_with_one_graph(case):
     model = tiny_model(*case)
     check(model, tiny_inputs(case[1], num_rows=6), CompileCounterWithBackend("inductor"), tolerance=1e-5)
@@ -48,7 +48,7 @@ def check(model, inputs, counter, *, tolerance: float) -> None:
 
 def test_other_numbers_of_conditions_cost_one_more_graph_and_a_single_one_another():
     """torch specialises on what it sees first, then generalises; a shared set of weights is a simpler graph."""
-    model, inputs = tiny_model("hyperx", "bert"), tiny_inputs("bert", num_rows=6)
+    model, inputs = tiny_model(method_with("task", "language"), "bert"), tiny_inputs("bert", num_rows=6)
     listed, counter = list(dict.fromkeys(ROWS)), CompileCounter()
     torch._dynamo.reset()
     compiled = torch.compile(model, backend=counter, fullgraph=True)

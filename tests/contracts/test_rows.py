@@ -2,6 +2,8 @@
 
 import random
 from collections.abc import Hashable
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -9,9 +11,10 @@ import torch
 from torch import Tensor
 
 from polyloom.backbones import FAMILIES
+from polyloom.methods import METHODS
 from polyloom.model import Model
-from polyloom.nn.blocks import couple, uncouple
-from polyloom.weights import Weights
+from polyloom.nn.blocks import BLOCKS, couple, uncouple
+from polyloom.weights import BackboneShape, Block, Weights
 from tests.contracts.tiny import (
     ROWS,
     block_of,
@@ -20,6 +23,7 @@ from tests.contracts.tiny import (
     has_two_stacks,
     is_decoder,
     logits,
+    method_with,
     pairwise_cases,
     tiny_inputs,
     tiny_model,
@@ -30,12 +34,23 @@ TOLERANCE = 1e-5
 
 
 @pytest.mark.parametrize("case", pairwise_cases(adapters_only=True))
-def test_zero_adapter_is_the_identity_bitwise(case):
+def test_neutral_adapter_is_the_identity_bitwise(case):
     method, family, settings = case
     model, inputs = tiny_model(method, family, **settings), tiny_inputs(family)
-    zero = model.weights(ROWS)._map(torch.zeros_like)
+    weights = model.weights(ROWS)
+    neutral = Weights(tuple(without_effect(block, model.backbone.shape) for block in weights.blocks))
     with torch.no_grad():
-        assert torch.equal(model(inputs, ROWS, weights=zero).logits, model.backbone(**inputs).logits)
+        assert torch.equal(model(inputs, ROWS, weights=neutral).logits, model.backbone(**inputs).logits)
+
+
+def without_effect(block: Block, shape: BackboneShape) -> Block:
+    """The block with the values that have no effect, as its kind describes them."""
+    kind, shapes = BLOCKS[block.kind], {name: tuple(tensor.shape[2:]) for name, tensor in block.tensors.items()}
+    specs = kind.tensors(shape, kind.size_of(shapes), norm=kind.has_norm(shapes))
+    values = {name: spec.neutral for name, spec in specs.items() if spec.neutral is not None}
+    return replace(
+        block, tensors={n: torch.full_like(t, values[n]) if n in values else t for n, t in block.tensors.items()}
+    )
 
 
 @pytest.mark.parametrize("case", pairwise_cases())
@@ -62,15 +77,15 @@ def test_mixed_batch_equals_each_row_alone_forward_and_gradients(case):
 def test_every_condition_has_an_effect(case):
     """A model that ignored the condition would pass the test above."""
     method, family, settings = case
-    if method in ("full", "dense"):
-        return
+    parts = METHODS[method].conditioned_on
     model, inputs = tiny_model(method, family, **settings), tiny_inputs(family)
     same = {name: tensor[:1].expand(len(ROWS), -1) for name, tensor in inputs.items()}
     with torch.no_grad():
         out = logits(model, same, ROWS)
     for i, one in enumerate(ROWS):
         for j, other in enumerate(ROWS):
-            same_weights = one == other or (method == "multilingual" and one.split("/")[0] == other.split("/")[0])
+            same_task, same_languages = one.split("/")[0] == other.split("/")[0], one[3:] == other[3:]
+            same_weights = all(same_task if part == "task" else same_languages for part in parts)
             assert (float((out[i] - out[j]).abs().max()) < 1e-5) == same_weights
 
 
@@ -92,7 +107,7 @@ def test_generation_of_a_mixed_batch_equals_each_row_alone(case):
     inputs.pop("decoder_input_ids", None)
     options: dict[str, Any] = {"max_new_tokens": 6, "num_beams": beams, "do_sample": False}
     mixed = model.generate(inputs, ROWS, **options)
-    if method not in ("full", "dense", "psf"):
+    if any(block.placement != "head" for block in model.weights(ROWS).blocks):
         assert mixed.tolist() != model.generate(inputs, [*ROWS[1:], ROWS[0]], **options).tolist(), "conditions matter"
     for i in range(len(ROWS)):
         alone = model.generate({name: t[i : i + 1] for name, t in inputs.items()}, ROWS[i : i + 1], **options)
@@ -102,7 +117,7 @@ def test_generation_of_a_mixed_batch_equals_each_row_alone(case):
 
 
 def test_weights_are_made_once_for_a_whole_generation():
-    model, inputs = tiny_model("hyper-adapters", "m2m_100"), tiny_inputs("m2m_100")
+    model, inputs = tiny_model(method_with("language"), "m2m_100"), tiny_inputs("m2m_100")
     del inputs["decoder_input_ids"]
     calls: list[int] = []
     model.method.register_forward_hook(lambda *_: calls.append(1))
@@ -110,9 +125,16 @@ def test_weights_are_made_once_for_a_whole_generation():
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_each_rows_invertible_adapter_acts_on_entrance_and_is_undone_before_the_vocabulary(family):
-    model, inputs = tiny_model("madx", family), tiny_inputs(family)
+def invertible_cases() -> list[Case]:
+    """Every method that may have invertible adapters, in every family."""
+    methods = [name for name, method in METHODS.items() if hasattr(method.config_type, "invertible")]
+    return list(product(methods, FAMILIES))
+
+
+@pytest.mark.parametrize("case", covering(invertible_cases(), set, name="-".join))
+def test_each_rows_invertible_adapter_acts_on_entrance_and_is_undone_before_the_vocabulary(case):
+    method, family = case
+    model, inputs = tiny_model(method, family, invertible=True), tiny_inputs(family)
     weights = model.weights(ROWS)
     block = weights.block("invertible")
     layers = model.backbone.model.base_model.get_submodule(next(iter(FAMILIES[family].stacks.values())))
@@ -139,7 +161,7 @@ def test_each_rows_invertible_adapter_acts_on_entrance_and_is_undone_before_the_
 
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if has_two_stacks(name)])
-@pytest.mark.parametrize("method", ["madx", "hyperx", "hyper-adapters", "lang-adapters"])
+@pytest.mark.parametrize("method", [name for name, m in METHODS.items() if "language" in m.conditioned_on])
 def test_the_decoder_uses_the_target_alone_and_the_encoder_changes_with_the_source(method, family):
     model = tiny_model(method, family)
     for one, other in zip(model.weights(["mt/en/tr"]).blocks, model.weights(["mt/yo/tr"]).blocks, strict=True):
@@ -147,7 +169,7 @@ def test_the_decoder_uses_the_target_alone_and_the_encoder_changes_with_the_sour
             site: all(torch.equal(one.by_site()[i][n], other.by_site()[i][n]) for n in one.tensors)
             for i, site in enumerate(one.sites)
         }
-        is_task = len(set(same.values())) == 1  # MAD-X's task adapter knows no language
+        is_task = len(set(same.values())) == 1  # an adapter of a task, or of the head
         assert is_task or same == {site: site.stack == "decoder" for site in one.sites}
 
 
@@ -168,6 +190,6 @@ def close(actual: Tensor, expected: Tensor) -> None:
 
 
 def test_weights_for_rows_keep_one_condition_shared():
-    weights = tiny_model("madx", "bert").weights(["pos/en", "pos/en"])
+    weights = tiny_model(method_with("task", "language"), "bert").weights(["pos/en", "pos/en"])
     assert isinstance(weights, Weights)
     assert all(tensor.shape[0] == 1 for block in weights.blocks for tensor in block.tensors.values())

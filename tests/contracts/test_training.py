@@ -9,7 +9,7 @@ from torch import Tensor
 from polyloom.backbones import FAMILIES
 from polyloom.checkpoint import load_checkpoint, save_checkpoint
 from polyloom.methods import METHODS
-from tests.contracts.tiny import ROWS, logits, pairwise_cases, tiny_backbone, tiny_inputs, tiny_model
+from tests.contracts.tiny import ROWS, logits, method_with, pairwise_cases, tiny_backbone, tiny_inputs, tiny_model
 
 
 @pytest.mark.parametrize("case", pairwise_cases())
@@ -84,7 +84,7 @@ def test_saved_and_loaded_gives_the_same_bits(case, tmp_path):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_copied_backbone_listens_for_itself(family):
-    model, inputs = tiny_model("hyperx", family), tiny_inputs(family)
+    model, inputs = tiny_model(method_with("task", "language"), family), tiny_inputs(family)
     copied = copy.deepcopy(model)
     with torch.no_grad():
         before = logits(model, inputs, ROWS)
@@ -98,7 +98,7 @@ def test_a_copied_backbone_listens_for_itself(family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_recorded_hidden_states_show_the_adapters(family):
-    model, inputs = tiny_model("hyper-adapters", family), tiny_inputs(family)
+    model, inputs = tiny_model(method_with("language"), family), tiny_inputs(family)
     with torch.no_grad():
         adapted = model(inputs | {"output_hidden_states": True}, ROWS)
         bare = model.backbone(**inputs, output_hidden_states=True)

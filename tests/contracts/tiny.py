@@ -3,17 +3,18 @@
 from collections.abc import Hashable
 from dataclasses import fields
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from polyloom.backbones import FAMILIES, Backbone, backbone_from_config
+from polyloom.backbones import FAMILIES, Backbone, Family, backbone_from_config
 from polyloom.conditions import Inventory
 from polyloom.methods import METHODS, build_method
-from polyloom.methods.base import AdapterMethod, MethodConfig
+from polyloom.methods.base import AdapterConfig, AdapterMethod, MethodConfig, layer_blocks
 from polyloom.model import Model, classify
-from polyloom.weights import Weights
+from polyloom.nn.blocks import BLOCKS
+from polyloom.weights import BackboneShape, Weights
 from tests.covering import Case, covering, pairs
 
 WIDTH = 16
@@ -99,6 +100,17 @@ SIZES: dict[str, Any] = {  # every width of every method, small
 ROWS = ("pos/en/tr", "ner/tr/sw", "mt/sw/yo", "pos/yo/no", "ner/no/quy", "mt/quy/en", "pos/en/tr")
 
 
+def config_of(family: str) -> dict[str, Any]:
+    """Small sizes for a family; for one that others registered, under the names that most models use."""
+    usual = _ENCODER_DECODER if has_two_stacks(family) else _DECODER if is_decoder(family) else _ENCODER
+    return CONFIGS.get(family, usual)
+
+
+def method_with(*conditioned_on: str) -> str:
+    """The first method whose weights depend on exactly these parts of a condition."""
+    return next(name for name, method in METHODS.items() if method.conditioned_on == conditioned_on)
+
+
 def tiny_config(method: str, **settings: Any) -> MethodConfig:
     """Settings of a method, with small sizes."""
     config_type = METHODS[method].config_type
@@ -109,7 +121,7 @@ def tiny_config(method: str, **settings: Any) -> MethodConfig:
 def tiny_backbone(family: str, *, shallow: bool = False) -> Backbone:
     """A fresh tiny backbone; the same weights every time. Shallow: one layer per stack instead of two."""
     torch.manual_seed(7)
-    config = {"model_type": family} | CONFIGS[family]
+    config = {"model_type": family} | config_of(family)
     if shallow:
         config |= {key: 1 for key in config if key.endswith("layers")}
     backbone = backbone_from_config(config)
@@ -141,7 +153,7 @@ def tiny_model(
 def tiny_inputs(family: str, num_rows: int = len(ROWS), length: int = 6) -> dict[str, Tensor]:
     """Random ids with padding; left padding for decoders."""
     torch.manual_seed(3)
-    pad = int(CONFIGS[family].get("pad_token_id", 0))
+    pad = int(config_of(family).get("pad_token_id", 0))
     ids = torch.randint(4, VOCAB, (num_rows, length))
     mask = torch.ones_like(ids)
     for row in range(num_rows):
@@ -164,29 +176,38 @@ def has_two_stacks(family: str) -> bool:
 
 
 def logits(model: Model, inputs: dict[str, Tensor], rows: Any, weights: Weights | None = None) -> Tensor:
-    """Language-modelling logits; for psf those of the generated classifiers on what enters the head."""
+    """Language-modelling logits; where classifiers are generated, theirs on what enters the head."""
     weights = model.weights(rows) if weights is None else weights
     out: Tensor = model(inputs, rows, weights=weights).logits
-    if any(block.kind == "classifier" for block in weights.blocks):
+    if any(block.placement == "head" for block in weights.blocks):
         return classify(out[..., :WIDTH], weights).nan_to_num(neginf=-1.0)
     return out
 
 
 def cases(*, adapters_only: bool = False) -> list[Case]:
-    """Every method × family × placement (and LoRA) that there is."""
+    """Every method × family × kind of block × placement that is registered."""
     found: list[Case] = []
     for method, method_type in METHODS.items():
         for family, entry in FAMILIES.items():
             if issubclass(method_type, AdapterMethod):
-                found += [(method, family, {"placement": placement}) for placement in entry.placements]
-                found += [(method, family, {"block": "lora"})]
+                found += [(method, family, settings) for settings in block_settings(entry)]
             elif not adapters_only:
                 found += [(method, family, {})]
     return found
 
 
+def block_settings(family: Family) -> list[dict[str, str]]:
+    """Every kind of block at every placement that it may have in a family."""
+    settings = []
+    for name in layer_blocks():
+        chosen = {} if name == AdapterConfig.block else {"block": name}
+        placements = BLOCKS[name].placements(cast("BackboneShape", family))  # which has the same placements
+        settings += [chosen | ({"placement": p} if len(placements) > 1 else {}) for p in placements]
+    return settings
+
+
 def block_of(case: Case) -> str:
-    """The placement of a case, or LoRA; nothing for methods that have no choice."""
+    """The kind of block and the placement of a case; nothing for methods that have no choice."""
     return "".join(case[2].values())
 
 

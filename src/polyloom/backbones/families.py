@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from polyloom.errors import BackboneError, suggest
-from polyloom.registry import Registry
+from polyloom.registry import HINT, Registry
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,8 @@ def family_of(model_type: str) -> Family:
     if model_type in FAMILIES:
         return FAMILIES[model_type]
     raise BackboneError(
-        f"backbone: no family for model type {model_type!r}. {suggest(model_type, FAMILIES, limit=30)} Describe it: "
-        f"polyloom.register_family({model_type!r}, polyloom.Family(stacks={{'encoder': 'encoder.layer'}}, "
+        f"backbone: no family for model type {model_type!r}. {suggest(model_type, FAMILIES, limit=30)} {HINT} To "
+        f"describe it: polyloom.register_family({model_type!r}, polyloom.Family(stacks={{'encoder': 'encoder.layer'}}, "
         "output='output.dense', projections={'query': 'attention.self.query'})): the list of layers of each stack, "
         "the module whose output the feed-forward sublayer adds to its residual, the projections LoRA may adapt."
     )

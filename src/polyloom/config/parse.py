@@ -22,6 +22,7 @@ from polyloom.io.yaml import describe, read_settings
 from polyloom.methods import METHODS, Method, build_method
 from polyloom.methods.base import layer_blocks
 from polyloom.recipes import find_file, shipped_recipes
+from polyloom.registry import HINT
 from polyloom.tasks import TASKS, TaskConfig, find_task
 from polyloom.weights import BackboneShape
 
@@ -181,7 +182,7 @@ def _method(value: Any, mistakes: list[str]) -> Any:
     if name is None:
         mistakes.append(f"method.name: missing. {suggest('', METHODS)}")
     elif not isinstance(name, str) or name not in METHODS:
-        mistakes.append(f"method.name: unknown method {name!r}. {suggest(str(name), METHODS)}")
+        mistakes.append(f"method.name: unknown method {name!r}. {suggest(str(name), METHODS)} {HINT}")
         name = next(iter(get_close_matches(str(name), METHODS, n=1)), None)
     if name is None or name not in METHODS:
         return None
@@ -297,7 +298,7 @@ def _names_mistakes(sections: Mapping[str, Any]) -> list[str]:
             mistakes.append(f"languages: {name!r} is listed {languages.count(name)} times.")
         if not _is_name(name):
             mistakes.append(f"languages: {name!r} is not a name: letters and digits, joined by '.', '_' or '-'.")
-    mistakes += [f"tasks.{name}: unknown task. {suggest(name, TASKS)}" for name in tasks if name not in TASKS]
+    mistakes += [f"tasks.{name}: unknown task. {suggest(name, TASKS)} {HINT}" for name in tasks if name not in TASKS]
     for name, config in tasks.items():
         labels = config.label_names if config else ()
         mistakes += [f"tasks.{name}.labels: {label!r} is listed twice." for label in _repeated(labels)]

@@ -2,13 +2,14 @@
 
 from polyloom.errors import CheckpointError, suggest
 from polyloom.nn.blocks import BLOCKS, shapes_of
+from polyloom.registry import HINT
 from polyloom.weights import BackboneShape, Block, Shapes
 
 
 def check_block(block: Block, shape: BackboneShape, place: str) -> None:
     """Raise an error for a block that does not fit a backbone of this shape."""
     if block.kind not in BLOCKS:
-        raise CheckpointError(f"{place}: unknown kind of block {block.kind!r}. {suggest(block.kind, BLOCKS)}")
+        raise CheckpointError(f"{place}: unknown kind of block {block.kind!r}. {suggest(block.kind, BLOCKS)} {HINT}")
     kind, shapes = BLOCKS[block.kind], {name: tuple(tensor.shape[2:]) for name, tensor in block.tensors.items()}
     if block.placement not in kind.placements(shape):
         raise CheckpointError(

@@ -47,6 +47,7 @@ class BadX(StackedMethod):
     paper = "Parović et al. 2022, BAD-X"
     summary = "one bilingual adapter per (source, target), task adapters stacked on top"
     keyed_by = "pair"
+    conditioned_on = ("task", "pair")
 
     def num_keys(self) -> int:
         """Count the pairs."""
@@ -79,6 +80,7 @@ class Multilingual(StackedMethod):
     paper = "Parović et al. 2022, BAD-X (baseline)"
     summary = "one language adapter shared by all languages, task adapters stacked on top"
     keyed_by = "fixed"
+    conditioned_on = ("task",)
 
     def num_keys(self) -> int:
         """Return 1, since all languages share one adapter."""

@@ -12,7 +12,10 @@ from polyloom.conditions import Condition, ConditionIds, Index, Inventory
 from polyloom.errors import ConditionError, ConfigError, suggest
 from polyloom.nn.blocks import BLOCKS, TensorSpecs
 from polyloom.nn.tables import Bank, GrowingTable
+from polyloom.registry import HINT
 from polyloom.weights import BackboneShape, Block, Placement, Site, Weights
+
+Part = Literal["task", "language", "pair"]
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class AdapterConfig(MethodConfig):
     def __post_init__(self) -> None:
         check(self, self.adapter_size >= 1, f"method.adapter_size: {self.adapter_size} is not positive.")
         kinds = layer_blocks()
-        known = f"method.block: {self.block!r} is not a choice. {suggest(self.block, kinds)}"
+        known = f"method.block: {self.block!r} is not a choice. {suggest(self.block, kinds)} {HINT}"
         check(self, self.block in kinds, known)
 
 
@@ -85,9 +88,14 @@ class Method(nn.Module, ABC):
         summary: One line for `polyloom list methods`.
         typology_size: Length of the typological vectors that `set_features` expects. Default: ``None``, for methods
             without such vectors.
+        conditioned_on: The parts of a condition that its weights depend on: ``task``, and either ``language`` (the
+            weights of a decoder depend on the target alone) or ``pair`` (all weights depend on both languages).
+            Conditions that agree in these parts have the same weights; the contract tests check it. Default: task and
+            language.
     """
 
     typology_size: int | None = None
+    conditioned_on: ClassVar[tuple[Part, ...]] = ("task", "language")
     config_type: ClassVar[type[MethodConfig]]
     paper: ClassVar[str]
     summary: ClassVar[str]

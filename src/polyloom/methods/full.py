@@ -28,6 +28,7 @@ class Full(Method):
     config_type: ClassVar[type[MethodConfig]] = FullConfig
     paper = "Devlin et al. 2019 (baseline)"
     summary = "no adapters: fine-tune the whole backbone"
+    conditioned_on = ()
 
     def forward(self, ids: ConditionIds) -> Weights:  # noqa: ARG002
         """Return weights without blocks."""

@@ -71,6 +71,7 @@ class HyperAdapters(AdapterMethod):
     summary = "one hypernetwork generates the adapter of any (source, target, layer), rescaled by 1/√d_h"
     preferred = ("layer",)
     norm = True
+    conditioned_on = ("language",)
     config: HyperAdaptersConfig
 
     def __init__(self, config: HyperAdaptersConfig, *, shape: BackboneShape, inventory: Inventory) -> None:

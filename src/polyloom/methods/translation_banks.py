@@ -11,7 +11,7 @@ from torch import Tensor
 
 from polyloom.conditions import Condition, ConditionIds, Inventory
 from polyloom.methods.badx import find_pair
-from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage
+from polyloom.methods.base import AdapterConfig, AdapterMethod, Part, Stage
 from polyloom.nn.blocks import shapes_of
 from polyloom.nn.tables import Bank, xavier_init
 from polyloom.weights import BackboneShape, Weights
@@ -48,6 +48,7 @@ class LangAdapters(AdapterMethod):
     preferred = ("layer",)
     norm = True
     keyed_by: ClassVar[str] = "language"
+    conditioned_on: ClassVar[tuple[Part, ...]] = ("language",)
 
     def __init__(self, config: LangAdaptersConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
         super().__init__(config, shape=shape, inventory=inventory)
@@ -77,6 +78,7 @@ class PairAdapters(LangAdapters):
     config_type = PairAdaptersConfig
     summary = "one adapter per direction (source, target)"
     keyed_by = "pair"
+    conditioned_on = ("pair",)
 
     def keys(self, ids: ConditionIds) -> Tensor:
         """Return the row of the condition's pair, the same at all sites, ``[K, S]``."""

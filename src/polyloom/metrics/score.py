@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from polyloom.errors import PolyloomError, suggest
+from polyloom.errors import PolyloomError
 from polyloom.metrics import bleu
 from polyloom.registry import Registry
 from polyloom.version import __version__
@@ -142,9 +142,7 @@ class Score:
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
         """Build the score that `to_dict` returned, bit for bit."""
-        if stored["metric"] not in METRICS:
-            raise PolyloomError(f"score: unknown metric {stored['metric']!r}. {suggest(stored['metric'], METRICS)}")
-        metric, columns = METRICS[stored["metric"]], stored.get("statistics", stored.get("parts"))
+        metric, columns = METRICS.find(stored["metric"]), stored.get("statistics", stored.get("parts"))
         if columns.keys() != set(metric.statistics):
             raise PolyloomError(
                 f"{metric.name}: unexpected statistics {', '.join(columns)}. Known: {', '.join(metric.statistics)}."

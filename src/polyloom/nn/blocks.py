@@ -11,8 +11,9 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from polyloom.errors import BackboneError, ConfigError, PolyloomError
+from polyloom.errors import BackboneError, ConfigError
 from polyloom.nn.linear import layer_norm, linear
+from polyloom.registry import Registry
 from polyloom.weights import BackboneShape, Block, Shapes, Site
 
 SMALL_STD = 0.01 / 3**0.5  # of generated biases and layer norms: the standard deviation of U(-0.01, 0.01)
@@ -273,14 +274,12 @@ class Classifier(BlockKind):
         return bool((tensor.isfinite() | (tensor == -torch.inf if name == "bias" else False)).all())
 
 
-BLOCKS: dict[str, BlockKind] = {}
+BLOCKS: Registry[BlockKind] = Registry("block")
 
 
 def register_block(kind: BlockKind) -> BlockKind:
-    """Make a kind of block known by its name."""
-    if kind.name in BLOCKS:
-        raise PolyloomError(f"block {kind.name!r}: there is one of that name already.")
-    return BLOCKS.setdefault(kind.name, kind)
+    """Register a kind of block under its name."""
+    return BLOCKS.register(kind.name, kind)
 
 
 for _kind in (Bottleneck(), Lora(), Invertible(), Classifier()):

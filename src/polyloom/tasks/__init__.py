@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from polyloom.data.catalog import KINDS
-from polyloom.errors import ConfigError, PolyloomError, suggest
+from polyloom.errors import ConfigError, suggest
+from polyloom.registry import HINT, Registry
 from polyloom.tasks.base import Task, TaskConfig
 from polyloom.tasks.classification import TextClassification
 from polyloom.tasks.mlm import MaskedLm
@@ -14,18 +15,17 @@ from polyloom.tasks.parsing import Parsing
 from polyloom.tasks.tagging import Ner, Pos
 from polyloom.tasks.translation import Translation
 
-TASKS: dict[str, type[Task]] = {}
+TASKS: Registry[type[Task]] = Registry("task")
 Labels = Sequence[str] | int | TaskConfig | None
 
 __all__ = ["TASKS", "Labels", "Task", "TaskConfig", "build_task", "find_task", "register_task", "task_config"]
 
 
 def register_task(task: type[Task]) -> type[Task]:
-    """Make a task known by its name; also usable as a decorator."""
-    if task.name in TASKS:
-        raise PolyloomError(f"task {task.name!r}: there is one of that name already.")
+    """Register a task under its name; usable as a decorator."""
+    TASKS.register(task.name, task)
     KINDS.setdefault(task.name, task.kind)  # for checks of corpora
-    return TASKS.setdefault(task.name, task)
+    return task
 
 
 for _task in (MaskedLm, Pos, Ner, Parsing, Nli, TextClassification, Translation):
@@ -35,7 +35,7 @@ for _task in (MaskedLm, Pos, Ner, Parsing, Nli, TextClassification, Translation)
 def find_task(name: str) -> type[Task]:
     """Return the task of a name, or raise an error that lists the known tasks."""
     if name not in TASKS:
-        raise ConfigError("tasks", [f"tasks.{name}: unknown task. {suggest(name, TASKS)}"])
+        raise ConfigError("tasks", [f"tasks.{name}: unknown task. {suggest(name, TASKS)} {HINT}"])
     return TASKS[name]
 
 

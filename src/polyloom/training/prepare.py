@@ -15,11 +15,14 @@ from polyloom.conditions import Condition
 from polyloom.data.catalog import Corpus
 from polyloom.data.encoded import EncodedDataset, open_dataset, write_dataset
 from polyloom.data.readers.bitext import Filter, PairFilter
+from polyloom.data.readers.formats import reader_of
 from polyloom.data.records import Bitext
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import DataError, TrainingError
+from polyloom.io.files import File
 from polyloom.methods import Method
 from polyloom.methods.base import Stage
+from polyloom.registry import code_hashes
 from polyloom.tasks import TASKS
 from polyloom.training.loop import TrainDataset
 
@@ -64,6 +67,9 @@ def prepare_dataset(
     }
     if task.kind == "bitext":
         described |= {"direction": [condition.source, condition.target], "rules": asdict(rules)}
+    readers = [reader_of(c.source, task.kind) for c in corpora if isinstance(c.source, Path | File)]
+    if code := code_hashes([task, *readers]):
+        described["code"] = code
     name = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:24]
     path = (folder or cache_folder()) / f"{task.name}-{name}.arrow"
     if path.exists():

@@ -1,8 +1,12 @@
-"""Choose the reader of a file by its format and by the kind of record that is wanted."""
+"""Choose the reader of a file by its format and by the kind of record that is wanted.
 
-from collections.abc import Callable, Iterator, Mapping
+`register_reader` adds a format, or a kind of record to a known format.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 from polyloom.data.readers.bitext import read_bitext
 from polyloom.data.readers.columns import column_header, read_columns
@@ -11,8 +15,37 @@ from polyloom.data.readers.pairs import read_pairs
 from polyloom.data.readers.tables import read_json_records, read_labelled, table_header
 from polyloom.data.readers.text import read_json_text, read_text
 from polyloom.data.records import Kind, Record, Tagged, Text, Tree
-from polyloom.errors import DataError, suggest
+from polyloom.errors import DataError, PolyloomError, suggest
 from polyloom.io.files import File, as_file
+from polyloom.registry import HINT, Registry
+
+Reader = Callable[[File], Iterator[Record]]
+
+
+def register_reader(name: str, kind: Kind, reader: Reader, *, endings: Sequence[str] = ()) -> Reader:
+    """Register a function that reads records of one kind from files of one format.
+
+    Args:
+        name: Name of the format. ``path#name`` reads a file in this format, whatever its ending.
+        kind: Kind of the records.
+        reader: Function from a `File` to its records. It may yield them one by one. ``file.path`` is the path and
+            ``file.columns`` the names after ``#``, if there are any.
+        endings: Further endings of such files, such as ``.sexp``. ``.name`` is one already.
+
+    Raises:
+        PolyloomError: The format is read as this kind of record already, or the kind is unknown.
+    """
+    endings = list(dict.fromkeys((f".{name}", *endings)))
+    if kind not in get_args(Kind):
+        raise PolyloomError(f"reader {name!r}: unknown kind of record {kind!r}. {suggest(kind, get_args(Kind))}")
+    for ending in endings:
+        if not ending.startswith("."):
+            raise PolyloomError(f"reader {name!r}: the ending {ending!r} should begin with a dot.")
+        if kind in READERS.get(ending, {}):
+            raise PolyloomError(f"reader {name!r}: {ending} files are read as {kind!r} already.")
+    for ending in endings:
+        READERS.setdefault(ending, {})[kind] = reader
+    return reader
 
 
 def parse_file(name: str) -> File | None:
@@ -26,13 +59,13 @@ def parse_file(name: str) -> File | None:
         return None
     form, colon, columns = options.partition(":")
     if not colon:
-        form, columns = (options, "") if f".{options}" in _READERS else ("", options)
-    elif f".{form}" not in _READERS:
-        raise DataError(name, None, f"unknown format {form!r}. {suggest(form, FORMATS)}")
+        form, columns = (options, "") if f".{options}" in READERS else ("", options)
+    elif f".{form}" not in READERS:
+        raise DataError(name, None, f"unknown format {form!r}. {suggest(form, formats())} {HINT}")
     names = tuple(columns.split(",")) if columns else ()
     if not (form or names) or any(not column or column != column.strip() for column in names):
         what = "expected languages after #, such as #en,de, names of columns, such as #word,_,tag, or a format"
-        raise DataError(name, None, f"{what}: {', '.join(FORMATS)}. _ stands for a column to leave out.")
+        raise DataError(name, None, f"{what}: {', '.join(formats())}. _ stands for a column to leave out.")
     return File(Path(path), form, names)
 
 
@@ -48,18 +81,28 @@ def read_records(source: Path | File, kind: Kind, *, direction: tuple[str, str] 
         The records, read as they are asked for.
     """
     file = as_file(source)
-    if file.ending not in _READERS:
-        hint = f"Name its format after #, such as {file.path}#tsv."
-        raise DataError(file.path, None, f"unknown ending {file.ending!r}. {suggest(file.ending, _READERS)} {hint}")
-    readers = _READERS[file.ending]
+    reader = reader_of(file, kind)
+    if file.columns and reader in (read_bitext, _treebank_tags, _treebank_trees, _treebank_text, read_text):
+        raise DataError(file.path, None, f"a {file.ending} file read as {kind} has no columns to name.")
+    return read_bitext(file, direction) if reader is read_bitext else reader(file)
+
+
+def reader_of(source: Path | File, kind: Kind) -> Reader:
+    """Return the function that reads a file as records of one kind."""
+    file = as_file(source)
+    if file.ending not in READERS:
+        hint = f"Name its format after #, such as {file.path}#tsv. {HINT}"
+        raise DataError(file.path, None, f"unknown ending {file.ending!r}. {suggest(file.ending, READERS)} {hint}")
+    readers = READERS[file.ending]
     if kind not in readers:
         what = f"a {file.ending} file has no records of kind {kind!r}. {suggest(kind, readers)}"
         raise DataError(file.path, None, what)
-    if file.columns and (
-        kind == "bitext" or readers[kind] in (_treebank_tags, _treebank_trees, _treebank_text, read_text)
-    ):
-        raise DataError(file.path, None, f"a {file.ending} file read as {kind} has no columns to name.")
-    return read_bitext(file, direction) if kind == "bitext" else readers[kind](file)
+    return readers[kind]
+
+
+def formats() -> list[str]:
+    """List the names of the formats."""
+    return [ending.removeprefix(".") for ending in READERS]
 
 
 def header_of(source: Path | File, kind: Kind) -> str | None:
@@ -67,7 +110,7 @@ def header_of(source: Path | File, kind: Kind) -> str | None:
     file = as_file(source)
     if kind in ("pair", "labelled") and file.ending in (".tsv", ".csv", ".txt"):
         return table_header(file, kind)
-    if kind in ("tags", "text") and _READERS.get(file.ending, {}).get(kind) in _COLUMNS.values():
+    if kind in ("tags", "text") and READERS.get(file.ending, {}).get(kind) in _COLUMNS.values():
         return column_header(file)
     return None
 
@@ -102,10 +145,10 @@ def _column_text(file: File) -> Iterator[Text]:
         yield Text(" ".join(sentence.words))
 
 
-_Readers = Mapping[str, Callable[[File], Iterator[Record]]]
+_Readers = Mapping[str, Reader]
 _COLUMNS: _Readers = {"tags": read_columns, "text": _column_text}
 _TABLES: _Readers = {"pair": read_pairs, "labelled": read_labelled}
-_READERS: Mapping[str, _Readers] = {
+_FORMATS: Mapping[str, _Readers] = {
     ".conllu": {"tags": _treebank_tags, "tree": _treebank_trees, "text": _treebank_text},
     ".iob2": _COLUMNS,
     ".conll": _COLUMNS,
@@ -119,4 +162,4 @@ _READERS: Mapping[str, _Readers] = {
     ".txt": {"text": read_text, "tags": read_columns, **_TABLES},
     ".tmx": {"bitext": read_bitext},
 }  # fmt: skip
-FORMATS = tuple(ending.removeprefix(".") for ending in _READERS)
+READERS: Registry[dict[str, Reader]] = Registry("format", ((ending, dict(kinds)) for ending, kinds in _FORMATS.items()))
