@@ -12,6 +12,7 @@ from polyloom.backbones import Backbone
 from polyloom.checkpoint import MANIFEST, load_checkpoint, read_manifest
 from polyloom.conditions import Condition
 from polyloom.config import Recipe, backbone_from_recipe, load_recipe, parse_recipe
+from polyloom.config.renamed import TASK_KEYS, TRANSLATION_KEYS
 from polyloom.data.tokenization.tokenizer import Tokenizer, load_tokenizer
 from polyloom.errors import CheckpointError, ConfigError, ExportError
 from polyloom.export.adapter import Adapter, load_adapters_into, read_adapter
@@ -145,8 +146,7 @@ def _recipe_of_adapters(adapters: Sequence[Adapter], folder: Path) -> Recipe:
             settings[key] = str((folder / settings[key]).resolve())
     languages = dict.fromkeys(language for adapter in adapters for language in adapter.condition.languages)
     # Adapters of 0.1.0.dev0 store the settings of translation under other names, beside those of the run.
-    former = {"marks": "language_tokens", "token_of": "language_token_aliases"}
-    tokens = {former.get(key, key): about[key] for key in (*former, *former.values()) if about.get(key)}
+    tokens = {TASK_KEYS.get(key, key): about[key] for key in TRANSLATION_KEYS if about.get(key)}
     tasks = {}
     for adapter in adapters:
         name = adapter.condition.task

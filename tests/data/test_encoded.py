@@ -141,7 +141,7 @@ def test_a_failing_source_leaves_nothing_behind_and_the_old_cell_as_it_was(tmp_p
         ({"tokens": [1.5]}, "column tokens: .*float"),
         ({"label": "x"}, "column label"),
         ({"length": 0}, "row 3: its length is 0"),
-        ({"lable": 3}, r"row 3 has the columns .*lable\. Known: pieces, heads, label, length"),
+        ({"lable": 3}, r"row 3 has the columns .*lable\. Known: tokens, heads, label, length"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused(tmp_path, change, message):

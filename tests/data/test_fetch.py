@@ -305,7 +305,7 @@ def test_no_network_is_told_with_a_hint(tmp_path, monkeypatch):
 def test_redirects_lead_to_http_only(server, tmp_path, target):
     server.redirect = target
     message = refusal(NAME, tmp_path, mirror=server.url)
-    assert "answers 302" in message
+    assert "responds with 302" in message
     assert not (tmp_path / FILE).exists()
 
 

@@ -66,7 +66,7 @@ def _root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """One multilingual Transformer, many languages and tasks.
+    """Adapt one multilingual Transformer to many languages and tasks.
 
     polyloom demo shows all of it in three minutes; polyloom list recipes shows where to start.
     """
