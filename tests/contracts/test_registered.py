@@ -28,6 +28,6 @@ def test_a_method_and_a_block_of_the_examples_keep_the_contracts(load_example):
 
 def test_a_family_of_the_examples_keeps_the_contracts(load_example):
     load_example("own_family")
-    case = (method_with("task", "language"), "electra", {"placement": "output"})
+    case = (method_with("language"), "electra", {"placement": "output"})
     assert case in cases()
     check_mixed_batch(case)
