@@ -239,7 +239,7 @@ def test_part_of_a_matrix_does_not_replace_the_whole(run, trained):
     assert not re.search("^bb", done.stdout, re.MULTILINE)
     assert json.loads(stored.read_text()) == whole
     run("evaluate", trained, "--on", "validation")
-    assert json.loads((trained / "evaluations" / "validation.json").read_text())["datasets"].keys() == {
+    assert json.loads((trained / "evaluations" / "validation.json").read_text())["results"].keys() == {
         "pos/aa",
         "pos/bb",
     }
@@ -311,10 +311,9 @@ def test_the_guide_is_true(run, recipe, tmp_path, monkeypatch):
     assert len(lines) > 12
     for line in lines:
         given, _, command = line.partition("  #")[0].rpartition(" | ")
-        arguments = shlex.split(re.sub(r"\btr\b", "cc", command))
-        monkeypatch.setattr(
-            sys, "stdin", io.TextIOWrapper(io.BytesIO(shlex.split(given)[-1].encode() if given else b""))
-        )
+        given, command = (re.sub(r"\btr\b", "cc", part) for part in (given, command))
+        arguments, text = shlex.split(command), shlex.split(given)[-1] if given else ""
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
         if arguments[0] == "polyloom":
             done = run(*arguments[1:])
             assert done.returncode == 0, f"{line}: {done.stderr}"

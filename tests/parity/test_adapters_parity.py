@@ -92,7 +92,7 @@ def test_own_head_of_transformers(
     seen[f"{case} own head"] = found
     assert found["hidden"] <= CLOSE
     assert found["logits"] > WRONG if case.invertible else found["logits"] <= CLOSE
-    monkeypatch.setattr("polyloom.backbones.hooks.uncouple", lambda hidden, weights: hidden)
+    monkeypatch.setattr("polyloom.nn.blocks.uncouple", lambda hidden, weights: hidden)
     without_inverse = difference(pair.ours(["pos/en"] * NUM_ROWS), theirs)
     assert max(without_inverse.values()) <= CLOSE
 

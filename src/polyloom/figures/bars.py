@@ -46,8 +46,8 @@ def _groups(matrix: Matrix, metric: str, resources: Resources | None) -> Any:
     labels = [f"{name} ({len(group)})" for name, group in zip(names, scores.values(), strict=True)]
     ax.set_yticks(range(len(scores)), labels)
     ax.invert_yaxis()
-    values = np.concatenate([*scores.values()])
-    ax.set_xlim(1.03 * min(0.0, float(values.min())), 1.03 * max(1.0, float(values.max())))
+    every_score = np.concatenate([*scores.values()])
+    ax.set_xlim(1.03 * min(0.0, float(every_score.min())), 1.03 * max(1.0, float(every_score.max())))
     note = f"   {MARK} zero-shot" if any(MARK in name for name in scores) else ""
     ax.set_xlabel(f"{metric_title(metric)}: mean of each group and its directions{note}")
     return figure

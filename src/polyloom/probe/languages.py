@@ -37,7 +37,7 @@ def language_vectors(model: Model) -> dict[str, list[float]]:
     embeddings = [t for name, t in tables.items() if isinstance(t, GrowingEmbedding) and not name.endswith("logvar")]
     if not tables:
         raise PolyloomError(
-            f"method {method.config.name}: languages have nothing of their own in it ({method.summary}). "
+            f"method {method.config.name}: has no parameters per language ({method.summary}). "
             "Probe a method that embeds languages or stores an adapter for each, such as hyperx or madx."
         )
     if embeddings:
