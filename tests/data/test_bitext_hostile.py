@@ -64,7 +64,7 @@ def test_entities_of_a_document_are_refused_and_those_of_its_dtd_are_not_dropped
 READ = """
 import json, re, sys, time
 from pathlib import Path
-from polyloom.data.readers.formats.bitext import read_bitext
+from polyloom.data.readers.bitext import read_bitext
 from polyloom.errors import DataError
 def peak():
     return int(re.search(r"VmHWM:\\s*([0-9]+) kB", Path("/proc/self/status").read_text())[1]) / 1024

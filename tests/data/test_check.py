@@ -324,7 +324,7 @@ def test_letters_that_the_tokenizer_does_not_know_are_told_per_language(pretrain
         tokenizer=load_tokenizer(pretrained),
     )
     assert [issue.what.partition("tokens")[2] for issue in report.issues if issue.severity == "check"] == [
-        " of got are unknown: letters are not in the vocabulary."
+        " of got are unknown: characters are not in the vocabulary."
     ]
 
 
