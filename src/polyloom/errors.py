@@ -73,7 +73,7 @@ def suggest(word: str, known: Iterable[str], *, limit: int = 12) -> str:
     Returns:
         A sentence such as ``Did you mean 'tr'? Known: en, sw, tr.``
     """
-    names = [str(name) for name in known]
+    names = [str(name).encode(errors="backslashreplace").decode() for name in known]  # keys of JSON may be anything
     close = get_close_matches(str(word), names, n=1, cutoff=0.6)
     hint = f"Did you mean {close[0]!r}? " if close else ""
     listed = ", ".join(names[:limit]) + (f", … ({len(names)} in all)" if len(names) > limit else "")

@@ -135,7 +135,7 @@ BOMBS = {  # what is repeated, how often, packed by whom, read as what: 10 GiB o
 READ = """
 import json, re, sys, time
 from pathlib import Path
-from polyloom.data.readers.formats.formats import read_records
+from polyloom.data.readers.formats import read_records
 from polyloom.errors import DataError
 def peak():  # not ru_maxrss, which begins with what the parent had
     return int(re.search(r"VmHWM:\\s*([0-9]+) kB", Path("/proc/self/status").read_text())[1]) / 1024
