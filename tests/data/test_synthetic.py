@@ -350,7 +350,7 @@ def test_translations_mean_the_same_in_both_directions():
         ("synthetic:boza/test[:201]", "tags", "there are fewer examples than the slice asks for."),
         ("synthetic:boza/test", "bitext", "no records of kind 'bitext'. Known: tags, tree, text."),
         ("synthetic:boza-kepa/test", "tags", "no records of kind 'tags'. Known: bitext."),
-        ("artificail:boza/test", "tags", "unknown collection 'artificail'. Did you mean 'artificial'?"),
+        ("synthetci:boza/test", "tags", "unknown collection 'synthetci'. Did you mean 'synthetic'?"),
     ],
 )
 def test_mistakes_are_explained(name, kind, what):
