@@ -214,7 +214,7 @@ def test_what_a_method_cannot_serve_is_refused_with_its_reason(tmp_path):
     train(tmp_path, method="psf", tasks=("pos",), train={"steps": 2})
     run = Run.load(tmp_path / "run")
     matrix = run.evaluate(run.recipe.data.test)
-    assert "without labelled data" in matrix.refused[Condition("pos", "cc")]
+    assert "without any labelled data" in matrix.refused[Condition("pos", "cc")]
     assert "–" in matrix.to_markdown()
     with pytest.raises(ConditionError, match="Did you mean 'pos'"):
         list(run.predictor.predict([], Condition("pso", "aa")))
