@@ -62,7 +62,7 @@ def recipe_file(corpus):
         "mixture": {"temperature": 5.0, "datasets_per_batch": 2},
         "optim": {"lr": 3e-3, "schedule": "inverse-sqrt", "warmup_steps": 10},
         "train": {"steps": 40, "tokens_per_batch": 512, "max_length": 40, "label_smoothing": 0.1}
-        | {"save_every": 10, "keep": 3},
+        | {"save_every": 10, "keep_last": 3},
     }
     path = corpus / "recipe.yaml"
     path.write_text(json.dumps(settings))
