@@ -33,8 +33,8 @@ class Question(TextClassification):
 def write_tokenizer(folder: Path) -> None:
     """Write a tokenizer that knows these words."""
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    pieces = [*special.values(), "[MASK]", *WORDS, *PARTICLES.values()]
-    tokenizer = Tokenizer(models.WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))  # noqa: S106
+    tokens = [*special.values(), "[MASK]", *WORDS, *PARTICLES.values()]
+    tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}, unk_token="[UNK]"))  # noqa: S106
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]

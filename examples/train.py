@@ -19,7 +19,7 @@ TAGS = {"north": ("NOUN", "VERB", "ADJ"), "south": ("VERB", "ADJ", "NOUN")}
 def write_tokenizer(folder: Path) -> None:
     """Write a tokenizer that knows these words."""
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    numbers = {piece: number for number, piece in enumerate([*special.values(), "[MASK]", *WORDS])}
+    numbers = {token: number for number, token in enumerate([*special.values(), "[MASK]", *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))  # noqa: S106
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.TemplateProcessing(

@@ -1,6 +1,6 @@
 """Accept settings under their former names, with a message that names the new one."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 RENAMED: Mapping[str, Mapping[str, str]] = {
@@ -28,46 +28,43 @@ def upgrade(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     Returns:
         The recipe with today's keys, and one message for each name that changed.
     """
-    upgraded, messages = _renamed_keys(settings, TOP_KEYS, "")
-    for section, names in RENAMED.items():
-        _upgrade_section(upgraded, section, names, messages)
-    for part, keys in (("stages", RENAMED), ("tasks", None)):
-        entries = upgraded.get(part)
-        if not isinstance(entries, dict):
-            continue
-        upgraded[part] = entries = dict(entries)
-        for name, entry in entries.items():
-            if not isinstance(entry, dict):
-                continue
-            if keys is None:
-                # Every task of a stored recipe had the settings of translation, empty in all others.
-                used = {key: value for key, value in entry.items() if key not in TRANSLATION_KEYS or value}
-                entries[name], notes = _renamed_keys(used, TASK_KEYS, f"{part}.{name}.")
-                messages += notes
-            else:
-                entries[name] = stage = dict(entry)
-                for section, names in keys.items():
-                    _upgrade_section(stage, section, names, messages, prefix=f"{part}.{name}.")
+    messages: list[str] = []
+    upgraded = _upgrade_sections(_rename_keys(settings, TOP_KEYS, "", messages), "", messages)
+    for name, stage in _entries(upgraded, "stages"):
+        upgraded["stages"][name] = _upgrade_sections(stage, f"stages.{name}.", messages)
+    for name, task in _entries(upgraded, "tasks"):
+        # Every task of a stored recipe had the settings of translation, empty in all others.
+        used = {key: value for key, value in task.items() if key not in TRANSLATION_KEYS or value}
+        upgraded["tasks"][name] = _rename_keys(used, TASK_KEYS, f"tasks.{name}.", messages)
     if isinstance(upgraded.get("data"), dict):
         upgraded["data"] = _renamed_corpora(upgraded["data"], messages)
     return upgraded, list(dict.fromkeys(messages))
 
 
-def _upgrade_section(
-    settings: dict[str, Any], section: str, names: Mapping[str, str], messages: list[str], *, prefix: str = ""
-) -> None:
-    if isinstance(settings.get(section), dict):
-        settings[section], notes = _renamed_keys(settings[section], names, f"{prefix}{section}.")
-        messages += notes
+def _entries(settings: dict[str, Any], section: str) -> list[tuple[str, dict[str, Any]]]:
+    """Copy a section of named entries, and list the entries that are mappings; the parser reports any others."""
+    if not isinstance(settings.get(section), dict):
+        return []
+    settings[section] = dict(settings[section])
+    return [(name, entry) for name, entry in settings[section].items() if isinstance(entry, dict)]
 
 
-def _renamed_keys(
-    settings: Mapping[str, Any], names: Mapping[str, str], prefix: str
-) -> tuple[dict[str, Any], list[str]]:
+def _upgrade_sections(settings: Mapping[str, Any], prefix: str, messages: list[str]) -> dict[str, Any]:
+    return {
+        section: _rename_keys(value, RENAMED[section], f"{prefix}{section}.", messages)
+        if section in RENAMED and isinstance(value, dict)
+        else value
+        for section, value in settings.items()
+    }
+
+
+def _rename_keys(
+    settings: Mapping[str, Any], names: Mapping[str, str], prefix: str, messages: list[str]
+) -> dict[str, Any]:
     # A key that is there under both names stays as it is: the parser reports the former one as unknown.
     used = {old: new for old, new in names.items() if old in settings and new not in settings}
-    renamed = {used.get(key, key): value for key, value in settings.items()}
-    return renamed, [f"{prefix}{old} is now called {prefix}{new}." for old, new in used.items()]
+    messages += [f"{prefix}{old} is now called {prefix}{new}." for old, new in used.items()]
+    return {used.get(key, key): value for key, value in settings.items()}
 
 
 def _renamed_corpora(value: Any, messages: list[str]) -> Any:
@@ -75,12 +72,8 @@ def _renamed_corpora(value: Any, messages: list[str]) -> Any:
         return {key: _renamed_corpora(item, messages) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_renamed_corpora(item, messages) for item in value]
-    for old, new in _prefixes(value):
-        messages.append(f"corpora named {old}… are now called {new}…")
-        return new + value.removeprefix(old)
+    for old, new in CORPUS_PREFIXES.items():
+        if isinstance(value, str) and value.startswith(old):
+            messages.append(f"corpora named {old}… are now called {new}…")
+            return new + value.removeprefix(old)
     return value
-
-
-def _prefixes(value: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield from ((old, new) for old, new in CORPUS_PREFIXES.items() if value.startswith(old))
