@@ -76,8 +76,9 @@ class Case:
         rows = [self.condition] * len(inputs["input_ids"])
         with model.backbone.using(model.weights(rows), num_rows=len(rows)):
             hidden = model.backbone.hidden(**inputs)
-        if "pos" in model.tasks:
-            return {"hidden": hidden, "logits": model.get_submodule("heads.pos.classifier")(hidden)}
+        for task in {"pos", "cls"} & model.tasks.keys():
+            read = hidden if task == "pos" else hidden[:, 0]
+            return {"hidden": hidden, "logits": model.get_submodule(f"heads.{task}.classifier")(read)}
         return {"hidden": hidden, "logits": model(inputs, rows).logits}
 
     def theirs(self) -> dict[str, Tensor]:
@@ -102,47 +103,52 @@ def case_inputs(family: str) -> dict[str, Tensor]:
     return {name: t[::3].contiguous() if is_decoder(family) else t for name, t in inputs.items()}
 
 
-def condition_of(method: str, family: str) -> Condition:
-    """Tags, or a translation where there is a decoder beside an encoder."""
-    task = "mt" if has_two_stacks(family) else "pos"
+def condition_of(method: str, family: str, task: str) -> Condition:
+    """A language, or two where the method or a translation needs a pair."""
     # One invertible adapter serves both stacks there, so stacked methods have one language.
     pair = method in ("badx", "pair-adapters") or (task == "mt" and method not in STACKED)
     return Condition(task, "en", "tr") if pair else Condition(task, "tr")
 
 
-def make(method: str, family: str, settings: dict[str, Any], *, format_: str, place: Path) -> Case:
+def make(method: str, family: str, settings: dict[str, Any], *, task: str, format_: str, place: Path) -> Case:
     """Build and export; the backbone has nothing trained, so that adapters alone make the difference."""
-    task: dict[str, Any] = {"mt": None} if has_two_stacks(family) else {"pos": LABELS}
-    if format_ == "peft" and family in OTHER_HEADS:
-        task = {"pos": None}  # without a head
-    model = Model(tiny_backbone(family), tiny_config(method, **settings), languages=LANGUAGES, tasks=task).eval()
+    # Where there are no labels, there is no head.
+    labels = None if task == "mt" or (format_ == "peft" and family in OTHER_HEADS) else LABELS
+    config = tiny_config(method, **settings)
+    model = Model(tiny_backbone(family), config, languages=LANGUAGES, tasks={task: labels}).eval()
     torch.manual_seed(11)
     for parameter in (*model.method.parameters(), *model.heads.parameters()):
         parameter.data.normal_(std=0.3)
-    (adapter,) = generate_adapters(model, [condition_of(method, family)], whole=False)
+    (adapter,) = generate_adapters(model, [condition_of(method, family, task)], whole=False)
     place.mkdir(parents=True)
     if format_ == "adapterhub":
         folders = tuple(write_adapterhub(adapter, model.backbone.shape, place / "adapter"))
     else:
         folders = (write_peft(adapter, model.backbone, place / "adapter"),)
-    name = "-".join([format_, method, family, *map(str, settings.values())])
+    name = "-".join([format_, task, method, family, *map(str, settings.values())])
     return Case(name, family, format_, place, model, adapter, folders)
 
 
 def every_case(place: Path) -> list[Case]:
-    """Every method on every family that a format can hold."""
-    found = []
+    """Every method on every family that a format can hold: tags, or translation where there are two stacks.
+
+    Text classification is added for one method, where their classifiers read the first token as ours do.
+    """
+    found: list[tuple[str, str, str, dict[str, Any], str]] = []
     for method in ADAPTER_METHODS:
         for family in CONFIGS:
+            task = "mt" if has_two_stacks(family) else "pos"
             if family in FORMS:
                 refused = {"layer"} if method in STACKED and FORMS[family].post_norm else set()
                 placements = [p for p in tiny_backbone(family).shape.placements if p not in refused]
-                found += [(method, family, {"placement": placement}, "adapterhub") for placement in placements]
+                found += [(task, method, family, {"placement": placement}, "adapterhub") for placement in placements]
             if method not in STACKED:
-                found.append((method, family, {"block": "lora"}, "peft"))
+                found.append((task, method, family, {"block": "lora"}, "peft"))
+    encoders = [name for name in FORMS if not has_two_stacks(name) and not is_decoder(name)]
+    found += [("cls", "hyperx", family, {}, "adapterhub") for family in encoders]
     return [
-        make(method, family, settings, format_=format_, place=place / str(number))
-        for number, (method, family, settings, format_) in enumerate(found)
+        make(method, family, settings, task=task, format_=format_, place=place / str(number))
+        for number, (task, method, family, settings, format_) in enumerate(found)
     ]
 
 

@@ -5,6 +5,7 @@ import json
 import random
 from pathlib import Path
 
+import datasets
 import numpy as np
 import onnxruntime
 import pytest
@@ -28,9 +29,10 @@ from polyloom.model import Model
 from polyloom.tasks import TASKS
 from polyloom.tasks.classification import TextClassification
 from polyloom.tasks.parsing import Arcs, ParserConfig
+from polyloom.workflows.compare import compare
 from polyloom.workflows.export import export_run
 from polyloom.workflows.run import Run
-from polyloom.workflows.train import prepare_training, train_recipe
+from polyloom.workflows.train import prepare_training, train
 from tests.contracts.tiny import LANGUAGES, shared_backbone, tiny_backbone, tiny_config, tiny_inputs
 from tests.tiny_run import SIZES, WORDS, tiny_recipe
 
@@ -50,26 +52,34 @@ def label(text: str) -> str:
 
 
 def write_recipe(folder: Path, **sections) -> Path:
-    """The whole backbone learns: it begins with random weights."""
+    """The whole backbone learns: it begins with random weights. `aa` is a file, `bb` a data set of Hugging Face."""
     recipe = tiny_recipe(folder, "full", optim={"lr": 1e-3}, train={"steps": 200})
     settings = json.loads(recipe.read_text())
-    for language in ("aa", "bb"):
-        for split in SIZES:
-            rows = [f"{text}\t{label(text)}\n" for text in texts(split)]
-            (folder / f"{language}-{split}.labelled.tsv").write_text("".join(rows))
+    (folder / "bb").mkdir(exist_ok=True)
     for section, split in {"train": "train", "validation": "dev", "test": "test"}.items():
-        settings["data"][section] = {f"cls/{x}": str(folder / f"{x}-{split}.labelled.tsv") for x in ("aa", "bb")}
+        rows = [(text, label(text)) for text in texts(split)]
+        file = folder / f"aa-{split}.labelled.tsv"
+        file.write_text("".join(f"{text}\t{name}\n" for text, name in rows))
+        lines = [json.dumps({"text": text, "label": name}) + "\n" for text, name in rows]
+        (folder / "bb" / f"{section}.jsonl").write_text("".join(lines))
+        settings["data"][section] = {"cls/aa": str(file), "cls/bb": f"hf:{folder / 'bb'}/{section}"}
     settings |= {"tasks": {"cls": {}}, "languages": ["aa", "bb"], **sections}
     path = folder / "recipe.yaml"
     path.write_text(json.dumps(settings))
     return path
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("datasets"))
+        yield
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Run:
     folder = tmp_path_factory.mktemp("classification")
-    train_recipe(load_recipe(write_recipe(folder)), folder / "run")
-    return Run.load(folder / "run")
+    return train(write_recipe(folder), folder / "run")
 
 
 def test_it_trains_and_is_scored_beyond_the_majority(run):
@@ -81,6 +91,19 @@ def test_it_trains_and_is_scored_beyond_the_majority(run):
         assert majority == pytest.approx(100 * max(map(gold.count, gold)) / len(gold))
         assert result.scores[0].metric.name == "accuracy"
         assert result.scores[0].value > majority + 20, condition
+
+
+def test_two_runs_are_compared_and_reported(run, tmp_path):
+    """The other run has learnt nothing, so it is worse in both languages; the page shows texts with their labels."""
+    other = train(run.path.parent / "recipe.yaml", tmp_path / "other", overrides={"train.steps": 1, "optim.lr": 1e-9})
+    for trained in (run, other):
+        trained.evaluate()
+    differences = {str(found.condition): found.a - found.b for found in compare(run, other).differences}
+    assert differences.keys() == {"cls/aa", "cls/bb"}
+    assert all(difference > 20 for difference in differences.values())
+    page = run.report(tmp_path / "report.html", other).read_text()
+    assert "cls/aa" in page
+    assert any(text in page for text in texts("test"))
 
 
 def test_text_goes_in_and_labels_come_out(run):

@@ -76,7 +76,7 @@ def evaluate(  # noqa: PLR0913 - options of a command
         typer.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
-    stored = store(matrix, run, f"{on}-through-{pivot}" if pivot else on)
+    stored = store(matrix, run, on, pivot=pivot)
     typer.echo(f"Stored in {stored}", err=True)
     if figures:
         _draw(matrix, figures, resources)
@@ -88,11 +88,13 @@ def _split(names: str | None) -> list[str] | None:
 
 def _check_translation(chosen: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Check options of translation before anything is scored."""
+    from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.errors import ConfigError  # noqa: PLC0415
     from polyloom.figures.canvas import require_matplotlib  # noqa: PLC0415
+    from polyloom.tasks import TASKS  # noqa: PLC0415
 
     given = [f"--{name}" for name, value in options.items() if value is not None]
-    if given and not any(name.startswith("mt/") for name in chosen):
+    if given and not any(TASKS[Condition.parse(name).task].generates for name in chosen):
         raise ConfigError(", ".join(given), ["for translation, but none is scored here."])
     if options["figures"]:
         require_matplotlib("--figures")

@@ -9,10 +9,10 @@ from polyloom.evaluate.matrix import Matrix
 from polyloom.rundir import RunDir
 
 
-def store(matrix: Matrix, run: str | Path, split: str) -> Path:
+def store(matrix: Matrix, run: str | Path, split: str, *, pivot: str | None = None) -> Path:
     """Store scores; earlier scores of the same checkpoint are kept, except those of conditions scored again."""
     directory = RunDir(run)
-    path = directory.evaluation(split)
+    path = directory.evaluation(f"{split}-through-{pivot}" if pivot else split)
     try:
         before = Matrix.read(path)
     except PolyloomError:  # there are none, or they cannot be read

@@ -179,7 +179,7 @@ class Run:
         if corpora is None:
             matrix = self._evaluate(self.corpora(split, tasks=tasks, languages=languages), pivot, on_event)
             if RunDir(self.path).exists():
-                store(matrix, self.path, f"{split}-through-{pivot}" if pivot else split)
+                store(matrix, self.path, split, pivot=pivot)
             return matrix
         listed = {name: [given] if isinstance(given, str) else given for name, given in corpora.items()}
         return self._evaluate(listed, pivot, on_event)
