@@ -11,6 +11,8 @@ from polyloom.data.records import Tagged
 from polyloom.errors import DataError
 from tests.shared import DATA, needs_data
 
+NIGHTLY = pytest.mark.nightly
+SPLITS = [pytest.param("train", marks=NIGHTLY), "dev", pytest.param("test", marks=NIGHTLY)]
 HI = [Tagged(("Hi", "Ada", "!"), ("O", "B-PER", "O")), Tagged(("#", "1"), ("O", "O"))]
 
 
@@ -34,7 +36,7 @@ def readme(part: str) -> list[list[str]]:
 
 
 @needs_data
-@pytest.mark.parametrize("split", ["train", "dev", "test"])
+@pytest.mark.parametrize("split", SPLITS)
 def test_every_wikiann_file_has_the_sentences_its_readme_states(split):
     rows = [row for row in readme("ner") if len(row) == 5 and "sents" in row[1]]
     assert len(rows) == 47
@@ -56,13 +58,14 @@ def test_every_universal_ner_file_has_the_words_and_entities_its_readme_states()
 
 
 @needs_data
-@pytest.mark.parametrize("split", [1, 2, 3], ids=["train", "dev", "test"])
+@pytest.mark.parametrize("split", SPLITS)
 def test_every_masakhaner_file_has_what_its_readme_states(split):
-    rows = [row for row in readme("nc/ner") if row[split].startswith("[")]
+    column = ["train", "dev", "test"].index(split) + 1
+    rows = [row for row in readme("nc/ner") if row[column].startswith("[")]
     assert len(rows) == 20
     for row in rows:
-        path = DATA / "nc/ner/masakhaner2" / row[0] / f"{['train', 'dev', 'test'][split - 1]}.txt.xz"
-        assert list(size(path)) == ast.literal_eval(row[split]), path
+        path = DATA / "nc/ner/masakhaner2" / row[0] / f"{split}.txt.xz"
+        assert list(size(path)) == ast.literal_eval(row[column]), path
 
 
 @needs_data

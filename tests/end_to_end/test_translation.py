@@ -20,7 +20,7 @@ from tests.shared import DATA, needs_data, polyloom
 RECIPE = Path(__file__).parents[2] / "src/polyloom/recipes" / "mini" / "translation.yaml"
 METHODS = [
     pytest.param("{name: dense}", marks=pytest.mark.nightly),
-    "{name: lang-adapters, adapter_size: 16}",
+    pytest.param("{name: lang-adapters, adapter_size: 16}", marks=pytest.mark.nightly),
     pytest.param("{name: pair-adapters, adapter_size: 16}", marks=pytest.mark.nightly),
     "{name: hyper-adapters, hidden_size: 32, adapter_size: 16}",
 ]
