@@ -44,7 +44,12 @@ def right(model, condition, family):
 
 @pytest.mark.parametrize(
     ("family", "method"),
-    [("xlm-roberta", "hyperx"), ("bert", "madx"), ("m2m_100", "hyper-adapters"), ("llama", "hyperx")],
+    [
+        ("xlm-roberta", "hyperx"),
+        ("bert", "madx"),
+        ("m2m_100", "hyper-adapters"),
+        pytest.param("llama", "hyperx", marks=pytest.mark.nightly),
+    ],
 )
 def test_one_graph_serves_every_language(family, method, tmp_path):
     model = made(family, method)

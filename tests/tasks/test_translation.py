@@ -105,7 +105,7 @@ def test_losses_do_not_depend_on_the_rows_beside(tokenizer):
 
 
 @pytest.mark.parametrize("method", ["hyper-adapters", "lang-adapters", "pair-adapters", "dense"])
-@pytest.mark.parametrize("beams", [1, 5])
+@pytest.mark.parametrize("beams", [pytest.param(1, marks=pytest.mark.nightly), 5])
 def test_32_directions_in_one_batch_say_what_each_says_alone(tokenizer, method, beams):
     model, decoding = model_for(tokenizer, method), Decoding(beams=beams, max_extra=8, max_ratio=1.0)
     chosen = [asked(example) for example in examples(tokenizer)]
