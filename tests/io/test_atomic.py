@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from polyloom.io import atomic
-from polyloom.io.atomic import PARTIAL, new_file, new_folder, remove_partial, write_text_atomic
+from polyloom.io.atomic import PARTIAL, new_file, atomic_dir, remove_partial, write_text_atomic
 
 
 def names(folder: Path) -> list[str]:
@@ -42,9 +42,9 @@ def test_a_file_that_fails_leaves_the_old_one(tmp_path):
 def test_a_folder_appears_with_all_its_files_or_not_at_all(tmp_path):
     path = tmp_path / "new" / "folder"
     with pytest.raises(KeyboardInterrupt):
-        fail(new_folder, path)
+        fail(atomic_dir, path)
     assert names(path.parent) == []
-    with new_folder(path) as partial:
+    with atomic_dir(path) as partial:
         (partial / "a").write_text("a")
         assert not path.exists()
     assert names(path.parent) == ["folder"]
@@ -54,15 +54,15 @@ def test_a_folder_appears_with_all_its_files_or_not_at_all(tmp_path):
 def test_a_folder_replaces_an_empty_one_and_no_other(tmp_path):
     path = tmp_path / "folder"
     path.mkdir()
-    with new_folder(path) as partial:
+    with atomic_dir(path) as partial:
         (partial / "a").touch()
-    with pytest.raises(OSError, match="not empty"), new_folder(path) as partial:
+    with pytest.raises(OSError, match="not empty"), atomic_dir(path) as partial:
         (partial / "b").touch()
     assert names(path) == ["a"]
     assert names(tmp_path) == ["folder"]
 
 
-@pytest.mark.parametrize("make", [new_file, new_folder])
+@pytest.mark.parametrize("make", [new_file, atomic_dir])
 def test_content_is_on_the_disk_before_the_name_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], AbstractContextManager[Path]]
 ) -> None:
@@ -77,7 +77,7 @@ def test_content_is_on_the_disk_before_the_name_is(
     monkeypatch.setattr(atomic, "_flush", noted)
     with make(path) as partial:
         (partial / "b" if partial.is_dir() else partial).write_text("text")
-    inner = [("b", False)] if make is new_folder else []
+    inner = [("b", False)] if make is atomic_dir else []
     assert flushed == [*inner, (".a", False), (tmp_path.name, True)]
 
 
