@@ -1,5 +1,8 @@
 """Files and folders are there whole or not at all, and nothing temporary is left behind."""
 
+import os
+import signal
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -7,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from polyloom.io import atomic
-from polyloom.io.atomic import PARTIAL, new_file, atomic_dir, remove_partial, write_text_atomic
+from polyloom.io.atomic import PARTIAL, atomic_dir, new_file, remove_partial, write_text_atomic
+from tests.reliability.forks import ended, fork
 
 
 def names(folder: Path) -> list[str]:
@@ -88,3 +92,48 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     (tmp_path / "kept").touch()
     remove_partial(tmp_path)
     assert names(tmp_path) == ["kept"]
+
+
+@pytest.mark.parametrize("make", [new_file, atomic_dir])
+def test_what_a_live_process_writes_is_not_removed_and_what_a_killed_one_wrote_is(
+    tmp_path: Path, make: Callable[[Path], AbstractContextManager[Path]]
+) -> None:
+    path, ready = tmp_path / "a", tmp_path / "ready"
+
+    def write_for_ever() -> None:
+        with make(path):
+            ready.touch()
+            time.sleep(100)
+
+    child = fork(write_for_ever)
+    while not ready.exists():
+        time.sleep(0.001)
+    ready.unlink()
+    (theirs,) = names(tmp_path)
+    remove_partial(tmp_path)
+    with make(path):
+        assert theirs in names(tmp_path), "its writer is alive"
+    os.kill(child, signal.SIGKILL)
+    ended(child)
+    assert set(names(tmp_path)) == {theirs, "a"}
+    with make(tmp_path / "b"):
+        assert theirs in names(tmp_path), "of another name: its next writer removes it"
+    path.unlink() if path.is_file() else path.rmdir()
+    with make(path) as ours:
+        assert theirs not in names(tmp_path), "its writer is dead"
+        assert str(os.getpid()) not in ours.name.replace("-", " ").split(), "processes in containers have the same id"
+    assert set(names(tmp_path)) == {"a", "b"}
+
+
+def test_a_folder_within_a_folder_appears_with_it(tmp_path):
+    path = tmp_path / "outer"
+    with atomic_dir(path) as partial:
+        with atomic_dir(partial) as same:
+            (same / "a").touch()
+        with atomic_dir(partial / "one" / "two") as inner:
+            (inner / "b").touch()
+        assert inner == partial / "one" / "two"
+        assert not path.exists()
+    assert (path / "a").exists()
+    assert (path / "one" / "two" / "b").exists()
+    assert names(tmp_path) == ["outer"]

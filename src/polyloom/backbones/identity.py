@@ -47,6 +47,10 @@ def check_identity(stored: Mapping[str, Any], actual: Mapping[str, str], place: 
         actual: Identity of the backbone that is loaded.
         place: What was loaded, such as a directory.
     """
+    if missing := sorted(_FORMER.keys() - stored.keys()):
+        raise CheckpointError(
+            f"{place}: the backbone's identity is not as this version writes it: {', '.join(missing)} missing."
+        )
     if different := differences(stored, actual):
         raise CheckpointError(
             f"{place}: was trained on another backbone (a {stored.get('model_type')} with hash "
