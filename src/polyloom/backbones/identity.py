@@ -80,7 +80,8 @@ def _settings(backbone: Backbone) -> str:
     A later version of Transformers has more keys. At their defaults they change nothing.
     """
     config = backbone.model.config
-    settings = {"config": _changed(config.to_dict(), type(config)().to_dict(), _IGNORED)}
+    known = {} if getattr(config, "has_no_defaults_at_init", False) else type(config)().to_dict()
+    settings = {"config": _changed(config.to_dict(), known, _IGNORED)}
     if backbone.model.can_generate():
         generation = backbone.model.generation_config
         defaults = type(generation)().to_dict()
