@@ -15,8 +15,9 @@ from polyloom.config import Recipe, backbone_from_recipe, load_recipe, parse_rec
 from polyloom.config.renamed import TASK_KEYS, TRANSLATION_KEYS
 from polyloom.data.tokenization.tokenizer import Tokenizer, load_tokenizer
 from polyloom.errors import CheckpointError, ConfigError, ExportError
-from polyloom.export.adapter import Adapter, load_adapters_into, read_adapter
+from polyloom.export.adapter import Adapter, backbone_note, load_adapters_into, read_adapter
 from polyloom.inference.predictor import Predictor
+from polyloom.io.places import is_local, recall
 from polyloom.model import Model
 from polyloom.rundir import RunDir
 from polyloom.tasks import TASKS, find_task
@@ -88,22 +89,22 @@ def load_run_checkpoint(
     def build(backbone: Backbone) -> Model:
         return load_checkpoint(checkpoint, backbone, same_backbone=not extended)
 
-    fingerprints = [] if extended else [manifest.get("tokenizer")]
-    predictor = _build_predictor(recipe, build, fingerprints, place=checkpoint, device=device)
+    tokenizers = [] if extended else [manifest.get("tokenizer")]
+    predictor = _build_predictor(recipe, build, tokenizers, place=checkpoint, device=device)
     return Loaded(path, recipe, checkpoint, predictor, manifest["trained_on"])
 
 
 def _build_predictor(
     recipe: Recipe,
     build: Callable[[Backbone], Model],
-    fingerprints: Iterable[object],
+    tokenizers: Iterable[object],
     *,
     place: Path,
     device: str | None,
 ) -> Predictor:
     """Build tokenizer, backbone and model, and check that the model was trained with this tokenizer."""
     tokenizer = build_tokenizer(recipe)
-    if any(fingerprint != tokenizer.fingerprint for fingerprint in fingerprints):
+    if not all(map(tokenizer.is_identical, tokenizers)):
         raise CheckpointError(
             f"{place}: was trained with another tokenizer. With this one its predictions would be wrong."
         )
@@ -117,33 +118,41 @@ def _build_predictor(
 
 
 def _load_adapters(path: Path, *, device: str | None) -> Loaded:
-    folders = sorted(file.parent for depth in _DEPTHS for file in path.glob(depth + MANIFEST))
+    folders = sorted(
+        file.parent
+        for depth in _DEPTHS
+        for file in path.glob(depth + MANIFEST)
+        if not any(part.startswith(".") for part in file.relative_to(path).parts)  # of writers at work, or killed
+    )
     if not folders:
         raise CheckpointError(
             f"{path}: neither a run ({RunDir(path).recipe.name}) nor an exported adapter ({MANIFEST}) is here."
         )
     adapters = [read_adapter(folder) for folder in folders]
-    recipe = _recipe_of_adapters(adapters, folders[0])
+    lengths = [length for adapter in adapters if (length := adapter.about.get("max_length"))]
+    if any(length != lengths[0] for length in lengths):
+        raise CheckpointError(f"{path}: adapters with different `max_length`. Load them one by one.")
+    recipe = _recipe_of_adapters(adapters, folders[0], max_length=next(iter(lengths), None))
 
     def build(backbone: Backbone) -> Model:
-        return load_adapters_into(adapters, backbone, str(path))
+        return load_adapters_into(adapters, backbone, list(map(str, folders)))
 
-    fingerprints = [adapter.about.get("tokenizer") for adapter in adapters]
-    predictor = _build_predictor(recipe, build, fingerprints, place=path, device=device)
+    tokenizers = [adapter.about.get("tokenizer") for adapter in adapters]
+    predictor = _build_predictor(recipe, build, tokenizers, place=path, device=device)
     trained_on = [str(adapter.condition) for adapter in adapters if not adapter.about.get("zero_shot")]
     return Loaded(path, recipe, path, predictor, trained_on)
 
 
-def _recipe_of_adapters(adapters: Sequence[Adapter], folder: Path) -> Recipe:
+def _recipe_of_adapters(adapters: Sequence[Adapter], folder: Path, *, max_length: object) -> Recipe:
     """Make a recipe with the backbone, languages and tasks of adapters; it is checked as any recipe is."""
     about = adapters[0].about
     settings = about.get("settings")
     if not isinstance(settings, dict):
         raise CheckpointError(f"{folder}: does not say which backbone it is for.")
     settings = dict(settings)
-    for key in ("name", "tokenizer"):
-        if isinstance(settings.get(key), str) and (folder / settings[key]).is_dir():
-            settings[key] = str((folder / settings[key]).resolve())
+    for key, content in (("name", backbone_note(adapters[0].identity)), ("tokenizer", str(about.get("tokenizer")))):
+        if isinstance(settings.get(key), str):
+            settings[key] = _find_folder(settings[key], folder, content)
     languages = dict.fromkeys(language for adapter in adapters for language in adapter.condition.languages)
     # Adapters of 0.1.0.dev0 store the settings of translation under other names, beside those of the run.
     tokens = {TASK_KEYS.get(key, key): about[key] for key in TRANSLATION_KEYS if about.get(key)}
@@ -154,9 +163,23 @@ def _recipe_of_adapters(adapters: Sequence[Adapter], folder: Path) -> Recipe:
         tasks[name] = {key: value for key, value in tokens.items() if key in known} | dict(adapter.settings)
     plain = {
         "backbone": settings, "method": {"name": "full"}, "languages": list(languages), "tasks": tasks,
-        "train": {"max_length": about.get("max_length")} if about.get("max_length") else {},
+        "train": {"max_length": max_length} if max_length else {},
     }  # fmt: skip
     return parse_recipe(plain, source=str(folder))
+
+
+def _find_folder(name: str, folder: Path, content: str) -> str:
+    """Return the path of a backbone or tokenizer that an adapter in `folder` names; names on the Hub are kept."""
+    if (folder / name).is_dir():
+        return str((folder / name).resolve())
+    if not is_local(name):
+        return name
+    if found := recall(content):
+        return str(found)
+    raise CheckpointError(
+        f"{folder}: is for a backbone in a local folder, {name!r}, which is not known on this machine. Copy it to "
+        f"{folder / name}, or export with --backbone."
+    )
 
 
 def _download(repo: str) -> Path:

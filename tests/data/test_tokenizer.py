@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
-from polyloom.data.tokenization.tokenizer import load_tokenizer
+from polyloom.data.tokenization.tokenizer import load_tokenizer, save_tokenizer
 from polyloom.errors import PolyloomError
 from tests.shared import DATA, needs_data
 
@@ -184,6 +184,23 @@ def test_the_fingerprint_tells_tokenizers_apart_and_is_the_same_each_time(direct
     (tmp_path / "other").mkdir()
     other = bert_like(tmp_path / "other", additional_special_tokens=["[NEW]"])
     assert load_tokenizer(other).fingerprint != tokenizer.fingerprint
+
+
+def test_the_identity_covers_special_tokens_and_type_ids_too(directory, tmp_path):
+    one = load_tokenizer(directory)
+    assert one.identity == load_tokenizer(directory).identity != one.fingerprint
+    assert one.is_identical(one.identity)
+    assert one.is_identical(one.fingerprint), "what 0.1.0.dev0 stored"
+    save_tokenizer(directory, tmp_path / "saved")
+    assert load_tokenizer(tmp_path / "saved").identity == one.identity
+    other = load_tokenizer(bert_like(tmp_path / "other"))
+    file = tmp_path / "other" / "tokenizer_config.json"
+    settings = json.loads(file.read_text())
+    for change in ({"model_input_names": ["input_ids", "attention_mask"]}, {"pad_token": "[SEP]"}):
+        file.write_text(json.dumps(settings | change))
+        changed = load_tokenizer(tmp_path / "other")
+        assert changed.fingerprint == other.fingerprint
+        assert not changed.is_identical(other.identity)
 
 
 def test_the_unknown_rate_is_the_share_of_unknown_pieces(tmp_path):

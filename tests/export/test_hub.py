@@ -25,6 +25,7 @@ class Hub(BaseHTTPRequestHandler):
     """One repository in memory."""
 
     files: dict[str, bytes]
+    broken: set[str]
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -55,7 +56,11 @@ class Hub(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if "/resolve/" in self.path:
-            content = self.files[self.path.partition(f"/resolve/{COMMIT}/")[2]]
+            name = self.path.partition(f"/resolve/{COMMIT}/")[2]
+            if name in self.broken:
+                self.answer(b"{}", 403)
+                return
+            content = self.files[name]
             etag = f'"{hashlib.sha1(content, usedforsecurity=False).hexdigest()}"'
             self.answer(content, ETag=etag, X_Repo_Commit=COMMIT)
         elif "me/adapters" not in self.path:
@@ -72,7 +77,7 @@ class Hub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Hub]]:
-    handler = type("Handler", (Hub,), {"files": {}})
+    handler = type("Handler", (Hub,), {"files": {}, "broken": set()})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     endpoint = f"http://127.0.0.1:{server.server_port}"
@@ -104,6 +109,20 @@ def test_what_is_pushed_is_what_is_pulled(hub, adapter, tmp_path):
     assert names == {"README.md", "polyloom.json", "weights.safetensors"}, "neither code nor pickles"
     before, after = read_adapter(adapter), read_adapter(pulled)
     assert torch.equal(before.weights.blocks[0].tensors["query_down"], after.weights.blocks[0].tensors["query_down"])
+
+
+def test_a_pull_that_breaks_off_leaves_nothing_and_can_be_tried_again(hub, adapter, tmp_path):
+    push(adapter, "me/adapters")
+    whole = dict(hub.files)
+    hub.broken = {"weights.safetensors"}
+    (tmp_path / "place").mkdir()
+    with pytest.raises(ExportError, match="pull me/adapters"):
+        pull("me/adapters", tmp_path / "place" / "pulled")
+    assert not list((tmp_path / "place").iterdir())
+    hub.files, hub.broken = whole, set()
+    pulled = pull("me/adapters", tmp_path / "place" / "pulled")
+    assert {path.name for path in pulled.iterdir()} == set(whole)
+    assert list((tmp_path / "place").iterdir()) == [pulled]
 
 
 def test_what_cannot_be_pushed_or_pulled_is_explained(hub, adapter, tmp_path):

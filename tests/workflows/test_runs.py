@@ -168,6 +168,16 @@ def test_every_record_of_a_corpus_is_an_example(tmp_path):
     assert len(prepare_dataset(Condition("mlm", "aa"), [resolve(str(file))], tokenizer=tokenizer)) == 2345
 
 
+def test_what_a_killed_preparation_left_is_removed_by_the_next_one(tmp_path):
+    (tmp_path / "a.txt").write_text("ba do\n")
+    tokenizer = load_tokenizer(tiny_recipe(tmp_path).parent / "backbone")
+    left = tmp_path / "datasets" / ".mlm-0123.arrow.partial-0123456789abcdef"
+    left.parent.mkdir()
+    left.write_bytes(b"half")
+    assert len(prepare_dataset(Condition("mlm", "aa"), [resolve(str(tmp_path / "a.txt"))], tokenizer=tokenizer)) == 1
+    assert not left.exists()
+
+
 def test_labels_mean_the_same_in_every_cell_whatever_the_order_of_their_coming(tmp_path):
     setup = prepare_training(load_recipe(tiny_recipe(tmp_path, tasks=("pos",))))
     loop = TrainLoop(setup.model, setup.plans()[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())

@@ -10,6 +10,7 @@ from polyloom.backbones.families import FAMILIES, Family, register_family
 
 if TYPE_CHECKING:
     from polyloom.backbones.backbone import Backbone
+    from polyloom.backbones.identity import check_identity, identity_of
     from polyloom.backbones.load import backbone_from_config, extend_backbone, load_backbone
 
 __all__ = [
@@ -17,7 +18,9 @@ __all__ = [
     "Backbone",
     "Family",
     "backbone_from_config",
+    "check_identity",
     "extend_backbone",
+    "identity_of",
     "load_backbone",
     "register_family",
 ]
@@ -26,4 +29,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{'backbone' if name == 'Backbone' else 'load'}"), name)
+    module = {"Backbone": "backbone", "check_identity": "identity", "identity_of": "identity"}.get(name, "load")
+    return getattr(import_module(f"{__name__}.{module}"), name)

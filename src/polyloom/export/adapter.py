@@ -4,6 +4,7 @@ On disk it is a directory of safetensors and JSON. It does not need the method t
 are bitwise the same.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polyloom.backbones import Backbone
+from polyloom.backbones import Backbone, check_identity
 from polyloom.checkpoint import (
     FORMAT,
     backbone_fingerprint,
@@ -25,6 +26,7 @@ from polyloom.checkpoint import (
 from polyloom.conditions import Condition
 from polyloom.errors import CheckpointError, ConditionError
 from polyloom.export.layout import check_block
+from polyloom.io.atomic import is_taken
 from polyloom.methods.exported import ExportedAdapters
 from polyloom.model import Model
 from polyloom.nn.blocks import BLOCKS
@@ -43,7 +45,7 @@ class Adapter:
         labels: Labels of the task, in the order of the head's outputs. Default: none.
         head: Parameters of the task's head, by name.
         backbone: Trained parameters of the backbone, by name.
-        identity: Type of the backbone, and a hash of its frozen parameters.
+        identity: Type of the backbone, and hashes of all that decides its output, except the trained parameters.
         about: Information for people and programs: origin, scores, licences.
         settings: Settings of the task that differ from its defaults, as plain data.
     """
@@ -86,20 +88,33 @@ def generate_adapters(model: Model, conditions: Iterable[Condition], *, whole: b
         yield Adapter(condition, weights, labels, head, trained, identity, settings=task.settings() if task else {})
 
 
-def load_adapters_into(adapters: Sequence[Adapter], backbone: Backbone, place: str = "adapter") -> Model:
-    """Build a model that predicts under the conditions of adapters; their trained parameters replace the backbone's."""
-    first, by_task = adapters[0], dict[str, Adapter]()
-    for adapter in adapters:
+def load_adapters_into(adapters: Sequence[Adapter], backbone: Backbone, places: Sequence[str] = ()) -> Model:
+    """Build a model that predicts under the conditions of adapters; their trained parameters replace the backbone's.
+
+    Args:
+        adapters: Adapters of different conditions, all for this backbone.
+        backbone: The backbone.
+        places: Where each adapter is from, for messages.
+    """
+    places = places or [f"adapter {number}" for number in range(1, len(adapters) + 1)]
+    first, by_task, found = adapters[0], dict[str, Adapter](), dict[Condition, str]()
+    identity = backbone_fingerprint(backbone, first.backbone)
+    for adapter, place in zip(adapters, places, strict=True):
+        if (other := found.setdefault(adapter.condition, place)) != place:
+            raise CheckpointError(
+                f"{place}: an adapter for {adapter.condition}, as is {other}. Remove one of them, or load one by one."
+            )
         for block in adapter.weights.blocks:
             check_block(block, backbone.shape, place)
         if not _same(adapter.backbone, first.backbone):
             raise CheckpointError(
                 f"{place}: adapters that change the backbone in different ways. Load them one by one."
             )
-        other = by_task.setdefault(adapter.condition.task, adapter)
-        same = adapter.labels == other.labels and adapter.settings == other.settings
-        if not same or not _same(adapter.head, other.head):
+        kin = by_task.setdefault(adapter.condition.task, adapter)
+        same = adapter.labels == kin.labels and adapter.settings == kin.settings
+        if not same or not _same(adapter.head, kin.head):
             raise CheckpointError(f"{place}: different heads for {adapter.condition.task}. Load them one by one.")
+        check_identity(adapter.identity, identity, place)
     method = ExportedAdapters(
         {adapter.condition: adapter.weights for adapter in adapters},
         shape=backbone.shape,
@@ -108,16 +123,15 @@ def load_adapters_into(adapters: Sequence[Adapter], backbone: Backbone, place: s
     try:
         tasks = {task: task_config(task, adapter.labels, adapter.settings) for task, adapter in by_task.items()}
     except TypeError as error:
-        raise CheckpointError(f"{place}: settings of a task that this version does not know: {error}") from error
+        raise CheckpointError(f"{places[0]}: settings of a task that this version does not know: {error}") from error
     model = Model(backbone, method, languages=method.languages, tasks=tasks)
     parameters = dict(backbone.model.named_parameters())
     load_tensors_into(
-        {name: parameters[name] for name in first.backbone if name in parameters}, first.backbone, Path(place)
+        {name: parameters[name] for name in first.backbone if name in parameters}, first.backbone, Path(places[0])
     )
-    _check_identity(backbone, first, place)
     for task, adapter in by_task.items():
         head = dict(model.tasks[task].named_parameters()) if task in model.tasks else {}
-        load_tensors_into(head, adapter.head, Path(place))
+        load_tensors_into(head, adapter.head, Path(found[adapter.condition]))
     return model.eval()
 
 
@@ -125,13 +139,9 @@ def _same(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
     return first.keys() == second.keys() and all(torch.equal(tensor, second[name]) for name, tensor in first.items())
 
 
-def _check_identity(backbone: Backbone, adapter: Adapter, place: str) -> None:
-    if backbone_fingerprint(backbone, adapter.backbone) != dict(adapter.identity):
-        raise CheckpointError(
-            f"{place}: is for another backbone (a {adapter.identity.get('model_type')} with hash "
-            f"{str(adapter.identity.get('frozen_sha256'))[:12]}). Load exactly that one; with another one predictions "
-            "would be wrong."
-        )
+def backbone_note(identity: Mapping[str, Any]) -> str:
+    """Return the text under which this machine notes where the backbone of an adapter is."""
+    return json.dumps(dict(identity), sort_keys=True)
 
 
 # -- on disk ----------------------------------------------------------------------------------------------------------
@@ -139,7 +149,7 @@ def _check_identity(backbone: Backbone, adapter: Adapter, place: str) -> None:
 
 def write_adapter(adapter: Adapter, path: Path, *, card: str = "") -> Path:
     """Write an adapter to a new directory, atomically."""
-    if path.exists():
+    if is_taken(path):
         raise CheckpointError(f"{path}: exists already. Choose another name or remove it.")
     described = {
         "condition": str(adapter.condition),

@@ -221,7 +221,7 @@ def read_adapterhub(folders: list[Path], condition: Condition, shape: BackboneSh
         kind = HEADS.get(find_task(condition.task).export_head)
         if (folder / "head_config.json").exists() and kind:
             labels, head = _read_head(folder, kind)
-    about = {"imported": [str(folder) for folder in folders], "method": "adapterhub"}
+    about = {"method": "adapterhub"}
     return Adapter(condition, Weights((*blocks, *invertible[:1])), labels=labels, head=head, about=about)
 
 

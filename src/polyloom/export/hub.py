@@ -1,11 +1,13 @@
 """Push adapters to the Hugging Face Hub, and pull them; files that could hold code are not downloaded."""
 
+import shutil
 from pathlib import Path
 
 from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from polyloom.errors import ExportError
+from polyloom.io.atomic import atomic_dir
 
 PATTERNS = ["*.safetensors", "*.json", "*.md", "*.model", "*.txt"]  # no pickles, no code
 
@@ -32,7 +34,10 @@ def pull(repo: str, into: Path, *, revision: str | None = None) -> Path:
     """Download a repository of adapters into a new folder."""
     if into.exists():
         raise ExportError(f"{into}: exists already. Choose another name or remove it.")
-    return download(repo, into=into, revision=revision)
+    with atomic_dir(into) as partial:
+        download(repo, into=partial, revision=revision)
+        shutil.rmtree(partial / ".cache", ignore_errors=True)  # notes of huggingface_hub on the download
+    return into
 
 
 def download(repo: str, *, into: Path | None = None, revision: str | None = None) -> Path:

@@ -1,7 +1,7 @@
 """Export ONNX graphs: one per condition with its adapter inside, or one for all with the adapters as inputs."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -114,5 +114,17 @@ def _traced(graph: Graph, inputs: Mapping[str, Tensor], adapter: Mapping[str, Te
             input_names=[*inputs, *(adapter or ())], output_names=["logits"],
         )  # fmt: skip
     assert program is not None
-    content: bytes = program.model_proto.SerializeToString()
+    model = program.model_proto
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        _drop_traces(nodes)
+    content: bytes = model.SerializeToString()
     return content
+
+
+def _drop_traces(nodes: Iterable[Any]) -> None:
+    """Remove what the exporter notes on nodes: traces with the paths of source files on this machine."""
+    for node in nodes:
+        del node.metadata_props[:]
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):  # of conditions and loops
+                _drop_traces(graph.node)

@@ -158,7 +158,7 @@ def read_peft(folder: Path, condition: Condition, backbone: Backbone, *, labels:
         blocks = {name: torch.stack(layers)[None] for name, layers in stacked.items()}
     except RuntimeError as error:
         raise ExportError(f"{folder}: layers of different rank: {error}") from error
-    about = {"imported": [str(folder)], "method": "peft"}
+    about = {"method": "peft"}
     block = Block("lora", "attention", shape.sites, blocks)
     return Adapter(condition, Weights((block,)), labels=labels if head else (), head=head, about=about)
 

@@ -11,16 +11,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from polyloom.errors import ExportError
-from polyloom.io.atomic import new_folder
+from polyloom.io.atomic import atomic_dir, is_taken
 
 MAX_JSON = 4 << 20
 
 
 def write_folder(path: Path, files: Mapping[str, Any]) -> Path:
     """Write a new folder atomically: tensors to ``.safetensors``, plain data to ``.json``, text or bytes to others."""
-    if path.exists():
+    if is_taken(path):
         raise ExportError(f"{path}: exists already. Choose another name or remove it.")
-    with new_folder(path) as partial:
+    with atomic_dir(path) as partial:
         for name, content in files.items():
             if name.endswith(".safetensors"):
                 plain = {key: tensor.detach().cpu().clone().contiguous() for key, tensor in content.items()}

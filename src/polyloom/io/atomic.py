@@ -1,13 +1,17 @@
 """Write files and folders atomically: a reader sees the whole content or none, even after a crash.
 
-Everything is written under a temporary name beside its place, flushed to the disk and then renamed.
+Everything is written under a temporary name beside its place, flushed to the disk and then renamed. The writer holds a
+lock on what it writes, which ends with its process: without a lock, it is a leftover of a killed process, and the next
+writer of the same name removes it.
 """
 
+import fcntl
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PARTIAL = ".partial-"  # in the names of files and folders that are being written
@@ -25,45 +29,85 @@ def new_file(path: Path) -> Iterator[Path]:
 
     An existing file is replaced. A process that has it open keeps the old content.
     """
-    partial = _partial(path)
-    try:
+    with _locked(path, lambda partial: partial.touch(exist_ok=False)) as partial:
         yield partial
         _flush(partial)
         partial.replace(path)
         _flush(path.parent)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def atomic_dir(path: Path) -> Iterator[Path]:
     """Yield a temporary folder for files; rename it to `path` on success and remove it on failure.
 
-    `path` must not exist, or be an empty folder.
+    `path` must not exist, or be an empty folder. A folder inside another one that is being written is written in place:
+    it appears with the outer one.
     """
-    partial = _partial(path)
-    partial.mkdir(parents=True)
-    try:
+    if any(part.startswith(".") and PARTIAL in part for part in path.parts):
+        path.mkdir(parents=True, exist_ok=True)
+        yield path
+        return
+    with _locked(path, lambda partial: partial.mkdir(parents=True)) as partial:
         yield partial
-        for file in (*partial.iterdir(), partial):
-            _flush(file)
+        for inner in (*sorted(partial.rglob("*"), reverse=True), partial):
+            _flush(inner)
         partial.rename(path)
         _flush(path.parent)
+
+
+def is_taken(path: Path) -> bool:
+    """Return whether there is something at a path that `atomic_dir` could not replace: all but an empty folder."""
+    return path.exists() and not (path.is_dir() and not any(path.iterdir()))
+
+
+def remove_partial(folder: Path, name: str | None = None) -> None:
+    """Remove the temporary files and folders that killed processes left in a folder, by default those of any name.
+
+    Those of live processes are locked, and stay.
+    """
+    pattern = re.compile(rf"\.{re.escape(name) if name else '.+'}{re.escape(PARTIAL)}[0-9a-f-]+")
+    for partial in folder.iterdir() if folder.is_dir() else ():
+        if pattern.fullmatch(partial.name):
+            with suppress(OSError):  # its writer is alive, or it is gone already
+                lock = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _remove(partial)
+                finally:
+                    os.close(lock)
+
+
+@contextmanager
+def _locked(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """Make a file or folder of a random name beside `path`, hold a lock on it, and remove it unless it was renamed."""
+    remove_partial(path.parent, path.name)
+    partial, lock = _claim(path, make)
+    try:
+        yield partial
     finally:
+        _remove(partial)
+        os.close(lock)
+
+
+def _claim(path: Path, make: Callable[[Path], None]) -> tuple[Path, int]:
+    while True:
+        # Process ids would collide: in containers they are all alike.
+        partial = path.with_name(f".{path.name}{PARTIAL}{secrets.token_hex(8)}")
+        make(partial)
+        with suppress(FileNotFoundError):
+            lock = os.open(partial, os.O_RDONLY)
+            with suppress(OSError):  # a file system without locks: then nobody removes what is not theirs
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if partial.exists():  # else another process took it for a leftover before it was locked
+                return partial, lock
+            os.close(lock)
+
+
+def _remove(partial: Path) -> None:
+    if partial.is_dir():
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def remove_partial(folder: Path) -> None:
-    """Remove the temporary files and folders that killed processes left in a folder."""
-    for partial in folder.glob(f".*{PARTIAL}*"):
-        if partial.is_dir():
-            shutil.rmtree(partial, ignore_errors=True)
-        else:
-            partial.unlink(missing_ok=True)
-
-
-def _partial(path: Path) -> Path:
-    return path.with_name(f".{path.name}{PARTIAL}{os.getpid()}-{secrets.token_hex(4)}")
+    else:
+        partial.unlink(missing_ok=True)
 
 
 def _flush(path: Path) -> None:

@@ -19,6 +19,7 @@ from polyloom.data.readers.formats import reader_of
 from polyloom.data.records import Bitext
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import DataError, TrainingError
+from polyloom.io.atomic import remove_partial
 from polyloom.io.files import File
 from polyloom.methods import Method
 from polyloom.methods.base import Stage
@@ -75,6 +76,7 @@ def prepare_dataset(
     if path.exists():
         return open_dataset(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    remove_partial(path.parent)
     index: dict[str, int] = {}
     pair_filter = PairFilter(rules)
     meta: dict[str, Any] = dict(described)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from polyloom.backbones.identity import differences
 from polyloom.checkpoint import (
     backbone_identity,
     describe_model,
@@ -217,7 +218,7 @@ class Trainer:
         checkpoint = self.folder.latest()
         if checkpoint is None:
             return State(), {}
-        if checkpoint.manifest["backbone"] != self._identity:
+        if differences(checkpoint.manifest["backbone"], self._identity):
             raise TrainingError(
                 f"{checkpoint.path}: was trained on another backbone. Use that backbone, or another directory."
             )

@@ -367,6 +367,6 @@ def _write(run: Run, folder: RunDir, learn: Corpora, **changed: Any) -> None:
     added = RowAdded(run=str(run.path), checkpoint=run.checkpoint.name, trained_on=sorted(trained))
     folder.note(added.to_dict())
     manifest = describe_model(run.model) | {"backbone": backbone_identity(run.model)}
-    manifest |= {"trained_on": sorted({*run.trained_on, *trained}), "tokenizer": run.predictor.tokenizer.fingerprint}
+    manifest |= {"trained_on": sorted({*run.trained_on, *trained}), "tokenizer": run.predictor.tokenizer.identity}
     state = {"stage": 0, "step": 0, "total": 1, "best_step": None, "best_score": None, "seconds": 0.0, "num_tokens": 0}
     write_checkpoint(folder.checkpoint(1), dict(trained_parameters(run.model)), manifest, training=({}, state))

@@ -1,7 +1,8 @@
 """Export the adapters of a run as files."""
 
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,11 +12,13 @@ from polyloom.conditions import Condition
 from polyloom.data.tokenization.tokenizer import save_tokenizer
 from polyloom.errors import ExportError, PolyloomError
 from polyloom.evaluate.saved import read_stored
-from polyloom.export.adapter import Adapter, generate_adapters, write_adapter
+from polyloom.export.adapter import Adapter, backbone_note, generate_adapters, write_adapter
 from polyloom.export.adapterhub import write_adapterhub
 from polyloom.export.card import card
 from polyloom.export.onnx import write_onnx
 from polyloom.export.peft import write_peft
+from polyloom.io.atomic import atomic_dir
+from polyloom.io.places import last_name, local_name, remember
 from polyloom.loading import tokenizer_name
 from polyloom.workflows.run import Run
 
@@ -33,7 +36,7 @@ def export_run(
     backbone: bool = False,
     progress: Progress = lambda _: None,
 ) -> list[Path]:
-    """Write the adapters of conditions.
+    """Write the adapters of conditions: all of them, or nothing if it fails.
 
     Args:
         run: A trained run.
@@ -41,7 +44,7 @@ def export_run(
         into: A new directory.
         to: The format.
         backbone: Also write the backbone, with all that was trained in it; the adapters are then for that one.
-        progress: Called with every directory that was written.
+        progress: Called with every directory, after all were written.
     """
     if into.exists():
         raise ExportError(f"{into}: exists already. Choose another name or remove it.")
@@ -55,34 +58,54 @@ def export_run(
         run.model.task(condition.task)
         run.model.method.require_supported(condition)
     if graph:
-        progress(write_onnx(run.model, conditions, into, baked=to == "onnx-baked"))
-        return [into]
-    if backbone:
-        save_backbone(run, into / _BACKBONE)
-    about, scores, written = _about(run), _scores(run), []
-    for adapter in generate_adapters(run.model, conditions, whole=not backbone):
-        condition = adapter.condition
-        path = into if len(conditions) == 1 and not backbone else into.joinpath(*str(condition).split("/"))
-        facts = about | {"scores": scores.get(str(condition), []), "zero_shot": str(condition) not in run.trained_on}
-        if backbone:
-            name = os.path.relpath(into / _BACKBONE, path)
-            facts |= {"backbone": name, "settings": {"name": name, "dtype": run.recipe.backbone.dtype}}
-        write(replace(adapter, about=facts), run.model.backbone, path, to=to)
-        written.append(path)
+        written = [write_onnx(run.model, conditions, into, baked=to == "onnx-baked")]
+    else:
+        written = []
+        with atomic_dir(into) as partial:
+            for adapter, place in _adapters(run, conditions, backbone=backbone):
+                write(adapter, run.model.backbone, partial / place, name=(into / place).name, to=to)
+                written.append(into / place)
+            if backbone:
+                save_backbone(run, partial / _BACKBONE)
+    for path in written:
         progress(path)
     return written
 
 
-def write(adapter: Adapter, backbone: Backbone, path: Path, *, to: Format = "polyloom") -> None:
-    """Write one adapter in a format, with its card."""
+def _adapters(run: Run, conditions: Sequence[Condition], *, backbone: bool) -> Iterator[tuple[Adapter, Path]]:
+    """Yield adapters, described, and the place of each in the export."""
+    about, scores = _about(run), _scores(run)
+    for adapter in generate_adapters(run.model, conditions, whole=not backbone):
+        condition = adapter.condition
+        place = Path() if len(conditions) == 1 and not backbone else Path(*str(condition).split("/"))
+        facts = about | {"scores": scores.get(str(condition), []), "zero_shot": str(condition) not in run.trained_on}
+        if backbone:
+            name = os.path.relpath(_BACKBONE, place)
+            facts |= {"backbone": name, "settings": {"name": name, "dtype": run.recipe.backbone.dtype}}
+        else:
+            remember(backbone_note(adapter.identity), run.recipe.backbone.name or "")
+            remember(about["tokenizer"], tokenizer_name(run.recipe))
+        yield replace(adapter, about=facts), place
+
+
+def write(adapter: Adapter, backbone: Backbone, path: Path, *, name: str, to: Format = "polyloom") -> None:
+    """Write one adapter in a format, with its card.
+
+    Args:
+        adapter: The adapter.
+        backbone: The backbone that it is for.
+        path: A new directory.
+        name: Name that the directory will have.
+        to: The format.
+    """
     if to == "polyloom":
-        write_adapter(adapter, path, card=card(adapter, to=to, path=path.name))
+        write_adapter(adapter, path, card=card(adapter, to=to, path=name))
         return
     if to == "adapterhub":
-        folders = [str(folder.relative_to(path.parent)) for folder in write_adapterhub(adapter, backbone.shape, path)]
+        folders = write_adapterhub(adapter, backbone.shape, path)
     else:
-        folders = [str(write_peft(adapter, backbone, path).relative_to(path.parent))]
-    text = card(adapter, to=to, path=path.name, folders=folders)
+        folders = [write_peft(adapter, backbone, path)]
+    text = card(adapter, to=to, path=name, folders=[str(Path(name) / f.relative_to(path)) for f in folders])
     (path / "README.md").write_text(text, encoding="utf-8")
 
 
@@ -95,24 +118,27 @@ def save_backbone(run: Run, into: Path) -> None:
 def _about(run: Run) -> dict[str, Any]:
     """Describe what all adapters of a run have in common."""
     settings = {key: value for key, value in asdict(run.recipe.backbone).items() if value is not None}
+    settings |= {key: local_name(settings[key]) for key in ("name", "tokenizer") if key in settings}
     return {
         "method": run.recipe.method.name,
-        "backbone": run.recipe.backbone.name or run.recipe.backbone.preset or "",
+        "backbone": last_name(run.recipe.backbone.name or run.recipe.backbone.preset or ""),
         "settings": settings,
-        "tokenizer": run.predictor.tokenizer.fingerprint,
+        "tokenizer": run.predictor.tokenizer.identity,
         "max_length": run.predictor.max_length,
         "licences": _licences(run),
     }
 
 
 def _licences(run: Run) -> dict[str, str | None]:
+    """Return the licences of the training data. Files are named without their folders."""
     licences: dict[str, str | None] = {}
     for name in {name: None for names in run.recipe.data.train.values() for name in names}:
         try:
             (corpus,) = run.recipe.data.resolve([name])
-            licences[name] = corpus.licence
+            licence = corpus.licence
         except PolyloomError:  # the corpus is not on this machine
-            licences[name] = None
+            licence = None
+        licences.setdefault(name if re.match(r"[a-z0-9-]+:", name) else name.rpartition("/")[2], licence)
     return licences
 
 

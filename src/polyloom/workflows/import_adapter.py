@@ -9,10 +9,11 @@ from polyloom.checkpoint import backbone_fingerprint
 from polyloom.conditions import Condition
 from polyloom.config import parse_recipe
 from polyloom.errors import ExportError
-from polyloom.export.adapter import load_adapters_into
+from polyloom.export.adapter import backbone_note, load_adapters_into
 from polyloom.export.adapterhub import read_adapterhub
 from polyloom.export.peft import CONFIG, read_peft
 from polyloom.export.storage import read_json
+from polyloom.io.places import last_name, local_name, remember
 from polyloom.loading import build_backbone, build_tokenizer
 from polyloom.workflows.export import write
 
@@ -42,9 +43,12 @@ def import_adapter(
         adapter = read_peft(folders[0], condition, loaded, labels=tuple(labels))
     else:
         adapter = read_adapterhub(list(folders), condition, loaded.shape)
-    settings = {"name": str(Path(backbone).resolve()) if Path(backbone).is_dir() else backbone}
-    about = dict(adapter.about) | {"backbone": backbone, "settings": settings, "tokenizer": tokenizer.fingerprint}
+    about = dict(adapter.about) | {
+        "imported": [folder.resolve().name for folder in folders], "backbone": last_name(backbone),
+        "settings": {"name": local_name(backbone)}, "tokenizer": tokenizer.identity,
+    }  # fmt: skip
     adapter = replace(adapter, identity=backbone_fingerprint(loaded, ()), about=about)
-    load_adapters_into([adapter], loaded, str(folders[0]))  # shapes are checked before anything is written
-    write(adapter, loaded, into)
+    load_adapters_into([adapter], loaded, [str(folders[0])])  # shapes are checked before anything is written
+    write(adapter, loaded, into, name=into.name)
+    remember(backbone_note(adapter.identity), backbone)
     return into

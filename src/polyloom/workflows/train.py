@@ -89,7 +89,7 @@ def train_recipe(
     trainer = Trainer(
         model, setup.plans(), tokenizer=setup.tokenizer, folder=directory, validate=setup.validate,
         process_group=process_group, on_event=on_event,
-        about={"trained_on": setup.trained_on, "tokenizer": setup.tokenizer.fingerprint},
+        about={"trained_on": setup.trained_on, "tokenizer": setup.tokenizer.identity},
     )  # fmt: skip
     return trainer.run()
 

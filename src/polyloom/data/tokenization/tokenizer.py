@@ -164,6 +164,18 @@ class Tokenizer:
         content = json.dumps(json.loads(self._backend.to_str()), sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(content.encode()).hexdigest()
 
+    @cached_property
+    def identity(self) -> str:
+        """Hash of all that the tokenizer decides: the tokenization, special tokens, language tokens and type ids."""
+        special = (self.pad_id, self.unk_id, self.bos_id, self.eos_id, self.mask_id, self.special_ids, self.uses_types)
+        return hashlib.sha256(
+            json.dumps([self.fingerprint, special, self._languages], sort_keys=True).encode()
+        ).hexdigest()
+
+    def is_identical(self, identity: object) -> bool:
+        """Return whether an identity is that of this tokenizer; one of 0.1.0.dev0 is its `fingerprint`."""
+        return identity in (self.identity, self.fingerprint)
+
     def _without_special(self, ids: list[int]) -> list[int]:
         if self._forbidden.isdisjoint(ids):
             return ids

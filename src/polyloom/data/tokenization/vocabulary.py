@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from polyloom.data.mixture import temperature as shares_at
 from polyloom.errors import PolyloomError
-from polyloom.io.atomic import new_folder
+from polyloom.io.atomic import atomic_dir
 
 SPECIAL = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}  # ids 0 to 3, as configs of m2m_100 expect
 MASK = "<mask>"
@@ -308,7 +308,7 @@ def _write(into: Path, tokenizer: Any, model: bytes, languages: Sequence[str], *
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
     }
-    with new_folder(into) as partial:
+    with atomic_dir(into) as partial:
         tokenizer.save(str(partial / "tokenizer.json"))
         text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
         (partial / "tokenizer_config.json").write_text(text, encoding="utf-8")

@@ -1,0 +1,97 @@
+"""Identify a backbone by hashes of all that decides its output: parameters, buffers and configuration."""
+
+import hashlib
+import json
+from collections.abc import Container, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from polyloom.backbones.backbone import Backbone
+from polyloom.errors import CheckpointError
+
+# What differs between two identities, by key. Identities of 0.1.0.dev0 have the first two keys.
+_FORMER = {"model_type": "another type of model", "frozen_sha256": "other parameters"}
+_PARTS = _FORMER | {"buffers_sha256": "other buffers", "config_sha256": "another configuration"}
+# Keys of a configuration that do not decide the output. Data types are those of the parameters, which are hashed.
+_IGNORED = {
+    "architectures", "auto_map", "chunk_size_feed_forward", "dtype", "id2label", "label2id", "model_type", "num_labels",
+    "output_attentions", "output_hidden_states", "problem_type", "return_dict", "torch_dtype", "transformers_version",
+    "use_cache",
+}  # fmt: skip
+_IGNORED_IN_GENERATION = {"max_length", "transformers_version", "use_cache"}  # every row has its own length limit
+
+
+def identity_of(backbone: Backbone, *, skip: Container[str] = ()) -> dict[str, str]:
+    """Return the identity of a backbone, without the parameters in `skip`, which are trained."""
+    return {
+        "model_type": backbone.shape.family,
+        "frozen_sha256": backbone.fingerprint(skip=skip),
+        "buffers_sha256": _hash_of_buffers(backbone),
+        "config_sha256": hashlib.sha256(_settings(backbone).encode()).hexdigest(),
+    }
+
+
+def differences(stored: Mapping[str, Any], actual: Mapping[str, str]) -> list[str]:
+    """List how a backbone differs from the stored identity of another; one of 0.1.0.dev0 is of parameters alone."""
+    keys = _FORMER if stored.keys() == _FORMER.keys() else _PARTS
+    return [what for key, what in keys.items() if stored.get(key) != actual[key]]
+
+
+def check_identity(stored: Mapping[str, Any], actual: Mapping[str, str], place: str) -> None:
+    """Raise an error unless a stored identity is that of the backbone.
+
+    Args:
+        stored: Identity that is stored with weights.
+        actual: Identity of the backbone that is loaded.
+        place: What was loaded, such as a directory.
+    """
+    if missing := sorted(_FORMER.keys() - stored.keys()):
+        raise CheckpointError(
+            f"{place}: the backbone's identity is not as this version writes it: {', '.join(missing)} missing."
+        )
+    if different := differences(stored, actual):
+        raise CheckpointError(
+            f"{place}: was trained on another backbone (a {stored.get('model_type')} with hash "
+            f"{str(stored.get('frozen_sha256'))[:12]}); this one has {' and '.join(different)}. Load exactly that one; "
+            "with another one predictions would be wrong."
+        )
+
+
+@torch.no_grad()
+def _hash_of_buffers(backbone: Backbone) -> str:
+    """Hash the buffers that are saved with a model; the others are computed from its configuration."""
+    digest, saved = hashlib.sha256(), backbone.model.state_dict().keys()
+    for name, buffer in sorted(backbone.model.named_buffers()):
+        if name in saved:
+            digest.update(f"{name} {tuple(buffer.shape)} {buffer.dtype}".encode())
+            digest.update(_bytes(buffer))
+    return digest.hexdigest()
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+
+
+def _settings(backbone: Backbone) -> str:
+    """Return the configuration and the settings of generation as JSON, without keys at their defaults.
+
+    A later version of Transformers has more keys. At their defaults they change nothing.
+    """
+    config = backbone.model.config
+    known = {} if getattr(config, "has_no_defaults_at_init", False) else type(config)().to_dict()
+    settings = {"config": _changed(config.to_dict(), known, _IGNORED)}
+    if backbone.model.can_generate():
+        generation = backbone.model.generation_config
+        defaults = type(generation)().to_dict()
+        settings["generation"] = _changed(generation.to_dict(), defaults, _IGNORED_IN_GENERATION)
+    return json.dumps(settings, sort_keys=True, default=str)
+
+
+def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any], ignored: Container[str]) -> dict[str, Any]:
+    return {
+        key: value
+        for key, value in values.items()
+        if not (key.startswith("_") or key in ignored) and (key not in defaults or defaults[key] != value)
+    }
