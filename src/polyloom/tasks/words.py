@@ -36,6 +36,10 @@ class WordTask(Task, ABC):
     outputs: ClassVar[tuple[Format, ...]] = ("columns", "conllu", "jsonl")
     multiline: ClassVar[tuple[Format, ...]] = ("columns", "conllu")
 
+    def is_cut(self, row: EncodedExample, *, tokenizer: Tokenizer, max_length: int) -> bool:
+        """Return whether a single word is too long; long sentences take several rows."""
+        return max(row["counts"], default=0) > max_length - tokenizer.num_special(pair=False)
+
     @classmethod
     def by_word(cls, prediction: Any) -> tuple[Sequence[Any], ...]:
         """Split a prediction into one sequence for each of `keys`."""
@@ -114,7 +118,7 @@ def _read_columns(lines: Sequence[Line]) -> StreamItem:
 
 
 def _read_conllu(lines: Sequence[Line]) -> StreamItem:
-    (sentence,) = parse_conllu(lines, STDIN)
+    (sentence,) = parse_conllu([line[:2] for line in lines], STDIN)
     return _word_item(sentence.line, sentence.words, sentence)
 
 
