@@ -141,19 +141,25 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def generate_ids(
-        self, batch: Batch, *, eos_id: int, decoding: Decoding, weights: Weights | None = None
-    ) -> list[list[int] | None]:
-        """Generate the text of each row as tokens, without the decoder's prefix; ``None`` if its scores are NaN.
+        self,
+        batch: Batch,
+        *,
+        eos_id: int,
+        decoding: Decoding,
+        weights: Weights | None = None,
+        finite: FiniteRows | None = None,
+    ) -> list[list[int]]:
+        """Generate the text of each row as tokens, without the decoder's prefix.
 
         Args:
             batch: A batch whose decoder inputs are the prefixes.
             eos_id: The token that ends a text.
             decoding: Settings of the search.
             weights: Weights of these rows, if they are known already.
+            finite: Notices rows whose scores are NaN; their texts mean nothing.
         """
         prefix_BP = batch.inputs["decoder_input_ids"]
         limits_B = decoding.limits(batch.inputs["attention_mask"])
-        finite = FiniteRows(torch.ones_like(prefix_BP[:, 0], dtype=torch.bool))
         ids_BT = self.generate(
             {**batch.inputs, "decoder_input_ids": prefix_BP[:, :1]},
             batch.conditions,
@@ -165,16 +171,13 @@ class Model(nn.Module):
             decoder_start_token_id=prefix_BP[:, 0].tolist(),
             eos_token_id=eos_id,
             logits_processor=[
-                finite,
+                *([finite] if finite else []),
                 LengthLimit(limits_B, prefix=prefix_BP.shape[1], eos_id=eos_id),
                 ForcedPrefix(prefix_BP),
             ],
         )
         written = ids_BT[:, prefix_BP.shape[1] :].tolist()
-        return [
-            (ids[: ids.index(eos_id)] if eos_id in ids else ids) if is_finite else None
-            for ids, is_finite in zip(written, finite.rows_B.tolist(), strict=True)
-        ]
+        return [ids[: ids.index(eos_id)] if eos_id in ids else ids for ids in written]
 
     @torch.no_grad()
     def predict(self, batch: Batch, *, confidences: bool = False) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from polyloom.backbones.decoding import Decoding
+from polyloom.backbones.decoding import Decoding, FiniteRows
 from polyloom.conditions import Condition
 from polyloom.data.records import Record
 from polyloom.data.tokenization.sentences import join_sentences
@@ -180,10 +180,15 @@ class Predictor:
 
     def _generate(self, batch: Batch) -> list[str | PredictionError]:
         weights = self.cache.rows(batch.conditions)
-        ids = self.model.generate_ids(batch, eos_id=end_of(self.tokenizer), decoding=self.decoding, weights=weights)
+        finite = FiniteRows(
+            torch.ones(len(batch.conditions), dtype=torch.bool, device=batch.inputs["input_ids"].device)
+        )
+        ids = self.model.generate_ids(
+            batch, eos_id=end_of(self.tokenizer), decoding=self.decoding, weights=weights, finite=finite
+        )
         return [
-            not_finite(condition) if row is None else self.tokenizer.decode(row)
-            for condition, row in zip(batch.conditions, ids, strict=True)
+            self.tokenizer.decode(row) if is_finite else not_finite(condition)
+            for condition, row, is_finite in zip(batch.conditions, ids, finite.rows_B.tolist(), strict=True)
         ]
 
     @torch.inference_mode()
