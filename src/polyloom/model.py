@@ -136,7 +136,7 @@ class Model(nn.Module):
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the sum of the loss over a batch, by task."""
-        parts = self._states(batch, *self._hidden(batch))
+        parts = self._states(batch)
         return {task: self.tasks[task].loss(states, batch.by_task[task].data) for task, states in parts}
 
     @torch.no_grad()
@@ -194,8 +194,8 @@ class Model(nn.Module):
         if not finite_B.all():
             hidden_BTD = hidden_BTD.masked_fill(~finite_B[:, None, None], 0.0)  # a parser refuses NaN
         decoded: dict[int, Any] = {}
-        for name, states in self._states(batch, weights, hidden_BTD):
-            part, task = batch.by_task[name], self.tasks[name]
+        for name, part in batch.by_task.items():
+            task, states = self.tasks[name], self.head_inputs(hidden_BTD[part.rows], weights.take(part.rows))
             predictions = task.decode(states, part.data)
             if confidences:
                 predictions = list(zip(predictions, task.confidences(states, part.data, predictions), strict=True))
@@ -211,8 +211,9 @@ class Model(nn.Module):
         with self.backbone.using(weights, num_rows=_count(batch.inputs, batch.conditions, weights)):
             return weights, self.backbone.hidden(**batch.inputs).float()  # heads are fp32
 
-    def _states(self, batch: Batch, weights: Weights, hidden_BTD: Tensor) -> Iterator[tuple[str, HeadInputs]]:
-        """Yield each task with the inputs of its head."""
+    def _states(self, batch: Batch) -> Iterator[tuple[str, HeadInputs]]:
+        """Run the backbone, and yield each task with the inputs of its head."""
+        weights, hidden_BTD = self._hidden(batch)
         for task, part in batch.by_task.items():
             yield task, self.head_inputs(hidden_BTD[part.rows], weights.take(part.rows))
 
