@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from polyloom.cli.predict import say_long
 from polyloom.cli.render.tables import Format
 
 if TYPE_CHECKING:
@@ -76,8 +77,7 @@ def evaluate(  # noqa: PLR0913 - options of a command
         typer.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
-    for sentence in loaded.predictor.report_long().values():
-        typer.echo(f"polyloom: {sentence}", err=True)
+    say_long(loaded.predictor)
     stored = store(matrix, run, on, pivot=pivot)
     typer.echo(f"Stored in {stored}", err=True)
     if figures:

@@ -131,13 +131,18 @@ def _filter(run: Path, asked: "Condition | None", formats: "tuple[Format, Format
         strict=options.strict, tally=tally,
     )  # fmt: skip
     _write(texts)
-    for sentence in predictor.report_long().values():
-        typer.echo(f"polyloom: {sentence}", err=True)
+    say_long(predictor)
     if tally.failed:
         inputs = "1 input was" if tally.failed == 1 else f"{tally.failed:,} inputs were"
         typer.echo(f"polyloom: {inputs} not predicted. The first: {tally.first}", err=True)
         if not tally.predicted:
             raise typer.Exit(1)
+
+
+def say_long(predictor: "Predictor") -> None:
+    """Say on stderr how many inputs were cut or split because they were too long."""
+    for sentence in predictor.report_long().values():
+        typer.echo(f"polyloom: {sentence}", err=True)
 
 
 def _write(texts: Iterable[str]) -> None:

@@ -47,7 +47,7 @@ def _split_sentence(text: str, fits: Callable[[str], bool], border: re.Pattern[s
         return [text]
     if border is None:
         half = len(text) // 2
-        return [part for piece in (text[:half], text[half:]) for part in _split_sentence(piece, fits, None)]
+        return [part for segment in (text[:half], text[half:]) for part in _split_sentence(segment, fits, None)]
     finer = _SPACE if border is _CLAUSE else None
     ends = [*(match.end() for match in border.finditer(text)), len(text)]
     parts, begin, at = [], 0, 0
@@ -55,8 +55,8 @@ def _split_sentence(text: str, fits: Callable[[str], bool], border: re.Pattern[s
         candidates = ends[at : at + _MOST]
         count = bisect_left(candidates, True, key=partial(_too_long, text, begin, fits))
         at += max(count, 1)
-        piece = text[begin : ends[at - 1]].strip()
-        parts += [piece] if count else _split_sentence(piece, fits, finer)
+        segment = text[begin : ends[at - 1]].strip()
+        parts += [segment] if count else _split_sentence(segment, fits, finer)
         begin = ends[at - 1]
     return [part for part in parts if part]
 
