@@ -117,6 +117,14 @@ def test_a_sentence_that_a_parser_has_no_memory_for_is_refused(trained, tmp_path
     assert len(run.predict(("ba",) * 8000, "pos/aa")) == 8000
 
 
+@pytest.mark.parametrize(
+    ("value", "condition"), [("ba \ud800", "pos/aa"), (("ba", "\udfff"), "dep/aa"), (("ba", "\ud800"), "nli/aa")]
+)
+def test_text_that_is_no_text_is_a_typed_error(trained, value, condition):
+    with pytest.raises(PolyloomError, match=f"{condition}: .* has half a surrogate pair"):
+        Run.load(trained).predict(value, condition)
+
+
 def test_beams_have_a_limit():
     assert Decoding(beams=100).beams == 100
     for beams in (0, -1, 101, 100_000):

@@ -104,7 +104,7 @@ def test_one_poisoned_row_among_32_leaves_the_31_others_as_they_are(predictor, r
             assert made == alone, name
 
 
-SLACK = 20  # the model's own work, and a machine that others use
+SLACK = 4  # a machine that others use at the same time
 LETTERS = 50_000  # the longest input that is not refused
 TEXTS = {
     "letters": "a" * LETTERS, "combining marks": "a" + "\u0301" * (LETTERS - 1), "marks alone": "\u0301" * LETTERS,
@@ -136,27 +136,38 @@ def with_condition(body: bytes, task: str, language: str) -> bytes:
 
 
 @pytest.mark.parametrize("task", ["pos", "dep", pytest.param("ner", marks=pytest.mark.nightly), "nli", "mt"])
-def test_hostile_inputs_are_refused_or_answered_in_linear_time(predictor, translator, task):
-    """Refused within 50 ms, or at most one second per MB, of processor time; then the next input is answered."""
+def test_hostile_inputs_are_refused_or_answered_in_linear_time(predictor, translator, task, monkeypatch):
+    """Beside the work of the model: at most 50 ms, or a second per MB. Then the next input is answered."""
     model, languages = (translator, "sw/fi") if task == "mt" else (predictor, "aa")
     good = json.dumps({"condition": f"{task}/{languages}", **inputs(task, "ka")}).encode()
     bodies = {name: json.dumps(inputs(task, text)).encode() for name, text in TEXTS.items()} | BODIES
-    slowest, refusals = ("", 0.0), [0.0]
+    worked, work = 0.0, Predictor._window
+
+    def clocked(self: Predictor, *arguments: Any, **options: Any) -> list[Any]:
+        nonlocal worked
+        began = time.process_time()
+        made = work(self, *arguments, **options)
+        worked += time.process_time() - began
+        return made
+
+    monkeypatch.setattr(Predictor, "_window", clocked)
     answered(model, [good])
+    took = {}
+    refused = 0
     for name, body in bodies.items():
         hostile = with_condition(body, task, languages)
-        began = time.process_time()
+        began, worked = time.process_time(), 0.0
         (first, second) = answered(model, [hostile, good])
-        took = time.process_time() - began
+        seconds = time.process_time() - began - worked
         assert "error" not in second, name
-        refusals += [took] if "error" in first else []
-        assert took <= max(0.05, len(hostile) / 1e6) * SLACK, f"{name}: {took:.2f} s for {len(hostile):,} bytes"
-        slowest = max(slowest, (name, took / max(0.05, len(hostile) / 1e6)), key=lambda pair: pair[1])
+        refused += "error" in first
+        took[name] = (seconds / max(0.05, len(hostile) / 1e6), seconds)
+    slowest = max(took, key=lambda name: took[name])
+    share, seconds = took[slowest]
     print(
-        f"\n{task}: {len(bodies)} inputs; {len(refusals) - 1} refused, the slowest in {1000 * max(refusals):.0f} ms; ",
-        end="",
+        f"\n{task}: {len(took)} inputs, {refused} refused; slowest: {slowest}, {seconds:.3f} s, {share:.2f} of allowed"
     )
-    print(f"slowest per MB: {slowest[0]}, {slowest[1]:.2f} s")
+    assert share <= SLACK, slowest
 
 
 def test_sentences_of_a_stream_are_real(predictor):

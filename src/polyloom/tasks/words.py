@@ -3,7 +3,7 @@
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -72,23 +72,26 @@ class WordTask(Task, ABC):
 
 def _segmented(line: int, text: str, source: dict[str, Any] | str, language: str) -> StreamItem:
     """Segment raw text into words and keep their offsets."""
-    from polyloom.data.tokenization.segmentation import segment  # noqa: PLC0415 - only for raw text
+    from polyloom.data.tokenization.segmentation import iter_words  # noqa: PLC0415 - only for raw text
 
     _word_item(line, text.split(), source)  # which checks the length
     try:
-        words = segment(text, language)
+        words = list(islice(iter_words(text, language), MAX_WORDS + 1))
     except DataError:
         raise
     except PolyloomError as error:
         raise DataError(STDIN, line, str(error)) from error
-    item = _word_item(line, [word.text for word in words], source)
+    item = _word_item(line, [word.text for word in words], source, segmented=True)
     return replace(item, offsets=tuple((word.start, word.end) for word in words))
 
 
-def _word_item(line: int, words: Sequence[str], source: dict[str, Any] | Sentence | str) -> StreamItem:
+def _word_item(
+    line: int, words: Sequence[str], source: dict[str, Any] | Sentence | str, *, segmented: bool = False
+) -> StreamItem:
+    """Make an item of words; `segmented` if no more words were looked for than are allowed."""
     letters = sum(map(len, words))
     if len(words) > MAX_WORDS or letters > MAX_LETTERS:
-        size = f"a sentence of {len(words):,} words and {letters:,} letters. "
+        size = f"a sentence of {len(words):,} words{' or more' * segmented} and {letters:,} letters. "
         limit = f"At most {MAX_WORDS:,} and {MAX_LETTERS:,} are allowed: split it into sentences."
         raise DataError(STDIN, line, size + limit)
     return StreamItem(line, Tagged(tuple(words), ()) if words else None, source)
