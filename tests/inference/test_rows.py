@@ -1,6 +1,7 @@
 """What is wrong with one row stays in that row, and nothing is cut without a word."""
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,10 @@ def test_beams_have_a_limit():
             Decoding(beams=beams)
 
 
+def sizes(texts: Sequence[str]) -> list[int]:
+    return list(map(len, texts))
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -144,21 +149,21 @@ def test_beams_have_a_limit():
     ],
 )  # fmt: skip
 def test_parts_of_a_text_fit_and_hold_all_of_it(text):
-    parts = split_to_fit(text, lambda part: len(part) <= 20)
+    parts = split_to_fit(text, sizes, 20)
     assert all(0 < len(part) <= 20 for part in parts)
     assert "".join("".join(parts).split()) == "".join(text.split())
 
 
 def test_a_text_is_split_where_it_hurts_least():
-    def fits(part: str) -> bool:
-        return len(part.split()) <= 5
+    def words(texts: Sequence[str]) -> list[int]:
+        return [len(text.split()) for text in texts]
 
-    assert split_to_fit("Aa bb cc dd. Ee ff.", fits) == ["Aa bb cc dd.", "Ee ff."]
+    assert split_to_fit("Aa bb cc dd. Ee ff.", words, 5) == ["Aa bb cc dd.", "Ee ff."]
     long = "Aa bb, cc dd, ee ff, gg hh ii jj kk ll. Mm."
-    assert split_to_fit(long, fits) == ["Aa bb, cc dd,", "ee ff,", "gg hh ii jj kk", "ll.", "Mm."]
+    assert split_to_fit(long, words, 5) == ["Aa bb, cc dd,", "ee ff,", "gg hh ii jj kk", "ll.", "Mm."]
 
 
 @pytest.mark.parametrize("text", ["." * 50_000, "A. " * 17_000, ". " * 25_000, ".a" * 25_000, '... " ' * 10_000])
 def test_hostile_texts_are_split_in_time(text):
     assert len(split_sentences(text)) <= 25_000
-    assert len(split_to_fit(text[:20_000], lambda part: len(part) <= 200)) >= 50
+    assert len(split_to_fit(text[:20_000], sizes, 200)) >= 50

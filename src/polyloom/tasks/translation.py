@@ -136,12 +136,11 @@ class Translation(Task):
     def split(self, record: Record, *, tokenizer: Tokenizer, max_length: int) -> list[Record]:
         """Split a source into sentences, and sentences that are too long further."""
         assert isinstance(record, Bitext)
-        room = max_length - 2
 
-        def fits(text: str) -> bool:
-            return len(tokenizer.text([text])[0]) <= room
+        def measure(texts: Sequence[str]) -> list[int]:
+            return [len(ids) for ids in tokenizer.text(texts)]
 
-        return [Bitext(part, "") for part in split_to_fit(record.source, fits)]
+        return [Bitext(part, "") for part in split_to_fit(record.source, measure, max_length - 2)]
 
     def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
         """Lay out one row per pair; what is longer than `max_length` is cut."""

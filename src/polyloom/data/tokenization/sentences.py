@@ -1,9 +1,8 @@
 """Split paragraphs into sentences by their punctuation, in any script, and join them again."""
 
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from functools import partial
+from itertools import accumulate, pairwise
 
 _CLOSING = r"[\"'’”»›)\]」』）】]*"
 _WIDE = "。！？｡"  # in scripts without spaces: no space before the next sentence
@@ -19,7 +18,7 @@ _ABBREVIATED = re.compile(
 _CLAUSE = re.compile(r"[,;:،؛，、；：—–](?=\s)\s*|[，、；：]")
 _SPACE = re.compile(r"\s+")
 _LONGEST = 16  # letters that an abbreviation and the space before it certainly fit into
-_MOST = 1024  # borders that are looked at to find the next part
+Measure = Callable[[Sequence[str]], Sequence[int]]
 
 
 def split_sentences(text: str) -> list[str]:
@@ -36,33 +35,55 @@ def split_sentences(text: str) -> list[str]:
     return [sentence.strip() for sentence in sentences if sentence.strip()]
 
 
-def split_to_fit(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """Split a text into parts that fit, at the ends of sentences; a long sentence at clauses, words or letters."""
-    return [part for sentence in split_sentences(text) for part in _split_sentence(sentence, fits, _CLAUSE)]
+def split_to_fit(text: str, measure: Measure, room: int) -> list[str]:
+    """Split a text into parts that fit, at the ends of sentences; a long sentence at clauses, words or letters.
+
+    Args:
+        text: The text.
+        measure: Returns the sizes of texts, such as their numbers of tokens.
+        room: Size of a part that fits.
+    """
+    sentences = split_sentences(text)
+    return [
+        part
+        for sentence, size in zip(sentences, measure(sentences), strict=True)
+        for part in ([sentence] if size <= room else _split_at(_CLAUSE, sentence, measure, room))
+    ]
 
 
-def _split_sentence(text: str, fits: Callable[[str], bool], border: re.Pattern[str] | None) -> list[str]:
+def _split_at(border: re.Pattern[str], sentence: str, measure: Measure, room: int) -> list[str]:
     """Split a sentence at a border such that as much as possible is in each part; what is too long, more finely."""
-    if fits(text) or len(text) < 2:
-        return [text]
-    if border is None:
-        half = len(text) // 2
-        return [part for segment in (text[:half], text[half:]) for part in _split_sentence(segment, fits, None)]
-    finer = _SPACE if border is _CLAUSE else None
-    ends = [*(match.end() for match in border.finditer(text)), len(text)]
-    parts, begin, at = [], 0, 0
-    while begin < len(text):
-        candidates = ends[at : at + _MOST]
-        count = bisect_left(candidates, True, key=partial(_too_long, text, begin, fits))
+    ends = [*(match.end() for match in border.finditer(sentence)), len(sentence)]
+    units = [sentence[begin:end] for begin, end in pairwise([0, *ends]) if begin < end]
+    sizes, parts, at = measure(units), [], 0
+    while at < len(units):
+        count = _count_fitting(sizes[at:], room)
+        while count and measure(["".join(units[at : at + count]).strip()])[0] > room:
+            count -= 1  # a text may have more tokens than its words
+        part = "".join(units[at : at + max(count, 1)]).strip()
         at += max(count, 1)
-        segment = text[begin : ends[at - 1]].strip()
-        parts += [segment] if count else _split_sentence(segment, fits, finer)
-        begin = ends[at - 1]
+        if count:
+            parts.append(part)
+        else:
+            parts += (
+                _split_at(_SPACE, part, measure, room) if border is _CLAUSE else _split_letters(part, measure, room)
+            )
     return [part for part in parts if part]
 
 
-def _too_long(text: str, begin: int, fits: Callable[[str], bool], end: int) -> bool:
-    return not fits(text[begin:end].strip())
+def _count_fitting(sizes: Sequence[int], room: int) -> int:
+    for count, total in enumerate(accumulate(sizes)):
+        if total > room:
+            return count
+    return len(sizes)
+
+
+def _split_letters(text: str, measure: Measure, room: int) -> list[str]:
+    size = measure([text])[0]
+    if size <= room or len(text) < 2:
+        return [text]
+    step = max(len(text) // (size // max(room, 1) + 1), 1)
+    return [part for at in range(0, len(text), step) for part in _split_letters(text[at : at + step], measure, room)]
 
 
 def join_sentences(sentences: Sequence[str]) -> str:
