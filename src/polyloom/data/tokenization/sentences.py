@@ -1,8 +1,9 @@
 """Split paragraphs into sentences by their punctuation, in any script, and join them again."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
+from functools import partial
 
 _CLOSING = r"[\"'’”»›)\]」』）】]*"
 _WIDE = "。！？｡"  # in scripts without spaces: no space before the next sentence
@@ -51,31 +52,28 @@ def split_to_fit(text: str, measure: Measure, room: int) -> list[str]:
     ]
 
 
-def _split_at(border: re.Pattern[str], sentence: str, measure: Measure, room: int) -> list[str]:
-    """Split a sentence at a border such that as much as possible is in each part; what is too long, more finely."""
-    ends = [*(match.end() for match in border.finditer(sentence)), len(sentence)]
-    units = [sentence[begin:end] for begin, end in pairwise([0, *ends]) if begin < end]
-    sizes, parts, at = measure(units), [], 0
-    while at < len(units):
-        count = _count_fitting(sizes[at:], room)
-        while count and measure(["".join(units[at : at + count]).strip()])[0] > room:
-            count -= 1  # a text may have more tokens than its words
-        part = "".join(units[at : at + max(count, 1)]).strip()
-        at += max(count, 1)
-        if count:
-            parts.append(part)
-        else:
-            parts += (
-                _split_at(_SPACE, part, measure, room) if border is _CLAUSE else _split_letters(part, measure, room)
-            )
+def _split_at(border: re.Pattern[str], text: str, measure: Measure, room: int) -> list[str]:
+    """Split a text that is too long at borders, such that each part is about as long as it may be.
+
+    What has no border, and is too long, is split more finely.
+    """
+    ends = [*(match.end() for match in border.finditer(text)), len(text)]
+    reach = max(len(text) * room // max(measure([text])[0], 1), 1)  # letters that probably fit
+    finer = partial(_split_at, _SPACE) if border is _CLAUSE else _split_letters
+    parts: list[str] = []
+    begin = at = 0
+    while begin < len(text):
+        letters = reach
+        while True:
+            after = max(bisect_right(ends, begin + letters, lo=at), at + 1)
+            part = text[begin : ends[after - 1]].strip()
+            fits = measure([part])[0] <= room
+            if fits or after == at + 1:
+                break
+            letters = letters * 4 // 5
+        parts += [part] if fits else finer(part, measure, room)
+        begin, at = ends[after - 1], after
     return [part for part in parts if part]
-
-
-def _count_fitting(sizes: Sequence[int], room: int) -> int:
-    for count, total in enumerate(accumulate(sizes)):
-        if total > room:
-            return count
-    return len(sizes)
 
 
 def _split_letters(text: str, measure: Measure, room: int) -> list[str]:
