@@ -32,6 +32,10 @@ class ExportError(PolyloomError):
     """An adapter cannot be written in a format, or read from it."""
 
 
+class PredictionError(PolyloomError):
+    """One record cannot be predicted; the others of its batch can."""
+
+
 class DataError(PolyloomError):
     """A corpus is invalid; the message begins with ``file:line``."""
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from polyloom.backbones import Backbone
-from polyloom.backbones.decoding import Decoding, ForcedPrefix, LengthLimit
+from polyloom.backbones.decoding import Decoding, FiniteRows, ForcedPrefix, LengthLimit
 from polyloom.conditions import Condition, ConditionIds, Inventory
-from polyloom.errors import BackboneError, ConditionError, ConfigError, RowError, suggest
+from polyloom.errors import BackboneError, ConditionError, ConfigError, PredictionError, RowError, suggest
 from polyloom.methods import Method, MethodConfig, build_method
 from polyloom.methods.base import Stage
 from polyloom.nn.blocks import BLOCKS
@@ -141,7 +141,13 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def generate_ids(
-        self, batch: Batch, *, eos_id: int, decoding: Decoding, weights: Weights | None = None
+        self,
+        batch: Batch,
+        *,
+        eos_id: int,
+        decoding: Decoding,
+        weights: Weights | None = None,
+        finite: FiniteRows | None = None,
     ) -> list[list[int]]:
         """Generate the text of each row as tokens, without the decoder's prefix.
 
@@ -150,6 +156,7 @@ class Model(nn.Module):
             eos_id: The token that ends a text.
             decoding: Settings of the search.
             weights: Weights of these rows, if they are known already.
+            finite: Notices rows whose scores are NaN; their texts mean nothing.
         """
         prefix_BP = batch.inputs["decoder_input_ids"]
         limits_B = decoding.limits(batch.inputs["attention_mask"])
@@ -163,7 +170,11 @@ class Model(nn.Module):
             max_new_tokens=int(limits_B.max()) + prefix_BP.shape[1] - 1,
             decoder_start_token_id=prefix_BP[:, 0].tolist(),
             eos_token_id=eos_id,
-            logits_processor=[LengthLimit(limits_B, prefix=prefix_BP.shape[1], eos_id=eos_id), ForcedPrefix(prefix_BP)],
+            logits_processor=[
+                *([finite] if finite else []),
+                LengthLimit(limits_B, prefix=prefix_BP.shape[1], eos_id=eos_id),
+                ForcedPrefix(prefix_BP),
+            ],
         )
         written = ids_BT[:, prefix_BP.shape[1] :].tolist()
         return [ids[: ids.index(eos_id)] if eos_id in ids else ids for ids in written]
@@ -172,24 +183,37 @@ class Model(nn.Module):
     def predict(self, batch: Batch, *, confidences: bool = False) -> list[Any]:
         """Decode the prediction for each example of a batch, in the order in which the examples were given.
 
+        The prediction for an example whose hidden states or classifier are not finite is a `PredictionError`.
+
         Args:
             batch: Examples of any tasks and conditions.
             confidences: Return pairs of the prediction and its confidence.
         """
+        weights, hidden_BTD = self._hidden(batch)
+        finite_B = _finite_rows(hidden_BTD, weights, batch)
+        if not finite_B.all():
+            hidden_BTD = hidden_BTD.masked_fill(~finite_B[:, None, None], 0.0)  # a parser refuses NaN
         decoded: dict[int, Any] = {}
-        for name, states in self._states(batch):
-            part, task = batch.by_task[name], self.tasks[name]
+        for name, part in batch.by_task.items():
+            task, states = self.tasks[name], self.head_inputs(hidden_BTD[part.rows], weights.take(part.rows))
             predictions = task.decode(states, part.data)
             if confidences:
                 predictions = list(zip(predictions, task.confidences(states, part.data, predictions), strict=True))
+            for row in (~finite_B[part.rows]).nonzero()[:, 0].tolist():
+                condition = batch.conditions[part.rows.start + row]
+                predictions[part.data.examples[row]] = not_finite(condition)
             decoded |= zip(part.positions, predictions, strict=True)
         return [decoded[position] for position in sorted(decoded)]
 
-    def _states(self, batch: Batch) -> Iterator[tuple[str, HeadInputs]]:
-        """Run the backbone once for all rows, and yield each task with the inputs of its head."""
+    def _hidden(self, batch: Batch) -> tuple[Weights, Tensor]:
+        """Run the backbone once for all rows."""
         weights = self.weights(batch.conditions)
         with self.backbone.using(weights, num_rows=_count(batch.inputs, batch.conditions, weights)):
-            hidden_BTD = self.backbone.hidden(**batch.inputs).float()  # heads are fp32
+            return weights, self.backbone.hidden(**batch.inputs).float()  # heads are fp32
+
+    def _states(self, batch: Batch) -> Iterator[tuple[str, HeadInputs]]:
+        """Run the backbone, and yield each task with the inputs of its head."""
+        weights, hidden_BTD = self._hidden(batch)
         for task, part in batch.by_task.items():
             yield task, self.head_inputs(hidden_BTD[part.rows], weights.take(part.rows))
 
@@ -263,6 +287,27 @@ class Model(nn.Module):
         """Add a task with its own head."""
         self.method.add_task(name, labels=len(labels) or None, like=like)
         self.heads[name] = build_task(name, labels, width=self.backbone.shape.width)
+
+
+def not_finite(condition: Condition) -> PredictionError:
+    """Build the error of a row whose output is NaN or infinite."""
+    return PredictionError(
+        f"{condition}: the output of the model is not finite (NaN). Its weights for this condition are damaged, or "
+        "training diverged: choose an earlier checkpoint, or train again with a lower learning rate."
+    )
+
+
+def _finite_rows(hidden_BTD: Tensor, weights: Weights, batch: Batch) -> Tensor:
+    """Return whether the hidden states of each row, without padding, and its generated classifier are finite."""
+    finite_BT = hidden_BTD.isfinite().all(-1)
+    if "decoder_input_ids" not in batch.inputs:
+        finite_BT = finite_BT | (batch.inputs["attention_mask"] == 0)
+    finite_B = finite_BT.all(-1)
+    for block in weights.blocks:
+        if block.kind == "classifier":
+            for tensor in block.tensors.values():
+                finite_B = finite_B & tensor.isfinite().flatten(1).all(-1)
+    return finite_B
 
 
 def _task_configs(tasks: Mapping[str, Labels]) -> dict[str, TaskConfig]:

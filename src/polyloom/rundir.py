@@ -5,7 +5,6 @@ and ``backbone/`` if tokens were added to the backbone.
 """
 
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ from torch import Tensor
 from polyloom.checkpoint import read_manifest, read_tensors, read_training
 from polyloom.errors import CheckpointError, TrainingError
 from polyloom.io.atomic import remove_partial, write_text_atomic
+from polyloom.io.plain_json import to_json
 
 
 class Saved(NamedTuple):
@@ -169,7 +169,7 @@ class RunDir:
         """Append an event to the log."""
         try:
             with self.log.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(event, ensure_ascii=False, allow_nan=False) + "\n")
+                file.write(to_json(event) + "\n")
         except OSError as error:
             raise _unwritable(self.log, error) from error
 

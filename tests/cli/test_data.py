@@ -148,6 +148,23 @@ def test_check_of_a_recipe_knows_roles_and_conditions(run, tmp_path):
     ]
 
 
+@pytest.mark.parametrize("name", ["a[/b]c", "[bold]a", "a\\[/]", "a\u2028b", "a\u0085b", "a b"])
+def test_check_reads_a_file_of_any_name(run, tmp_path, name):
+    file = tmp_path / f"{name}.conllu"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("1\ta\u2028\u0085b\t_\tX\t_\t_\t0\troot\t_\t_\n\n")
+    done = run("check", str(file), "--task", "pos", "--json")
+    assert done.returncode == 0
+    (facts,) = json.loads(done.stdout)["corpora"]
+    assert (facts["name"], facts["sentences"], facts["words"]["total"]) == (str(file), 1, 1)
+    assert run("check", str(file), "--task", "pos").returncode == 0
+    recipe = tmp_path / "recipe.yaml"
+    settings = parse_yaml((ROOT / "src/polyloom/recipes/hyperx/mbert-small.yaml").read_text(), source="recipe")
+    settings["data"] = {"train": {"ner/en": f"{file}"}}
+    recipe.write_text(dump_yaml(settings))
+    assert parse_yaml(recipe.read_text(), source="recipe") == settings
+
+
 def test_check_of_a_file_must_be_told_its_task(run, tmp_path):
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     done = run("check", str(tmp_path / "a.txt"))

@@ -124,10 +124,81 @@ def test_json_keeps_what_it_knows(predict):
     ],
 )
 def test_mistakes_are_one_paragraph(predict, arguments, stdin, says):
-    code, out, err = predict(*arguments, stdin=stdin)
+    code, out, err = predict(*arguments, "--strict", stdin=stdin)
     assert (code, out) == (1, "")
     assert says in err
     assert len(err.splitlines()) == 1
+    code, out, err = predict(*arguments, stdin=stdin)
+    assert (code, out.strip()) == (1, ""), "there was no other input"
+    assert says in err
+    assert len(err.splitlines()) == 1
+
+
+BAD_LINES = {
+    "NUL": b"ba\0do",
+    "not UTF-8": b"ba \xff do",
+    "50,001 letters": b"b" * 50_001,
+    "2,001 words": b"ba " * 2_001,
+    "2 MB": b"ba " * 700_000,
+}
+
+
+@pytest.mark.parametrize("task", ["pos", "ner", "dep"])
+@pytest.mark.parametrize("form", ["columns", "jsonl"])
+def test_31_of_31_lines_around_a_bad_one_are_answered_as_without_it(predict, task, form):
+    good = [" ".join(words).encode() for words in sentences("test")[:31]]
+    options = (f"{task}/aa", "--output", form)
+    code, alone, err = predict(*options, stdin=b"\n".join(good))
+    assert (code, err) == (0, "")
+    end = "\n" if form == "jsonl" else "\n\n"
+    answers = alone.split(end)[:-1]
+    for place, bad in zip((0, 7, 13, 30, 31), BAD_LINES.values(), strict=True):
+        code, out, err = predict(*options, stdin=b"\n".join([*good[:place], bad, *good[place:]]))
+        assert code == 0
+        assert err.startswith(f"polyloom: 1 input was not predicted. The first: stdin:{place + 1}: ")
+        before, behind = end.join(["", *answers[:place]])[len(end) :], end.join([*answers[place:], ""])
+        before += end if place else ""
+        assert out.startswith(before)
+        assert out.endswith(behind)
+        between = out[len(before) : len(out) - len(behind)]
+        assert between == "\n" if form == "columns" else json.loads(between).keys() == {"error"}
+
+
+def test_bad_json_lines_keep_their_fields_and_their_places(predict):
+    good = [{"condition": f"pos/{x}", "words": words, "id": i} for i, (x, words) in enumerate(
+        (("aa", "bb")[i % 2], words) for i, words in enumerate(sentences("test")[:31]))]  # fmt: skip
+    _, alone, _ = predict(stdin="".join(json.dumps(line) + "\n" for line in good))
+    bad = [
+        '{"id": -1, "condition": "pos/xx", "words": ["ba"]}', '{"id": -1, "condition": "ops/aa", "words": ["ba"]}',
+        '{"id": -1, "condition": "nothing", "words": ["ba"]}', '{"id": -1, "words": ["ba"]}',
+        '{"id": -1, "condition": "pos/aa", "words": ["\\ud800"]}',
+        '{"id": -1, "condition": "pos/aa", "words": ["\\u0000"]}',
+        json.dumps({"id": -1, "condition": "dep/aa", "words": ["ba"] * 2001}),
+        json.dumps({"id": -1, "condition": "pos/aa", "text": "b" * 50_001}),
+        '{"id": -1, "condition": "mlm/aa", "words": ["ba"]}', '{"id": -1, "condition": "pos/aa"}',
+    ]  # fmt: skip
+    lines = [json.dumps(line) for line in good]
+    for number, line in enumerate(bad):
+        lines.insert(4 * number, line)
+    code, out, err = predict(stdin="".join(f"{line}\n" for line in lines))
+    made = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert err.startswith("polyloom: 10 inputs were not predicted. The first: stdin:1: ")
+    assert [line for line in made if line["id"] >= 0] == [json.loads(line) for line in alone.splitlines()]
+    assert [number for number, line in enumerate(made) if "error" in line] == list(range(0, 40, 4))
+    assert all(line["error"].startswith(f"stdin:{number + 1}: ") for number, line in enumerate(made) if "error" in line)
+    code, out, err = predict("--strict", stdin="".join(f"{line}\n" for line in lines))
+    assert (code, out) == (1, "")
+    assert "unknown language 'xx'" in err
+
+
+def test_what_is_cut_is_said_once(predict):
+    long = f"{'ba ' * 100}\t{'do ' * 100}\n"
+    code, out, err = predict("nli/aa", stdin=f"ba\tdo\n{long}{long}")
+    assert (code, out.count("\n")) == (0, 3)
+    assert err == "polyloom: 2 inputs were longer than 64 tokens and cut (nli/aa: 2).\n"
+    _, _, err = predict("pos/aa", stdin=f"{'ba ' * 1000}\n{'b' * 100}\n")
+    assert err == "polyloom: 1 input was longer than 64 tokens and cut (pos/aa: 1).\n", "one word; sentences are not"
 
 
 def test_long_sentences_are_answered(predict):

@@ -149,6 +149,12 @@ def test_everything_missing_is_named() -> None:
         ({"optim": {"lr": True}}, "optim.lr: expected a number, found the true/false true"),
         ({"optim": {"lr": 0}}, "optim.lr: should be greater than 0"),
         ({"optim": {"betas": [0.9]}}, "optim.betas.1: missing"),
+        ({"train": {"max_length": 1}}, "train.max_length: should be greater than or equal to 8, found"),
+        ({"train": {"rows_per_batch": 1e12}}, "train.rows_per_batch: should be less than or equal to 1000000, found"),
+        ({"train": {"tokens_per_batch": 10**12}}, "train.tokens_per_batch: should be less than or equal to 100000000"),
+        ({"train": {"seed": 2**64}}, "train.seed: should be less than 9223372036854775808, found"),
+        ({"train": {"seed": 2**63}}, "train.seed: should be less than 9223372036854775808, found"),
+        ({"train": {"seed": -1}}, "train.seed: should be greater than or equal to 0, found"),
         ({"backbone": {}}, "backbone: neither name nor config"),
         ({"backbone": {"nam": "x"}}, "backbone.nam: unknown key. Did you mean 'name'?"),
         ({"backbone": {"config": {"hidden_size": 3}}}, "backbone.config: model_type is missing"),
@@ -174,6 +180,13 @@ def test_a_method_that_does_not_fit_the_backbone_is_a_mistake() -> None:
     (found,) = mistakes(backbone={"config": config}, method={"name": "madx", "placement": "norm"})
     assert "norm" in found
     assert found.startswith("method")
+
+
+@pytest.mark.parametrize("text", ["x\u2028y", "x\u0085y", "x\u2029", " \u2028 ", "true\u2028", "a\x85 b " * 30])
+def test_characters_that_some_take_for_line_ends_come_back(text: str) -> None:
+    assert parse_yaml(dump_yaml({"a": text, text: [text]}), source="x") == {"a": text, text: [text]}
+    with pytest.raises(ConfigError, match=r"x:2: the character U\+0085, which would be lost"):
+        parse_yaml("b: 1\na: x\x85y", source="x")
 
 
 def test_whole_numbers_may_be_written_with_an_exponent() -> None:

@@ -238,6 +238,16 @@ class TestHub:
         with pytest.raises(DataError, match=r"no column 'ner_tag'\. Did you mean 'ner_tags'"):
             list(resolve(f"hf:{folder}/test#ner_tag").records("tags"))
 
+    def test_sentences_without_words_are_left_out(self, folder):
+        rows = [{"tokens": ["a"], "tags": ["X"]}, {"tokens": [], "tags": []}, {"tokens": ["b"], "tags": ["Y"]}]
+        self.write_rows(folder, *rows)
+        assert list(resolve(f"hf:{folder}/test").records("tags")) == [Tagged(("a",), ("X",)), Tagged(("b",), ("Y",))]
+
+    def test_a_row_that_is_not_there_is_an_error_with_its_number(self, folder):
+        self.write_rows(folder, {"tokens": ["a"], "tags": ["X"]}, {"tokens": None, "tags": None})
+        with pytest.raises(DataError, match="test:2: this row is not a tags record"):
+            list(resolve(f"hf:{folder}/test").records("tags"))
+
     def test_a_hidden_label_is_an_error_and_not_the_last_class(self, folder):
         from datasets import ClassLabel, Value
 

@@ -3,6 +3,7 @@
 import io
 import json
 import lzma
+import tracemalloc
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -12,9 +13,9 @@ from hypothesis import strategies as st
 
 from polyloom.conditions import Condition
 from polyloom.data.records import Pair, Record, Tagged
-from polyloom.errors import DataError, PolyloomError
+from polyloom.errors import DataError, PolyloomError, PredictionError
 from polyloom.inference.predictor import WINDOW
-from polyloom.inference.streams import choose_formats, predict_stream
+from polyloom.inference.streams import Tally, choose_formats, predict_stream
 from polyloom.tasks.parsing import Arcs
 from tests.shared import DATA, needs_data
 
@@ -43,6 +44,7 @@ OFFSETS = '"offsets": [[0, 1]]'
 PAIR = '"premise": "a", "hypothesis": "b"'
 ANSWERS = {"pos": pos, "ner": pos, "dep": dep, "nli": nli}
 POS = Condition("pos", "aa")
+GOOD = {"text": b"a\n", "columns": b"a\n\n", "jsonl": b'{"text": "a"}\n', "conllu": b"1\ta" + b"\t_" * 8 + b"\n\n"}
 
 
 def answers(inputs: list[tuple[Condition, Record]]) -> Iterator[Any]:
@@ -50,11 +52,12 @@ def answers(inputs: list[tuple[Condition, Record]]) -> Iterator[Any]:
         yield from ANSWERS[condition.task]([record])
 
 
-def filtered(content: str | bytes, task: str = "pos", source: str | None = None, target: str | None = None) -> str:
+def filtered(
+    content: str | bytes, task: str = "pos", source: str | None = None, target: str | None = None, **more: Any
+) -> str:
     stream = io.BytesIO(content.encode() if isinstance(content, str) else content)
-    return "".join(
-        predict_stream(stream, Condition(task, "aa"), formats=choose_formats(task, source, target), predict=answers)
-    )
+    formats = choose_formats(task, source, target)
+    return "".join(predict_stream(stream, Condition(task, "aa"), formats=formats, predict=answers, **more))
 
 
 @pytest.mark.parametrize(
@@ -110,6 +113,17 @@ def test_of_a_treebank_only_what_is_predicted_changes(name, ends):
 def test_what_stands_around_sentences_stays(begin):
     text = begin + "# c\n1\ta\t_\tX\t_\t_\t_\t_\t_\t_\n\n\n\n1\tb\t_\tX\t_\t_\t_\t_\t_\t_"
     assert filtered(text, source="conllu") == text.replace("a\t_\tX", "a\t_\tTa").replace("b\t_\tX", "b\t_\tTb")
+
+
+class Chunks(io.BytesIO):
+    """Gives one chunk after another."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        super().__init__()
+        self.chunks = iter(chunks)
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        return next(self.chunks, b"")
 
 
 class Slow(io.BytesIO):
@@ -180,20 +194,91 @@ def test_no_more_than_a_window_is_held():
         ("conllu", b"# only\n\n", 5, "without words"),
     ],
 )  # fmt: skip
-def test_before_a_mistake_all_else_is_answered(source, wrong, line, says):
-    good = {"text": b"a\n", "columns": b"a\n\n", "jsonl": b'{"text": "a"}\n', "conllu": b"1\ta" + b"\t_" * 8 + b"\n\n"}
-    stream = io.BytesIO(good[source] * 2 + wrong + good[source])
+def test_a_mistake_fails_alone_and_ends_a_strict_stream(source, wrong, line, says):
+    stream = GOOD[source] * 2 + wrong + GOOD[source]
     heard = []
     with pytest.raises(DataError, match=rf"^stdin:{line}: .*{says}"):  # noqa: PT012
-        for text in predict_stream(stream, POS, formats=(source, "columns"), predict=answers):
+        for text in predict_stream(io.BytesIO(stream), POS, formats=(source, "columns"), predict=answers, strict=True):
             heard.append(text)  # noqa: PERF402
     assert "".join(heard) == "a\tTa\n\n" * 2
+    tally = Tally()
+    assert filtered(stream, source=source, target="columns", tally=tally) == "a\tTa\n\na\tTa\n\n\na\tTa\n\n"
+    assert (tally.predicted, tally.failed) == (3, 1)
+    assert tally.first.startswith(f"stdin:{line}: ")
+    made = [json.loads(text) for text in filtered(stream, source=source, target="jsonl").split("\n")[:-1]]
+    assert [made[i]["tags"] for i in (0, 1, 3)] == [["Ta"]] * 3
+    assert made[2]["error"] == tally.first
+    assert says in made[2]["error"]
+
+
+def test_an_error_keeps_the_fields_of_its_line():
+    lines = [
+        b'{"id": 1, "words": ["a"]}',
+        b'{"id": 2, "words": 3}',
+        b'{"id": NaN, "words": ["a"]}',
+        b'{"id": "\\ud800", "words": ["a"]}',
+        b'{"id": 5, "words": ["\\ud800"]}',
+        b'{"id": [6, ' + b"[" * 960 + b"]" * 960 + b'], "words": ["a"]}',
+        b'{"id": [7, ' + b"[" * 460 + b"NaN" + b"]" * 460 + b'], "words": ["a"]}',
+        b'{"id": 8, "words": ["a"]}',
+    ]
+    text = filtered(b"\n".join(lines), source="jsonl")
+    text.encode()
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    made = [json.loads(line, parse_constant=refuse) for line in text.split("\n")[:-1]]
+    assert len(made) == len(lines)
+    assert [line.get("id") for line in made[:5]] == [1, 2, None, "\ud800", 5]
+    assert [sorted({"tags", "error", "note"} & set(line)) for line in made[:5]] == [
+        ["tags"], ["error"], ["note", "tags"], ["tags"], ["error"],
+    ]  # fmt: skip
+    assert all(("tags" in line) != ("error" in line) for line in made)
+    assert (made[-1]["id"], made[-1]["tags"]) == (8, ["Ta"])
+
+
+def test_what_a_line_without_end_costs_is_bounded():
+    """A line of 64 MB is refused, and the next one is answered; no more than a few MB are held."""
+    chunks = [b"a\n", *[b"x" * (1 << 20)] * 64, b"\nb\n"]
+    tracemalloc.start()
+    made = "".join(predict_stream(Chunks(chunks), POS, formats=("text", "columns"), predict=answers))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert made == "a\tTa\n\n\nb\tTb\n\n"
+    assert peak < 16 << 20
+
+
+def test_a_sentence_without_end_fails_alone():
+    word = b"1\ta" + b"\t_" * 8 + b"\n"
+    tally = Tally()
+    made = filtered(GOOD["conllu"] + word * 100_000 + b"\n" + GOOD["conllu"], source="conllu", tally=tally)
+    assert made.count("Ta") == 2
+    assert made.split("\n\n")[1].startswith("\n")
+    assert "more than 1048576 letters" in tally.first
+
+
+def test_a_prediction_that_failed_is_an_error_in_its_place():
+    def predict(inputs: list[tuple[Condition, Record]]) -> Iterator[Any]:
+        for (_, record), answer in zip(inputs, answers(inputs), strict=True):
+            yield PredictionError("not finite") if record.words == ("b",) else answer  # type: ignore[union-attr]
+
+    stream = b'{"words": ["a"]}\n{"words": ["b"], "id": 3}\n{"words": ["a"]}\n'
+    made = "".join(predict_stream(io.BytesIO(stream), POS, formats=("jsonl", "jsonl"), predict=predict))
+    lines = [json.loads(line) for line in made.splitlines()]
+    assert [line.get("tags") for line in lines] == [["Ta"], None, ["Ta"]]
+    assert lines[1] == {"words": ["b"], "id": 3, "error": "stdin:2: not finite"}
+    heard = []
+    with pytest.raises(DataError, match="stdin:2: not finite"):  # noqa: PT012
+        for text in predict_stream(io.BytesIO(stream), POS, formats=("jsonl", "jsonl"), predict=predict, strict=True):
+            heard.append(text)  # noqa: PERF402
+    assert json.loads("".join(heard))["tags"] == ["Ta"]
 
 
 def test_columns_of_pairs_are_two():
     for line, count in (("a\n", "1 column,"), ("a\tb\tc\n", "3 columns,")):
         with pytest.raises(DataError, match=f"stdin:1: {count} not 2"):
-            filtered(line, "nli")
+            filtered(line, "nli", strict=True)
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\n\r\0\t\ufeff{", exclude_categories=["Cs"]))))
@@ -204,8 +289,10 @@ def test_every_line_of_text_has_an_answer_in_its_place(lines):
 
 @given(st.binary(max_size=200), st.sampled_from(["text", "tokenized", "columns", "conllu", "jsonl"]))
 def test_no_bytes_break_it(content, source):
+    made = filtered(content, source=source, target="jsonl")
+    assert all(("tags" in line) != ("error" in line) for line in map(json.loads, made.split("\n")[:-1]))
     try:
-        filtered(content, source=source, target="jsonl")
+        filtered(content, source=source, target="jsonl", strict=True)
     except DataError as error:
         assert str(error).startswith("stdin:")  # noqa: PT017
 
@@ -266,7 +353,11 @@ def test_a_condition_that_cannot_be_is_an_error_with_the_number_of_its_line(line
             raise PolyloomError("unknown language")
 
     with pytest.raises(DataError, match=rf"^stdin:2: .*{says}"):
-        mixed([MIXED[0], line], check=check)
+        mixed([MIXED[0], line], check=check, strict=True)
+    before, wrong, behind = mixed([MIXED[0], line, MIXED[2]], check=check)
+    assert (before["tags"], behind["tags"]) == (["Ta/tr"], ["Tb/en"])
+    assert says in wrong.pop("error")
+    assert wrong == line
 
 
 def test_without_a_condition_the_input_is_json():

@@ -10,9 +10,10 @@ from polyloom.backbones import backbone_from_config
 from polyloom.backbones.decoding import Decoding
 from polyloom.conditions import Condition
 from polyloom.data.records import Bitext
+from polyloom.data.tokenization.sentences import join_sentences, split_sentences
 from polyloom.data.tokenization.tokenizer import Tokenizer, load_tokenizer
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
-from polyloom.errors import ConditionError
+from polyloom.errors import ConditionError, PredictionError
 from polyloom.inference.cache import WeightCache
 from polyloom.inference.predictor import Predictor
 from polyloom.inference.translate import translate, translate_all
@@ -20,6 +21,7 @@ from polyloom.model import Model
 from polyloom.tasks import TASKS, build_task
 from polyloom.tasks.base import Example
 from polyloom.tasks.batch import make_batch
+from polyloom.tasks.formats import StreamItem
 from polyloom.tasks.translation import Translation
 from tests.contracts.tiny import CONFIGS, tiny_config
 
@@ -253,3 +255,73 @@ def test_answers_come_in_the_order_of_the_questions(tokenizer):
     together = list(predictor.predict(records, condition))
     assert together == [next(predictor.predict([record], condition)) for record in records]
     assert len(set(together)) > 6
+
+
+def paragraph(count: int) -> str:
+    return " ".join(f"{sentence(700 + i).capitalize()}." for i in range(count))
+
+
+def test_a_source_that_is_too_long_is_translated_sentence_by_sentence(tokenizer):
+    """Nothing behind the maximum is lost, the others of the batch do not change, and the number is known."""
+    decoding, condition = Decoding(beams=2, max_extra=5), Condition("mt", "sw", "fi")
+    predictor = Predictor(model_for(tokenizer), tokenizer=tokenizer, max_length=80, decoding=decoding)
+    short, long = [Bitext(sentence(i), "") for i in range(3)], Bitext(paragraph(12), "")
+    assert len(tokenizer.text([long.source])[0]) > 120
+    alone = list(predictor.predict(short, condition))
+    assert predictor.report_long() == {}
+    done: list[int] = []
+    translated = predictor.translate([(condition, r) for r in (*short, long)], progress=done.append)
+    assert sum(done) == 4
+    assert translated[:3] == alone
+    sentences = split_sentences(long.source)
+    assert len(sentences) == 12
+    expected = join_sentences(list(predictor.predict([Bitext(text, "") for text in sentences], condition)))
+    assert translated[3] == expected
+    told = "1 input was longer than 80 tokens and split (mt/sw/fi: 1)."
+    assert predictor.report_long() == {"split": told}
+    assert list(predictor.predict([*short, long], condition)) == translated
+    assert predictor.report_long() == {"split": told}
+
+
+@pytest.mark.parametrize("source", [paragraph(12), "kalo" * 200, "kalo mi " * 200, "kalo, mi ne " * 100 + "."])
+def test_parts_of_a_source_hold_all_its_tokens_and_none_is_cut(tokenizer, source):
+    task = build_task("mt", (), width=8)
+    parts = task.split(Bitext(source, "x"), tokenizer=tokenizer, max_length=20)
+    texts = [part.source for part in parts if isinstance(part, Bitext)]
+    assert all(0 < len(ids) <= 18 for ids in tokenizer.text(texts))
+    assert "".join("".join(texts).split()) == "".join(source.split())
+
+
+def test_what_perplexity_does_not_see_is_counted(tokenizer):
+    predictor = Predictor(model_for(tokenizer), tokenizer=tokenizer, max_length=40)
+    pairs = [Bitext("ka lo", "mi"), Bitext("ka lo", paragraph(12)), Bitext(paragraph(12), "mi")]
+    assert len(list(predictor.predict(pairs, Condition("mt", "sw", "fi"), losses=True))) == 3
+    assert predictor.report_long() == {"cut": "2 inputs were longer than 40 tokens and cut (mt/sw/fi: 2)."}
+
+
+@pytest.mark.parametrize("pivot", [None, "en"])
+def test_a_direction_whose_weights_are_nan_loses_only_its_own_texts(tokenizer, pivot):
+    predictor = Predictor(model_for(tokenizer), tokenizer=tokenizer, decoding=Decoding(beams=3, max_extra=5))
+    good = [
+        (Condition.parse(direction), Bitext(sentence(i), ""))
+        for i, direction in enumerate(["mt/sw/fi", "mt/de/tr"] * 4)
+    ]
+    alone = list(predictor.predict_mixed(good))
+    row = list(predictor.model.method.languages).index("yo")
+    for table in predictor.model.method.growing("language"):
+        for parameter in table.parameters():
+            parameter.data[row] = torch.nan
+    bad = Condition.parse("mt/sw/yo")
+    made = list(predictor.predict_mixed([*good[:3], (bad, Bitext(sentence(3), "")), *good[3:]], strict=False))
+    assert isinstance(error := made.pop(3), PredictionError)
+    assert str(error).startswith("mt/sw/yo: the output of the model is not finite")
+    assert made == alone
+    with pytest.raises(PredictionError, match="mt/sw/yo"):
+        predictor.translate([(bad, Bitext(sentence(3), ""))])
+    texts = translate(predictor, [Bitext(paragraph(2), "")], bad, pivot=pivot, sentences=True, strict=False)
+    assert [type(text) for text in texts] == [PredictionError]
+
+
+def test_a_translation_takes_one_line():
+    item = StreamItem(1, Bitext("a", ""), "")
+    assert Translation.write(item, "a\nb\r\nc\u2028d", "text") == "a b c\u2028d\n"

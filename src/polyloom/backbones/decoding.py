@@ -6,7 +6,10 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
+from polyloom.errors import PolyloomError
 from polyloom.ranges import Count, NotNegative
+
+MAX_BEAMS = 100  # a batch is that many times as large
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +17,7 @@ class Decoding:
     """Settings of beam search.
 
     Attributes:
-        beams: Number of beams. Default 5; 1 is greedy search.
+        beams: Number of beams, at most 100. Default 5; 1 is greedy search.
         length_penalty: Exponent of the length by which scores are divided. Default 1.0.
         max_ratio: Maximum number of generated tokens per source token. Default 2.0.
         max_extra: Number of tokens allowed beyond that. Default 20.
@@ -25,9 +28,31 @@ class Decoding:
     max_ratio: NotNegative = 2.0
     max_extra: Count = 20
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.beams <= MAX_BEAMS:
+            raise PolyloomError(f"beams: {self.beams} is not a number from 1 to {MAX_BEAMS}. Usual: 4 or 5.")
+
     def limits(self, mask_BT: Tensor) -> Tensor:
         """Return the maximum number of generated tokens of each row."""
         return (self.max_ratio * mask_BT.sum(-1)).long() + self.max_extra
+
+
+class FiniteRows(LogitsProcessor):  # type: ignore[misc]
+    """Notice rows whose scores are NaN.
+
+    One logit is enough: a NaN in a hidden state spreads to the whole vocabulary.
+
+    Attributes:
+        rows_B: Whether the scores of each row were finite so far.
+    """
+
+    def __init__(self, rows_B: Tensor) -> None:
+        self.rows_B = rows_B
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002 - the interface of Transformers
+        """Look at the first logit of every beam."""
+        self.rows_B = self.rows_B & ~scores[:, 0].isnan().view(len(self.rows_B), -1).any(-1)
+        return scores
 
 
 class LengthLimit(LogitsProcessor):  # type: ignore[misc]

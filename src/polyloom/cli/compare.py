@@ -1,6 +1,5 @@
 """``polyloom compare``: test whether the scores of two runs differ."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,6 +7,7 @@ import typer
 
 from polyloom.cli.evaluate import Split
 from polyloom.cli.render.tables import Format, aligned, markdown, tabs
+from polyloom.io.plain_json import to_json
 
 if TYPE_CHECKING:
     from polyloom.evaluate.comparison import Comparison, Difference
@@ -36,7 +36,7 @@ def _render(compared: "Comparison", form: Format, *, names: tuple[str, str]) -> 
         entries = list(map(_entry, compared.differences))
         result: dict[str, Any] = {"a": names[0], "b": names[1], "differences": entries}
         result |= {"only_a": list(map(str, compared.only_a)), "only_b": list(map(str, compared.only_b))}
-        return json.dumps(result, indent=2, ensure_ascii=False) + "\n"
+        return to_json(result, indent=2) + "\n"
     if form == "tsv":
         entries = list(map(_entry, compared.differences))
         return tabs(list(entries[0]), [list(map(str, entry.values())) for entry in entries])

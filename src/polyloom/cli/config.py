@@ -1,6 +1,5 @@
 """``polyloom config``: show, check, schema."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from polyloom.cli.extensible import extensible
 from polyloom.errors import ConfigError
+from polyloom.io.plain_json import to_json
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Show and check recipes; print their JSON schema.")
 
@@ -61,4 +61,4 @@ def schema() -> None:
     """
     from polyloom.config import recipe_schema  # noqa: PLC0415 - imports torch
 
-    typer.echo(json.dumps(recipe_schema(), indent=2, ensure_ascii=False))
+    typer.echo(to_json(recipe_schema(), indent=2))

@@ -1,6 +1,5 @@
 """``polyloom data``: list, check, fetch, vocab, prepare."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from polyloom.cli.data_vocab import vocab
 from polyloom.cli.extensible import extensible
+from polyloom.io.plain_json import to_json
 
 if TYPE_CHECKING:
     from polyloom.data.check import CorpusRole
@@ -43,7 +43,7 @@ def show_list(
         raise DataError(collection, None, f"unknown collection. {suggest(collection, COLLECTIONS, limit=20)}")
     rows = data_view.listed(data_root(root), collection=collection, languages=language.split(",") if language else None)
     if as_json:
-        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        typer.echo(to_json(rows, indent=2))
         return
     typer.echo(f"Data root: {data_root(root)}", err=True)
     if collection is None and language is None:
@@ -72,6 +72,7 @@ def check(  # noqa: PLR0913 - options of a command
     Example: polyloom data check wikiann:yo/train wikiann:yo/test --max-length 128 --backbone xlm-roberta-base
     """
     from rich.console import Console  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
 
     from polyloom.cli.render import data as data_view  # noqa: PLC0415
     from polyloom.data.check import check_corpora  # noqa: PLC0415
@@ -88,10 +89,13 @@ def check(  # noqa: PLR0913 - options of a command
         tokenizer = load_tokenizer(backbone)
     with Console(stderr=True).status("") as status:
         report = check_corpora(
-            uses, tokenizer=tokenizer, max_length=max_length, progress=lambda name: status.update(f"reading {name}")
+            uses,
+            tokenizer=tokenizer,
+            max_length=max_length,
+            progress=lambda name: status.update(f"reading {escape(name)}"),
         )
     if as_json:
-        typer.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
+        typer.echo(to_json(report.to_dict(), indent=2))
     else:
         data_view.show_report(report)
     if strict and report.issues:

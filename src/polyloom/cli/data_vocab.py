@@ -1,12 +1,13 @@
 """``polyloom data vocab``: train a vocabulary on the corpora of a recipe, or on files."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from polyloom.io.plain_json import to_json
 
 if TYPE_CHECKING:
     from polyloom.data.catalog import Corpus
@@ -87,7 +88,7 @@ def vocab(  # noqa: PLR0913 - options of a command
             languages=languages,
             progress=status.update,
         )
-    typer.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False) if as_json else _table(report), nl=as_json)
+    typer.echo(to_json(report.to_dict(), indent=2) if as_json else _table(report), nl=as_json)
 
 
 def _of_recipe(path: Path, root: Path | None) -> tuple[tuple[str, ...], list[_Side]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from polyloom.cli.predict import say_long
 from polyloom.cli.render.tables import Format
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def evaluate(  # noqa: PLR0913 - options of a command
     bootstrap: Annotated[bool, typer.Option("--bootstrap", help="Add 95 % confidence intervals.")] = False,
     baseline: Annotated[bool, typer.Option("--baseline", help="Add the score of the majority baseline.")] = False,
     signatures: Annotated[bool, typer.Option("--signatures", help="Add the signature of each score.")] = False,
-    beams: Annotated[int, typer.Option(min=1, help="Translation: number of beams.")] = 5,
+    beams: Annotated[int, typer.Option(min=1, max=100, help="Translation: number of beams.")] = 5,
     pivot: Annotated[str | None, typer.Option(help="Translation: language to translate through.")] = None,
     levels: Annotated[
         tuple[int, int] | None,
@@ -76,6 +77,7 @@ def evaluate(  # noqa: PLR0913 - options of a command
         typer.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
+    say_long(loaded.predictor)
     stored = store(matrix, run, on, pivot=pivot)
     typer.echo(f"Stored in {stored}", err=True)
     if figures:

@@ -1,6 +1,5 @@
 """``polyloom list``: list methods, tasks, backbones and recipes."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +7,7 @@ from typing import Annotated
 import typer
 
 from polyloom.cli.extensible import extensible
+from polyloom.io.plain_json import to_json
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="List methods, tasks, backbones and shipped recipes."
@@ -77,7 +77,7 @@ def recipes(
 
 def _show(rows: Mapping[str, Mapping[str, str]], *, as_json: bool, separator: str = "\n") -> None:
     if as_json:
-        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        typer.echo(to_json(rows, indent=2))
         return
     from rich.console import Console  # noqa: PLC0415 - a sixth of a second
     from rich.padding import Padding  # noqa: PLC0415

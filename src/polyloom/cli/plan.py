@@ -1,10 +1,11 @@
 """``polyloom plan``: the cost of a recipe before training."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from polyloom.io.plain_json import to_json
 
 
 def show_plan(
@@ -48,7 +49,7 @@ def show_plan(
         )
     if as_json:
         result = costs.to_dict() | ({"run": run.to_dict()} if run else {})
-        typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
+        typer.echo(to_json(result, indent=2))
         return
     from rich.console import Console  # noqa: PLC0415
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from io import BufferedIOBase
 from itertools import groupby
 from operator import itemgetter
@@ -14,6 +15,7 @@ import typer
 if TYPE_CHECKING:
     from polyloom.conditions import Condition
     from polyloom.data.records import Record
+    from polyloom.inference.predictor import Predictor
     from polyloom.tasks.formats import Format
 
 
@@ -33,7 +35,7 @@ def predict(  # noqa: PLR0913 - options of a command
     target: Annotated[
         Literal["text", "columns", "conllu", "jsonl"] | None, typer.Option("--output", help="Format of stdout.")
     ] = None,
-    beams: Annotated[int, typer.Option(min=1, help="For mt: hypotheses that the search keeps.")] = 5,
+    beams: Annotated[int, typer.Option(min=1, max=100, help="For mt: hypotheses that the search keeps.")] = 5,
     pivot: Annotated[str | None, typer.Option(help="For mt: a language to translate into first.")] = None,
     sentences: Annotated[
         bool, typer.Option("--sentences", help="For mt: lines are paragraphs, to translate sentence by sentence.")
@@ -41,6 +43,7 @@ def predict(  # noqa: PLR0913 - options of a command
     confidence: Annotated[
         bool, typer.Option("--confidence", help="Write the probability of every predicted label. For JSON output.")
     ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="End at the first input that cannot be predicted.")] = False,
 ) -> None:
     r"""Predict what arrives on stdin, in order, as it arrives.
 
@@ -53,6 +56,11 @@ def predict(  # noqa: PLR0913 - options of a command
 
     A JSON line may name its own "condition", such as pos/tr; without the argument every line must.
 
+    An input that cannot be predicted (not UTF-8, more than 50,000 letters, an unknown language) fails alone: a JSON
+    line gets an "error", other formats an empty prediction, and a message on stderr has their number. The exit code is
+    then 0; it is 1 if no input was predicted, or with --strict. A text that is too long for the model is translated
+    sentence by sentence. For other tasks it is cut, and stderr says how many were.
+
     Example: echo "Kedi uyuyor." | polyloom predict runs/first pos/tr
 
     Example: polyloom predict runs/mt mt/en/de < in.txt > out.txt
@@ -62,7 +70,8 @@ def predict(  # noqa: PLR0913 - options of a command
 
     asked = Condition.parse(condition) if condition else None
     formats = choose_formats(asked.task if asked else None, source, target)
-    _filter(run, asked, formats, Options(beams, pivot, sentences=sentences, confidence=confidence))
+    options = Options(beams, pivot, sentences=sentences, confidence=confidence, strict=strict)
+    _filter(run, asked, formats, options)
 
 
 class Options(NamedTuple):
@@ -72,41 +81,72 @@ class Options(NamedTuple):
     pivot: str | None
     sentences: bool
     confidence: bool
+    strict: bool
+
+
+def _check(predictor: "Predictor", options: Options, condition: "Condition") -> None:
+    """Raise an error for a condition that cannot be predicted, or not with these options."""
+    from polyloom.errors import ConditionError  # noqa: PLC0415
+    from polyloom.inference.translate import steps  # noqa: PLC0415
+
+    task = predictor.model.task(condition.task)
+    if (options.pivot or options.sentences) and not task.generates:
+        raise ConditionError(f"--pivot and --sentences are for translation, not for {condition.task}.")
+    if options.confidence and task.generates:
+        raise ConditionError(f"--confidence: predictions of {condition.task} have no probabilities.")
+    for step in steps(condition, options.pivot):
+        predictor.model.method.require_supported(step)
+        task.check(step, predictor.tokenizer)
 
 
 def _filter(run: Path, asked: "Condition | None", formats: "tuple[Format, Format]", options: Options) -> None:
     from polyloom.backbones.decoding import Decoding  # noqa: PLC0415 - imports torch
-    from polyloom.inference.streams import predict_stream  # noqa: PLC0415
+    from polyloom.inference.streams import Tally, predict_stream  # noqa: PLC0415
     from polyloom.inference.translate import translate  # noqa: PLC0415
     from polyloom.loading import load_predictor  # noqa: PLC0415
 
     predictor = load_predictor(run)
     predictor.decoding = Decoding(beams=options.beams)
     pivot, sentences, confidence = options.pivot, options.sentences, options.confidence
-
-    def check(condition: "Condition") -> None:
-        task = predictor.model.task(condition.task)
-        predictor.model.method.require_supported(condition)
-        if (pivot or sentences) and not task.generates:
-            raise typer.BadParameter(f"--pivot and --sentences are for translation, not for {condition.task}.")
-        if confidence and task.generates:
-            raise typer.BadParameter(f"--confidence: predictions of {condition.task} have no probabilities.")
+    check = partial(_check, predictor, options)
 
     def predict_inputs(inputs: "list[tuple[Condition, Record]]") -> "Iterable[Any]":
         if not (pivot or sentences):
-            return predictor.predict_mixed(inputs, confidences=confidence)
+            return predictor.predict_mixed(inputs, confidences=confidence, strict=False)
         return (
             text
             for condition, group in groupby(inputs, key=itemgetter(0))
-            for text in translate(predictor, [r for _, r in group], condition, pivot=pivot, sentences=sentences)
+            for text in translate(
+                predictor, [r for _, r in group], condition, pivot=pivot, sentences=sentences, strict=False
+            )
         )
 
     if asked:
         check(asked)
     if sys.stdin.isatty():
         typer.echo(f"Reading {formats[0]} from the terminal; Ctrl-D ends it.", err=True)
-    stdin, stdout = cast("BufferedIOBase", sys.stdin.buffer), sys.stdout.buffer
-    texts = predict_stream(stdin, asked, formats=formats, predict=predict_inputs, check=check, confidence=confidence)
+    stdin, tally = cast("BufferedIOBase", sys.stdin.buffer), Tally()
+    texts = predict_stream(
+        stdin, asked, formats=formats, predict=predict_inputs, check=check, confidence=confidence,
+        strict=options.strict, tally=tally,
+    )  # fmt: skip
+    _write(texts)
+    say_long(predictor)
+    if tally.failed:
+        inputs = "1 input was" if tally.failed == 1 else f"{tally.failed:,} inputs were"
+        typer.echo(f"polyloom: {inputs} not predicted. The first: {tally.first}", err=True)
+        if not tally.predicted:
+            raise typer.Exit(1)
+
+
+def say_long(predictor: "Predictor") -> None:
+    """Say on stderr how many inputs were cut or split because they were too long."""
+    for sentence in predictor.report_long().values():
+        typer.echo(f"polyloom: {sentence}", err=True)
+
+
+def _write(texts: Iterable[str]) -> None:
+    stdout = sys.stdout.buffer
     with counting(sys.stderr.isatty() and not sys.stdout.isatty()) as count:
         for text in texts:
             stdout.write(text.encode())

@@ -1,6 +1,5 @@
 """``polyloom probe``: analyse the languages and weights of a run."""
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ import typer
 
 from polyloom.cli.evaluate import Split
 from polyloom.cli.extensible import extensible
+from polyloom.io.plain_json import to_json
 
 if TYPE_CHECKING:
     from polyloom.conditions import Condition
@@ -242,7 +242,7 @@ def _hand_out(kind: str, run: "Run", result: Mapping[str, Any], *, text: str, js
     from polyloom.rundir import RunDir  # noqa: PLC0415 - imports torch
 
     whole = {"kind": kind, "checkpoint": run.checkpoint.name, **_rounded(result)}
-    content = json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n"
+    content = to_json(whole) + "\n"
     typer.echo(text, nl=False)
     directory = RunDir(run.path)
     path = directory.write(directory.probe(kind), content)

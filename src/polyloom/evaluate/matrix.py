@@ -25,10 +25,26 @@ class Result:
     Attributes:
         scores: One per metric of the task, the one that selects checkpoints first.
         zero_shot: Whether no labelled example of this task in this language was seen in training.
+        cut: Number of inputs that were longer than the model's maximum and were cut.
+        split: Number of sources that were longer and were translated in parts. Through a third language: of all
+            translations from the source into it, and from it into the target.
     """
 
     scores: tuple[Score, ...]
     zero_shot: bool
+    cut: int = 0
+    split: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, statistics of every sentence included."""
+        counts = {"cut": self.cut, "split": self.split}
+        return {"zero_shot": self.zero_shot, **counts, "scores": [score.to_dict() for score in self.scores]}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` returned; former versions did not count long inputs."""
+        scores = tuple(map(Score.from_dict, stored["scores"]))
+        return cls(scores, bool(stored["zero_shot"]), int(stored.get("cut", 0)), int(stored.get("split", 0)))
 
 
 @dataclass(frozen=True)
@@ -87,10 +103,7 @@ class Matrix:
         """Everything, parts of every sentence included."""
         return {
             "run": dict(self.run),
-            "results": {
-                str(condition): {"zero_shot": result.zero_shot, "scores": [score.to_dict() for score in result.scores]}
-                for condition, result in self.results.items()
-            },
+            "results": {str(condition): result.to_dict() for condition, result in self.results.items()},
             "refused": {str(condition): reason for condition, reason in self.refused.items()},
         }
 
@@ -100,7 +113,7 @@ class Matrix:
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
             results = {
-                Condition.parse(name): Result(tuple(map(Score.from_dict, result["scores"])), bool(result["zero_shot"]))
+                Condition.parse(name): Result.from_dict(result)
                 for name, result in stored.get("results", stored.get("cells")).items()  # former name
             }
             refused = {Condition.parse(name): str(reason) for name, reason in stored["refused"].items()}

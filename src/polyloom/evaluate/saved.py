@@ -1,11 +1,11 @@
 """Store scores in the directory of a run, and read them."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 from polyloom.errors import PolyloomError
 from polyloom.evaluate.matrix import Matrix
+from polyloom.io.plain_json import to_json
 from polyloom.rundir import RunDir
 
 
@@ -20,7 +20,7 @@ def store(matrix: Matrix, run: str | Path, split: str, *, pivot: str | None = No
     if before.run.get("checkpoint") == matrix.run.get("checkpoint"):
         results, refused = {**before.results, **matrix.results}, {**before.refused, **matrix.refused}
         matrix = replace(matrix, results=results, refused=refused)
-    return directory.write(path, json.dumps(matrix.to_dict(), ensure_ascii=False) + "\n")
+    return directory.write(path, to_json(matrix.to_dict()) + "\n")
 
 
 def read_stored(run: str | Path, split: str, *, checkpoint: str) -> Matrix:

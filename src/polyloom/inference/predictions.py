@@ -109,6 +109,7 @@ def prepare_input(value: Any, task: Task, condition: Condition) -> PreparedInput
         task: The task.
         condition: What is predicted; its language decides how a text is split into words.
     """
+    _check_characters(value, condition)
     if task.kind in ("tags", "tree"):
         prepared = _prepare_words(value, condition)
     else:
@@ -120,6 +121,16 @@ def prepare_input(value: Any, task: Task, condition: Condition) -> PreparedInput
             f"{condition}: expected {_EXPECTED[task.kind]}, or a record of its kind, not {_shown(value)}."
         )
     return prepared
+
+
+def _check_characters(value: Any, condition: Condition) -> None:
+    texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
+    try:
+        for text in texts:
+            if isinstance(text, str):
+                text.encode()
+    except UnicodeEncodeError:
+        raise PolyloomError(f"{condition}: {_shown(value)} has half a surrogate pair, which is no character.") from None
 
 
 def _prepare_words(value: Any, condition: Condition) -> PreparedInput | None:

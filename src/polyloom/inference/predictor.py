@@ -1,5 +1,6 @@
 """Predict records: sorted by length within a window, batched by tokens, returned in order."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -7,19 +8,22 @@ from typing import Any
 
 import torch
 
-from polyloom.backbones.decoding import Decoding
+from polyloom.backbones.decoding import Decoding, FiniteRows
 from polyloom.conditions import Condition
 from polyloom.data.records import Record
+from polyloom.data.tokenization.sentences import join_sentences
 from polyloom.data.tokenization.tokenizer import Tokenizer
+from polyloom.errors import PredictionError
 from polyloom.inference.cache import WeightCache
 from polyloom.metrics.score import Array, Metric
-from polyloom.model import Model
+from polyloom.model import Model, not_finite
 from polyloom.tasks.base import Example
 from polyloom.tasks.batch import Batch, make_batch
 from polyloom.tasks.translation import end_of
 
 WINDOW = 512  # records that are sorted together; also how far predictions for a stream may lag behind
 TOKENS = 4096  # of a batch, padding included
+BEAMS = 5  # up to which a batch has that many tokens; more beams take smaller batches
 Progress = Callable[[int], None]
 
 
@@ -34,6 +38,8 @@ class Predictor:
 
     Attributes:
         judge: Measures generated text beside the metrics of its task, given records and predictions. Default: none.
+        cut: Number of records that were longer than `max_length` and were cut, by condition.
+        split: Number of sources that were longer than `max_length` and were translated in parts, by condition.
     """
 
     judge: Callable[[Sequence[Record], Sequence[str]], Mapping[Metric, Array]] | None = None
@@ -43,23 +49,37 @@ class Predictor:
     ) -> None:
         self.model, self.tokenizer, self.decoding = model, tokenizer, decoding or Decoding()
         self.cache = WeightCache(model)
+        self.cut: Counter[Condition] = Counter()
+        self.split: Counter[Condition] = Counter()
         self.max_length = min(max_length or model.backbone.max_length, model.backbone.max_length)
 
-    def predict(self, records: Iterable[Record], condition: Condition, *, losses: bool = False) -> Iterator[Any]:
+    def predict(
+        self, records: Iterable[Record], condition: Condition, *, losses: bool = False, strict: bool = True
+    ) -> Iterator[Any]:
         """Predict records of one condition; see `predict_mixed`."""
         self._require(condition)
-        yield from self.predict_mixed(((condition, record) for record in records), losses=losses)
+        yield from self.predict_mixed(((condition, record) for record in records), losses=losses, strict=strict)
 
     def predict_mixed(
-        self, inputs: Iterable[tuple[Condition, Record]], *, losses: bool = False, confidences: bool = False
+        self,
+        inputs: Iterable[tuple[Condition, Record]],
+        *,
+        losses: bool = False,
+        confidences: bool = False,
+        strict: bool = True,
     ) -> Iterator[Any]:
         """Predict records of any conditions, which share batches.
+
+        A source that is too long to be translated at once is translated in parts: sentence by sentence. Other records
+        that are too long are cut. `cut` and `split` count both.
 
         Args:
             inputs: Conditions and records. No more than a window of them is held in memory.
             losses: For tasks that generate text: do not generate, but return (sum, count) of the losses of the record's
                 own text.
             confidences: Return pairs of the prediction and its confidence, as `Task.confidences` gives it.
+            strict: Whether a record that cannot be predicted, because the model's output for it is not finite, raises
+                a `PredictionError`. Otherwise the error takes the place of the prediction.
 
         Yields:
             The prediction for each input, in order.
@@ -70,15 +90,17 @@ class Predictor:
             examples = self._encode(window, first_key=seen)
             seen += len(window)
             generated = [not losses and self.model.task(c.task).generates for c, _ in window]
-            prompts = [self._prompt(e) for e, generates in zip(examples, generated, strict=True) if generates]
-            texts = iter(self._window(prompts, self._generate))
+            places = [place for place, generates in enumerate(generated) if generates]
+            texts = iter(self._texts([examples[p] for p in places], [window[p][1] for p in places]))
             decode = partial(self.model.predict, confidences=confidences)
-            decoded = iter(self._window([e for e, g in zip(examples, generated, strict=True) if not g], decode))
+            others = [example for example, generates in zip(examples, generated, strict=True) if not generates]
+            self._count_cut(others)
+            decoded = iter(self._window(others, decode))
             for generates in generated:
-                if generates:
-                    yield (next(texts), None) if confidences else next(texts)
-                else:
-                    yield next(decoded)
+                prediction = next(texts if generates else decoded)
+                if strict and isinstance(prediction, PredictionError):
+                    raise prediction
+                yield (prediction, None) if generates and confidences and isinstance(prediction, str) else prediction
 
     def translate(self, asked: Sequence[tuple[Condition, Record]], *, progress: Progress = lambda _: None) -> list[str]:
         """Generate text for records of any conditions, in order.
@@ -90,18 +112,56 @@ class Predictor:
             asked: Conditions and records.
             progress: Called with the number of texts of each finished batch.
         """
-        examples = [self._prompt(example) for example in self._encode(asked)]
+        texts = []
+        for text in self._texts(self._encode(asked), [record for _, record in asked], progress=progress):
+            if isinstance(text, PredictionError):
+                raise text
+            texts.append(text)
+        return texts
 
-        def generate(batch: Batch) -> list[Any]:
-            texts = self._generate(batch)
-            progress(len(texts))
-            return texts
+    def _texts(
+        self, examples: Sequence[Example], records: Sequence[Record], *, progress: Progress = lambda _: None
+    ) -> list[str | PredictionError]:
+        """Generate the texts of examples; those of the parts of a long one are joined."""
+        parts = [self._prompts(example, record) for example, record in zip(examples, records, strict=True)]
+        prompts = [prompt for prompts in parts for prompt in prompts]
+        self._count_cut(prompts)
+        lasts = [number == len(prompts) for prompts in parts for number in range(1, len(prompts) + 1)]
+        texts = iter(
+            self._window(
+                prompts,
+                self._generate,
+                tokens=TOKENS * BEAMS // max(BEAMS, self.decoding.beams),
+                finished=lambda group: progress(sum(lasts[i] for i in group)),
+            )
+        )
+        return [join_texts([next(texts) for _ in prompts]) for prompts in parts]
 
-        return self._window(examples, generate)
+    def _prompts(self, example: Example, record: Record) -> list[Example]:
+        """Remove the target of an example whose target is to be generated; split the source if it is too long."""
+        task = self.model.task(example.condition.task)
+        rows = [task.prompt(example.row)]
+        if task.is_cut(rows[0], tokenizer=self.tokenizer, max_length=self.max_length):
+            parts = task.split(record, tokenizer=self.tokenizer, max_length=self.max_length)
+            rows = [task.prompt(row) for row in task.encode(parts, self.tokenizer)] or rows
+            self.split[example.condition] += len(parts) > 1
+        return [example._replace(row=row) for row in rows]
 
-    def _prompt(self, example: Example) -> Example:
-        """Remove the target of an example whose target is to be generated."""
-        return example._replace(row=self.model.task(example.condition.task).prompt(example.row))
+    def _count_cut(self, examples: Iterable[Example]) -> None:
+        for condition, row, _ in examples:
+            if self.model.task(condition.task).is_cut(row, tokenizer=self.tokenizer, max_length=self.max_length):
+                self.cut[condition] += 1
+
+    def report_long(self) -> dict[str, str]:
+        """Return one sentence about inputs that were cut, and one about inputs that were split, since the last call."""
+        sentences = {}
+        for counts, became in ((self.cut, "cut"), (self.split, "split")):
+            if total := sum(counts.values()):
+                where = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count)
+                inputs = "1 input was" if total == 1 else f"{total:,} inputs were"
+                sentences[became] = f"{inputs} longer than {self.max_length} tokens and {became} ({where})."
+            counts.clear()
+        return sentences
 
     def _require(self, condition: Condition) -> None:
         self.model.method.require_supported(condition)
@@ -118,33 +178,57 @@ class Predictor:
             examples |= {p: Example(condition, row, first_key + p) for p, row in zip(places, rows, strict=True)}
         return [examples[place] for place in range(len(inputs))]
 
-    def _generate(self, batch: Batch) -> list[str]:
+    def _generate(self, batch: Batch) -> list[str | PredictionError]:
         weights = self.cache.rows(batch.conditions)
-        ids = self.model.generate_ids(batch, eos_id=end_of(self.tokenizer), decoding=self.decoding, weights=weights)
-        return [self.tokenizer.decode(row) for row in ids]
+        finite = FiniteRows(
+            torch.ones(len(batch.conditions), dtype=torch.bool, device=batch.inputs["input_ids"].device)
+        )
+        ids = self.model.generate_ids(
+            batch, eos_id=end_of(self.tokenizer), decoding=self.decoding, weights=weights, finite=finite
+        )
+        return [
+            self.tokenizer.decode(row) if is_finite else not_finite(condition)
+            for condition, row, is_finite in zip(batch.conditions, ids, finite.rows_B.tolist(), strict=True)
+        ]
 
     @torch.inference_mode()
-    def _window(self, examples: Sequence[Example], run: Callable[[Batch], list[Any]]) -> list[Any]:
+    def _window(
+        self,
+        examples: Sequence[Example],
+        run: Callable[[Batch], list[Any]],
+        *,
+        tokens: int = TOKENS,
+        finished: Callable[[list[int]], None] = lambda _: None,
+    ) -> list[Any]:
         predictions: dict[int, Any] = {}
         was_training = [module for module in self.model.modules() if module.training]
         self.model.eval()
-        for group in self._groups(examples):
+        for group in self._groups(examples, tokens):
             chosen = [examples[i] for i in group]
             batch = make_batch(chosen, tasks=self.model.tasks, tokenizer=self.tokenizer, max_length=self.max_length)
             device = next(self.model.backbone.parameters()).device
             predictions |= zip(group, run(batch.to(device)), strict=True)
+            finished(group)
         for module in was_training:
             module.training = True
         return [predictions[i] for i in range(len(examples))]
 
-    def _groups(self, examples: Sequence[Example]) -> Iterator[list[int]]:
+    def _groups(self, examples: Sequence[Example], tokens: int) -> Iterator[list[int]]:
         """Yield the positions of examples of similar length that share a batch."""
         group: list[int] = []
         for position in sorted(range(len(examples)), key=lambda i: examples[i].row["length"]):
             length = min(examples[position].row["length"], self.max_length)
-            if group and (len(group) + 1) * length > TOKENS:
+            if group and (len(group) + 1) * length > tokens:
                 yield group
                 group = []
             group.append(position)
         if group:
             yield group
+
+
+def join_texts(texts: Sequence[str | PredictionError]) -> str | PredictionError:
+    """Join the texts of the parts of an input; without one of them there is no text."""
+    for text in texts:
+        if isinstance(text, PredictionError):
+            return text
+    return texts[0] if len(texts) == 1 else join_sentences([text for text in texts if isinstance(text, str)])

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from polyloom.conditions import Condition
 from polyloom.data.records import Bitext, Record
-from polyloom.data.tokenization.sentences import join_sentences, split_sentences
-from polyloom.inference.predictor import Predictor, Progress
+from polyloom.data.tokenization.sentences import split_sentences
+from polyloom.errors import PredictionError
+from polyloom.inference.predictor import Predictor, Progress, join_texts
 
 
 def translate(
@@ -16,7 +17,8 @@ def translate(
     *,
     pivot: str | None = None,
     sentences: bool = False,
-) -> Iterator[str]:
+    strict: bool = True,
+) -> Iterator[str | PredictionError]:
     """Translate texts in order.
 
     Args:
@@ -25,18 +27,21 @@ def translate(
         condition: The direction.
         pivot: A language to translate into first, and from there into the target. Default: none.
         sentences: Split texts into sentences, and join their translations. Default: translate texts as they are.
+        strict: Whether a text that cannot be translated raises an error; see `Predictor.predict_mixed`.
     """
     if sentences:
         texts = [split_sentences(record.source) for record in records if isinstance(record, Bitext)]
         parts = [Bitext(sentence, "") for text in texts for sentence in text]
-        translations = translate(predictor, parts, condition, pivot=pivot)
-        yield from (join_sentences([next(translations) for _ in text]) for text in texts)
+        translations = translate(predictor, parts, condition, pivot=pivot, strict=strict)
+        yield from (join_texts([next(translations) for _ in text]) for text in texts)
     elif len(steps(condition, pivot)) == 1:
-        yield from predictor.predict(records, condition)
+        yield from predictor.predict(records, condition, strict=strict)
     else:
         first, second = steps(condition, pivot)
-        between = [Bitext(text, "") for text in predictor.predict(records, first)]
-        yield from predictor.predict(between, second)
+        between = list(predictor.predict(records, first, strict=strict))
+        sources = [Bitext(text, "") for text in between if isinstance(text, str)]
+        translated = predictor.predict(sources, second, strict=strict)
+        yield from (next(translated) if isinstance(text, str) else text for text in between)
 
 
 def steps(condition: Condition, pivot: str | None) -> list[Condition]:

@@ -22,6 +22,7 @@ MAX_DIGITS = 1000  # longer ones are no numbers anybody means
 _INT = re.compile(r"[-+]?[0-9]+")
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_BREAKS = re.compile("[\x85\u2028\u2029]")  # PyYAML takes them for line ends, YAML 1.2 does not
 _WORDS: dict[str, Any] = dict.fromkeys(("", "~", "null", "Null", "NULL"))
 _WORDS |= dict.fromkeys(("true", "True", "TRUE"), True) | dict.fromkeys(("false", "False", "FALSE"), False)
 _WORDS |= dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan)
@@ -55,6 +56,10 @@ def read_settings(path: str | Path, overrides: Iterable[str] = ()) -> dict[str, 
 def parse_yaml(text: str, *, source: str) -> Any:
     """Parse one YAML document; mistakes name `source` and line."""
     mistakes: list[str] = []
+    if "\x85" in text:
+        line = text.count("\n", 0, text.index("\x85")) + 1
+        what = "the character U+0085, which would be lost. Write \\N for it, between double quotes."
+        raise ConfigError(source, [f"{source}:{line}: {what}"])
     try:
         node = _Loader(text).get_single_node()
         value = None if node is None else _value(node, mistakes, source=source)
@@ -117,7 +122,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    style = None if isinstance(_scalar(text), str) else "'"
+    style = '"' if _BREAKS.search(text) else None if isinstance(_scalar(text), str) else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

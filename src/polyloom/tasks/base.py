@@ -221,6 +221,14 @@ class Task(nn.Module, ABC):
         """Remove the target from an encoded example, for tasks that generate it."""
         raise NotImplementedError
 
+    def is_cut(self, row: EncodedExample, *, tokenizer: Tokenizer, max_length: int) -> bool:  # noqa: ARG002 - for words
+        """Return whether `collate` cuts an encoded example."""
+        return int(row["length"]) > max_length
+
+    def split(self, record: Record, *, tokenizer: Tokenizer, max_length: int) -> list[Record]:  # noqa: ARG002
+        """Split a record that is too long into records whose texts are generated one by one and joined."""
+        return [record]
+
     @abstractmethod
     def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
         """Lay out examples as rows of a batch."""

@@ -1,6 +1,5 @@
 """Helpers of tasks to read inputs from a stream and to write predictions to one."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from polyloom.data.readers.conllu import Sentence
 from polyloom.data.records import Record
 from polyloom.errors import DataError
 from polyloom.io.files import checked_text, json_object
+from polyloom.io.plain_json import to_json
 
 Format = Literal["text", "tokenized", "columns", "conllu", "jsonl"]
 STDIN = Path("stdin")
@@ -17,10 +17,17 @@ MAX_LETTERS = 50_000  # of one input, which is held in memory at once
 
 
 class Line(NamedTuple):
-    """A line with its number and its line end."""
+    """A line with its number and its line end.
+
+    Attributes:
+        number: Its number, from 1.
+        text: Its text. Of a line that is no text: a single character in its place.
+        error: Why it is no text: not UTF-8, too long.
+    """
 
     number: int
     text: str
+    error: DataError | None = None
 
     @property
     def content(self) -> str:
@@ -38,12 +45,14 @@ class StreamItem:
         record: The record to predict; ``None`` for an empty line or sentence.
         source: What it was read from: a JSON object, a sentence of CoNLL-U, or the raw text.
         offsets: Where each word begins and ends in the text, if words were found in raw text.
+        error: Why there is no record, if the input is wrong.
     """
 
     line: int
     record: Record | None
     source: dict[str, Any] | Sentence | str
     offsets: tuple[tuple[int, int], ...] = ()
+    error: str = ""
 
 
 def read_json(lines: Sequence[Line], *keys: str) -> dict[str, Any]:
@@ -69,4 +78,4 @@ def read_whole_text(lines: Sequence[Line], form: Format) -> tuple[str, StreamIte
 def write_json(item: StreamItem, **values: Any) -> str:
     """Write the object that was read, with further keys."""
     kept = item.source if isinstance(item.source, dict) else {}
-    return json.dumps({**kept, **values}, ensure_ascii=False) + "\n"
+    return to_json({**kept, **values}) + "\n"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from polyloom.data.records import Kind, Record, Tagged, Tree
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.errors import ConditionError
+from polyloom.errors import ConditionError, PolyloomError
 from polyloom.metrics.attachment import attachment_statistics, wrong_words
 from polyloom.metrics.score import LAS, UAS, Array, Metric
 from polyloom.nn.biaffine import Biaffine
@@ -17,7 +17,7 @@ from polyloom.nn.spanning_tree import maximum_spanning_tree
 from polyloom.ranges import Count, Share
 from polyloom.tasks.base import Columns, Display, EncodedExample, Example, HeadInputs, TaskBatch, TaskConfig
 from polyloom.tasks.formats import Format
-from polyloom.tasks.words import WordTask, collate_words, encode_words, gather_words, pad_targets
+from polyloom.tasks.words import MAX_WORDS, WordTask, collate_words, encode_words, gather_words, pad_targets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +76,12 @@ class Parsing(WordTask):
     ) -> Iterator[EncodedExample]:
         """Encode words, with their heads by position and their relations as numbers."""
         kept = [record for record in records if isinstance(record, Tree | Tagged)]
+        for record in kept:
+            if len(record.words) > MAX_WORDS:
+                raise PolyloomError(
+                    f"dep: a sentence of {len(record.words):,} words ({' '.join(record.words[:5])[:60]} …). A parser "
+                    f"scores all pairs of words: at most {MAX_WORDS:,} are allowed. Split it into sentences."
+                )
         for record, row in zip(kept, encode_words([r.words for r in kept], tokenizer), strict=True):
             if index is None:
                 yield row

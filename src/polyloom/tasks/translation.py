@@ -1,5 +1,6 @@
 """Translation by an encoder and a decoder."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
@@ -11,6 +12,7 @@ from torch import Tensor
 from polyloom.conditions import Condition
 from polyloom.data.catalog import Corpus
 from polyloom.data.records import Bitext, Kind, Record
+from polyloom.data.tokenization.sentences import split_to_fit
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConditionError, PolyloomError, suggest
 from polyloom.metrics.bleu import bleu_statistics, chrf_statistics
@@ -18,6 +20,7 @@ from polyloom.metrics.score import BLEU, CHRF, Array, Metric
 from polyloom.tasks.base import Columns, EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, TaskConfig, Tokens
 from polyloom.tasks.formats import Format, Line, StreamItem, read_whole_text, write_json
 
+_LINE_ENDS = re.compile(r"[\r\n]+")  # a translation takes one line
 LanguageTokens = Literal["target", "both", "source", "none"]
 _USUAL: Mapping[str, LanguageTokens] = {"m2m_100": "both", "mbart": "both", "marian": "source"}  # of pretrained models
 
@@ -130,6 +133,15 @@ class Translation(Task):
         """Remove the target from an encoded example."""
         return {**row, "target": [], "length": len(row["source"]) + 2}
 
+    def split(self, record: Record, *, tokenizer: Tokenizer, max_length: int) -> list[Record]:
+        """Split a source into sentences, and sentences that are too long further."""
+        assert isinstance(record, Bitext)
+
+        def measure(texts: Sequence[str]) -> list[int]:
+            return [len(ids) for ids in tokenizer.text(texts)]
+
+        return [Bitext(part, "") for part in split_to_fit(record.source, measure, max_length - 2)]
+
     def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
         """Lay out one row per pair; what is longer than `max_length` is cut."""
         room, end_id = max_length - 2, end_of(tokenizer)
@@ -211,7 +223,7 @@ class Translation(Task):
     def write(cls, item: StreamItem, prediction: Any, form: Format) -> str:
         """Write the translation: on a line of its own, or into the JSON object."""
         text = prediction or ""
-        return write_json(item, translation=text) if form == "jsonl" else f"{text}\n"
+        return write_json(item, translation=text) if form == "jsonl" else f"{' '.join(_LINE_ENDS.split(text))}\n"
 
 
 def default_language_tokens(family: str, tokenizer: Tokenizer) -> LanguageTokens:

@@ -3,7 +3,7 @@
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,6 +35,10 @@ class WordTask(Task, ABC):
     }  # fmt: skip
     outputs: ClassVar[tuple[Format, ...]] = ("columns", "conllu", "jsonl")
     multiline: ClassVar[tuple[Format, ...]] = ("columns", "conllu")
+
+    def is_cut(self, row: EncodedExample, *, tokenizer: Tokenizer, max_length: int) -> bool:
+        """Return whether a single word is too long; long sentences take several rows."""
+        return max(row["counts"], default=0) > max_length - tokenizer.num_special(pair=False)
 
     @classmethod
     def by_word(cls, prediction: Any) -> tuple[Sequence[Any], ...]:
@@ -68,23 +72,26 @@ class WordTask(Task, ABC):
 
 def _segmented(line: int, text: str, source: dict[str, Any] | str, language: str) -> StreamItem:
     """Segment raw text into words and keep their offsets."""
-    from polyloom.data.tokenization.segmentation import segment  # noqa: PLC0415 - only for raw text
+    from polyloom.data.tokenization.segmentation import iter_words  # noqa: PLC0415 - only for raw text
 
     _word_item(line, text.split(), source)  # which checks the length
     try:
-        words = segment(text, language)
+        words = list(islice(iter_words(text, language), MAX_WORDS + 1))
     except DataError:
         raise
     except PolyloomError as error:
         raise DataError(STDIN, line, str(error)) from error
-    item = _word_item(line, [word.text for word in words], source)
+    item = _word_item(line, [word.text for word in words], source, segmented=True)
     return replace(item, offsets=tuple((word.start, word.end) for word in words))
 
 
-def _word_item(line: int, words: Sequence[str], source: dict[str, Any] | Sentence | str) -> StreamItem:
+def _word_item(
+    line: int, words: Sequence[str], source: dict[str, Any] | Sentence | str, *, segmented: bool = False
+) -> StreamItem:
+    """Make an item of words; `segmented` if no more words were looked for than are allowed."""
     letters = sum(map(len, words))
     if len(words) > MAX_WORDS or letters > MAX_LETTERS:
-        size = f"a sentence of {len(words):,} words and {letters:,} letters. "
+        size = f"a sentence of {len(words):,} words{' or more' * segmented} and {letters:,} letters. "
         limit = f"At most {MAX_WORDS:,} and {MAX_LETTERS:,} are allowed: split it into sentences."
         raise DataError(STDIN, line, size + limit)
     return StreamItem(line, Tagged(tuple(words), ()) if words else None, source)
@@ -114,7 +121,7 @@ def _read_columns(lines: Sequence[Line]) -> StreamItem:
 
 
 def _read_conllu(lines: Sequence[Line]) -> StreamItem:
-    (sentence,) = parse_conllu(lines, STDIN)
+    (sentence,) = parse_conllu([line[:2] for line in lines], STDIN)
     return _word_item(sentence.line, sentence.words, sentence)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
-from polyloom.ranges import Count, NotNegative, Positive, Share
+from polyloom.ranges import Count, Length, NotNegative, Positive, Rows, Seed, Share, Tokens
 
 Strategy = Literal["ddp", "fsdp"]
 
@@ -82,9 +82,9 @@ class TrainConfig:
     """
 
     steps: Count | None = None
-    rows_per_batch: Count | None = None
-    tokens_per_batch: Count | None = None
-    max_length: Count | None = None
+    rows_per_batch: Rows | None = None
+    tokens_per_batch: Tokens | None = None
+    max_length: Length | None = None
     pack_sequences: bool = False
     mlm_candidates: Literal["full", "corpus"] = "full"
     grad_accum_steps: Count = 1
@@ -95,5 +95,5 @@ class TrainConfig:
     evaluate_every: Count | None = None
     save_every: Count | None = None
     keep_last: Count = 2
-    seed: Annotated[int, Ge(0)] = 0
+    seed: Seed = 0
     strategy: Strategy = "ddp"

@@ -1,5 +1,6 @@
 """A trained run: predict, translate, evaluate, add languages, export, report."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -83,7 +84,8 @@ class Run:
 
         Returns:
             One prediction, or a list of them in the order of the inputs: `TagPrediction`, `ParsePrediction`,
-            `LabelPrediction`, or the text that was generated.
+            `LabelPrediction`, or the text that was generated. An input that cannot be predicted raises an error.
+            Inputs that are longer than the model's maximum and are cut raise a warning.
         """
         if not isinstance(inputs, list):
             if not isinstance(conditions, Names):
@@ -102,13 +104,20 @@ class Run:
             for value, name in zip(inputs, named, strict=True)
         ]
         asked = [(condition, source.record) for condition, source in prepared if not is_empty(source.record)]
+        self.predictor.report_long()  # counts from here on
         predictions = self.predictor.predict_mixed(asked, confidences=True)
-        return [
+        made = [
             empty_prediction(tasks[condition], source)
             if is_empty(source.record)
             else make_prediction(tasks[condition], source, *next(predictions))
             for condition, source in prepared
         ]
+        self._warn_of_cuts()
+        return made
+
+    def _warn_of_cuts(self) -> None:
+        if cut := self.predictor.report_long().get("cut"):
+            warnings.warn(cut, stacklevel=3)
 
     def _condition(self, name: Names) -> Condition:
         """Parse a condition and check that the model supports it."""
@@ -130,6 +139,8 @@ class Run:
     ) -> Any:
         """Translate a text, or several; the result is a text, or a list of them.
 
+        A text that is longer than the model's maximum is translated sentence by sentence.
+
         Args:
             texts: One text, or a list of them.
             source: Language of the texts.
@@ -143,6 +154,7 @@ class Run:
         for step in steps(condition, pivot):
             self.model.method.require_supported(step)
         sources = [prepare_input(text, self.model.task(condition.task), condition).record for text in several]
+        self.predictor.report_long()
         translated = translate(
             self.predictor,
             [record for record in sources if not is_empty(record)],
@@ -151,6 +163,7 @@ class Run:
             sentences=sentences,
         )
         texts_out = ["" if is_empty(record) else next(translated) for record in sources]
+        self._warn_of_cuts()
         return texts_out[0] if isinstance(texts, str) else texts_out
 
     # -- evaluate -----------------------------------------------------------------------------------------------------
@@ -214,12 +227,17 @@ class Run:
         asked = {Condition.parse(name): self.recipe.data.resolve(given) for name, given in corpora.items()}
         refused = {condition: reason for condition in asked if (reason := self._refusal(condition, pivot))}
         supported = {condition: given for condition, given in asked.items() if condition not in refused}
+        self.predictor.report_long()  # counts from here on
         texts, results = self._generate(supported, pivot, on_event), {}
         for condition, given in supported.items():
             name = str(condition)
             on_event(ScoringStarted(condition=name))
             scores = score_corpora(self.predictor, condition, given, predictions=texts.get(condition))
-            results[condition] = Result(tuple(scores), zero_shot=name not in self.trained_on)
+            cut, split = (
+                sum(counts[step] for step in steps(condition, pivot))
+                for counts in (self.predictor.cut, self.predictor.split)
+            )
+            results[condition] = Result(tuple(scores), zero_shot=name not in self.trained_on, cut=cut, split=split)
             on_event(Scored(condition=name, scores={s.metric.name: s.value for s in scores}))
         about = {"path": str(self.path), "checkpoint": self.checkpoint.name, "method": self.recipe.method.name}
         return Matrix(results, refused, about | {"versions": versions()})

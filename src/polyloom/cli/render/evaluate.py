@@ -1,6 +1,5 @@
 """Format a matrix of scores as a table, Markdown, JSON or TSV."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from polyloom.cli.render.tables import Format, aligned, markdown, tabs
 from polyloom.conditions import Condition
 from polyloom.evaluate.directions import Resources, grid_table, group_table
 from polyloom.evaluate.matrix import MARK, Matrix
+from polyloom.io.plain_json import to_json
 from polyloom.metrics.score import Score
 from polyloom.metrics.significance import Interval, bootstrap_interval
 
@@ -37,11 +37,9 @@ class Extras:
 def render(matrix: Matrix, form: Format, extras: Extras) -> str:
     """Format a matrix as text."""
     if form == "json":
-        entries = [{key: _plain(value) for key, value in entry.items()} for entry in _entries(matrix, extras)]
         refused = {str(condition): reason for condition, reason in matrix.refused.items()}
-        return (
-            json.dumps({"run": matrix.run, "scores": entries, "refused": refused}, indent=2, ensure_ascii=False) + "\n"
-        )
+        entries = list(_entries(matrix, extras))
+        return to_json({"run": matrix.run, "scores": entries, "refused": refused}, indent=2) + "\n"
     if form == "tsv":
         rows = [[_result(value) for value in entry.values()] for entry in _entries(matrix, extras)]
         return tabs(list(next(_entries(matrix, extras), {})), rows)
@@ -63,6 +61,7 @@ def _entries(matrix: Matrix, extras: Extras) -> Iterator[dict[str, Any]]:
         for number, score in enumerate(result.scores):
             entry: dict[str, Any] = {"condition": str(condition), "metric": score.metric.name, "value": score.value}
             entry |= {"zero_shot": result.zero_shot, "sentences": score.count}
+            entry |= {"cut": result.cut, "split": result.split}
             if extras.intervals:
                 interval = _interval(score)
                 entry |= {"low": interval.low, "high": interval.high}
@@ -109,6 +108,10 @@ def _notes(matrix: Matrix, extras: Extras) -> Iterator[str]:
     if extras.resources is not None:
         low, high = extras.resources.low, extras.resources.high
         yield f"low, medium, high: fewer than {low:,} training pairs, fewer than {high:,}, and more."
+    for condition, result in matrix.results.items():
+        for count, became in ((result.cut, "cut"), (result.split, "translated in parts")):
+            if count:
+                yield f"{condition}: {count:,} inputs were longer than the model's maximum and were {became}."
     for condition, reason in matrix.refused.items():
         yield f"– {condition} is not supported: {reason}"
     if extras.signatures:
@@ -126,10 +129,6 @@ def _language(condition: Condition) -> str:
 
 def _number(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.2f}"
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value  # JSON has no other numbers
 
 
 def _result(value: Any) -> str:

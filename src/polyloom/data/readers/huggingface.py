@@ -41,7 +41,7 @@ class HubTable:
         return cls(name, repository, config or None, split, tuple(columns.split(",")) if columns else ())
 
     def records(self, kind: Kind) -> Iterator[Record]:
-        """Read the rows as records."""
+        """Read the rows as records; sentences without words are left out."""
         table = self._table()
         places = choose_columns(table.column_names, COLUMNS[kind], self.wanted, source=self.name)
         columns = [table.column_names[place] for place in places]
@@ -51,7 +51,8 @@ class HubTable:
                 self._cell(row[column], names=known, place=(column, number))
                 for column, known in zip(columns, names, strict=True)
             ]
-            yield make_record(kind, fields, source=self.name, number=number)
+            if kind not in ("tags", "tree") or fields[0] != []:
+                yield make_record(kind, fields, source=self.name, number=number)
 
     def sha256(self) -> str:
         """Hash of all rows and columns: it changes if the data set does."""

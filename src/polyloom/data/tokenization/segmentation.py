@@ -61,14 +61,17 @@ def segment(text: str, language: str | None = None) -> list[Word]:
     Returns:
         The words in order, with their offsets into the text.
     """
+    return list(iter_words(text, language))
+
+
+def iter_words(text: str, language: str | None = None) -> Iterator[Word]:
+    """Yield the words of a text one by one; see `segment`."""
     code = (language or "").replace("_", "-").partition("-")[0]
-    words: list[Word] = []
     for match in _pattern(compounds=code in _COMPOUNDS, elision=code in _ELISION).finditer(text):
         start = match.start()
         for word in _look_up(match[0]) if match["unspaced"] else (match[0],):
-            words.append(Word(word, start, start + len(word)))
+            yield Word(word, start, start + len(word))
             start += len(word)
-    return words
 
 
 @cache
