@@ -384,11 +384,9 @@ class Translated(Event, event="translated"):
 
 def diverged_at(log: Path) -> int:
     """Return the highest step at which the run of a log diverged; -1 if it never did."""
-    if not log.exists():
+    if not log.exists() or f'"{Diverged.event}"'.encode() not in log.read_bytes():  # a log may have a million lines
         return -1
-    with log.open(encoding="utf-8", errors="replace") as file:
-        found = [json.loads(line)["total"] for line in file if line.startswith(f'{{"event": "{Diverged.event}"')]
-    return max(found, default=-1)
+    return max((event.total for event in read_log(log) if isinstance(event, Diverged)), default=-1)
 
 
 def read_log(path: Path) -> Iterator[Event]:
