@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from polyloom.checkpoint import read_tensors
-from polyloom.config import load_recipe
+from polyloom.config import load_recipe, resolved
 from polyloom.errors import ConfigError, TrainingError
+from polyloom.io.yaml import dump_yaml
 from polyloom.rundir import RunDir
-from polyloom.training.events import StepEvent, StepTaken
+from polyloom.training.events import Diverged, StepEvent, StepTaken
 from polyloom.training.loop import MAX_SKIPPED
-from polyloom.workflows.train import train_recipe
+from polyloom.workflows.train import _check_same, train_recipe
 from tests.reliability.forks import read_log
 from tests.reliability.test_not_a_number import Poison, bad_batches
 from tests.reliability.tiny import tiny_fit, tiny_setup
@@ -120,3 +121,13 @@ def test_other_settings_may_not_change_after_divergence_either(world, tmp_path):
     with pytest.raises(ConfigError, match=r"mixture\.temperature: was") as caught:
         train_recipe(load_recipe(recipe, ["optim.lr=0.003", "mixture.temperature=1.0"]), tmp_path / "run")
     assert "optim.lr" not in str(caught.value)
+
+
+def test_settings_of_a_single_stage_may_change_as_those_of_all_may(world, tmp_path):
+    recipe = tiny_recipe(world, "madx", stages={"tasks": {"optim": {"lr": 1.0}}})
+    folder = RunDir(tmp_path)
+    folder.write(folder.recipe, dump_yaml(resolved(load_recipe(recipe))))
+    folder.note(Diverged(total=3, checkpoint=None, set_aside=[]).to_dict())
+    changed = _check_same(load_recipe(recipe, ["stages.tasks.optim.lr=0.1", "train.save_minutes=1"]), folder)
+    assert changed["stages.tasks.optim.lr"] == [1.0, 0.1]
+    assert changed["stages.tasks.train.save_minutes"] == changed["train.save_minutes"] == [15.0, 1.0]
