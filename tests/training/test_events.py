@@ -15,6 +15,7 @@ from polyloom.training.events import (
     CheckpointsAveraged,
     DatasetPrepared,
     DatasetStarted,
+    Diverged,
     Event,
     LanguageShares,
     MixtureReady,
@@ -67,6 +68,7 @@ ALL = [
     step(2, event_type=StepSkipped, loss=None, gradient_norm=None, losses={}),
     validated(2),
     CheckpointSaved(total=2, seconds=0.1),
+    Diverged(total=9, checkpoint=None, set_aside=["diverged-00000004"]),
     LanguageShares(stage="joint", before={"pos": 0.5}, after={"pos": 0.6}),
     RunFinished(steps=2, seconds=1.5, tokens=80),
     CheckpointsAveraged(run="a", steps=[1, 2]),
@@ -160,6 +162,14 @@ def test_a_history_counts_repeated_steps_once(tmp_path):
     assert history.mixtures == {"joint": [Share("pos/aa", 200, 1.0, 0.5)]}
     assert history.begin is not None
     assert history.done is not None
+
+
+def test_a_history_counts_steps_of_a_run_that_began_again_once(tmp_path):
+    begun = RunStarted(versions={}, corpora={})
+    log = write(tmp_path / "log", begun, step(1), step(2), validated(2), begun, step(1, loss=1.0), step(2, loss=0.5))
+    history = History.read(log)
+    assert [(s.total, s.loss) for s in history.steps] == [(1, 1.0), (2, 0.5)]
+    assert history.validations == []
 
 
 @pytest.mark.parametrize(

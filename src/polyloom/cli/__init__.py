@@ -1,6 +1,7 @@
 """The command line. Each command is one file, which imports slow packages only when the command runs.
 
-Results go to stdout, messages to stderr. Exit codes: 0, 1 for a mistake in the input, 2 for wrong usage.
+Results go to stdout, messages to stderr. Exit codes: 0, 1 for a mistake in the input, 2 for wrong usage; of `train`
+also 130 and 143 if SIGINT or SIGTERM stopped it.
 """
 
 import os

@@ -1,5 +1,6 @@
 """``polyloom train``: train a recipe, or resume an unfinished run."""
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ import typer
 
 if TYPE_CHECKING:
     from polyloom.cli.render.train import TrainingProgress
+    from polyloom.rundir import RunDir
+    from polyloom.training.distributed import ProcessGroup
     from polyloom.training.events import Event
 
 
@@ -22,8 +25,8 @@ def train(
     """Train a recipe, or resume an unfinished run.
 
     Prints the checkpoint to use. Progress is shown on stderr, and every event is written to RUN/log.jsonl. To stop,
-    press Ctrl-C; the same command resumes from the newest checkpoint. With several processes: torchrun -m polyloom
-    train ...
+    press Ctrl-C or send SIGTERM: the run is saved after the current step and ends with exit code 130 or 143; the same
+    command resumes it. A second signal ends it at once. With several processes: torchrun -m polyloom train ...
 
     Example: polyloom train recipe.yaml optim.lr=5e-4 -o runs/first
     """
@@ -31,12 +34,15 @@ def train(
     from polyloom.config import load_recipe  # noqa: PLC0415
     from polyloom.rundir import RunDir  # noqa: PLC0415
     from polyloom.training.distributed import init_distributed  # noqa: PLC0415
+    from polyloom.training.stopping import StopSignals  # noqa: PLC0415
     from polyloom.training.tensorboard import TensorBoardWriter  # noqa: PLC0415
     from polyloom.workflows.train import train_recipe  # noqa: PLC0415
 
     read = load_recipe(recipe, overrides or ())
     progress = TrainingProgress()
     with init_distributed() as process_group:
+        notice = _first_signal if process_group.is_main else lambda _: None
+        stop = StopSignals(launched=process_group.size > 1, on_first=notice)
         board = TensorBoardWriter(RunDir(output).tensorboard) if tensorboard and process_group.is_main else None
         try:
             with show_progress(progress) as show:
@@ -46,11 +52,12 @@ def train(
                     if board is not None:
                         board.on_event(event)
 
-                path = train_recipe(read, output, process_group=process_group, on_event=on_event)
-        except KeyboardInterrupt:
+                path = train_recipe(read, output, process_group=process_group, on_event=on_event, stop=stop)
+        except (KeyboardInterrupt, SystemExit) as end:
             if process_group.is_main:
-                typer.echo(_interrupted(progress), err=True)
-            raise typer.Exit(130) from None  # the exit code of a process that Ctrl-C ended
+                typer.echo(_interrupted(progress, RunDir(output), process_group), err=True)
+            # Shells give these exit codes to processes that SIGINT and SIGTERM ended.
+            raise typer.Exit(130 if isinstance(end, KeyboardInterrupt) else 143) from None
         finally:
             if board is not None:
                 board.close()
@@ -58,7 +65,18 @@ def train(
             typer.echo(str(path))
 
 
-def _interrupted(progress: "TrainingProgress") -> str:
-    saved = f"the newest checkpoint is of step {progress.saved}. To resume from there"
-    then = saved if progress.saved else "no checkpoint was written yet. To start again"
-    return f"Interrupted at step {progress.total}; {then}:\n  {shlex.join(['polyloom', *sys.argv[1:]])}"
+def _first_signal(name: str) -> None:
+    # Not by print, whose buffer may be in use: a signal arrives at any time.
+    os.write(2, f"\n{name}: saving after this step. A second signal ends the run at once.\n".encode())
+
+
+def _interrupted(progress: "TrainingProgress", directory: "RunDir", process_group: "ProcessGroup") -> str:
+    if not progress.saved:
+        then = "no checkpoint was written yet. To start again"
+    elif progress.saved < progress.total:
+        then = f"the newest checkpoint is of step {progress.saved}. To resume from there"
+    else:
+        then = f"it is saved in {directory.checkpoint(progress.saved)}. To resume from there"
+    with_launcher = " with the same launcher" if process_group.size > 1 else ""
+    command = shlex.join(["polyloom", *sys.argv[1:]])
+    return f"Interrupted at step {progress.total}; {then}{with_launcher}:\n  {command}"

@@ -73,9 +73,12 @@ class TrainConfig:
         label_smoothing: Label smoothing of the loss, from 0 to below 1. Defaults to 0; 0.1 is usual in translation.
         evaluate_every: Number of steps between validations. By default there is one, at the end of a stage.
         save_every: Number of steps between checkpoints. By default one is written at each validation and at the end
-            of a stage. Set it if steps between validations are too many to lose.
+            of a stage. Set it to average checkpoints of equal distance (``polyloom average``).
+        save_minutes: Number of minutes after which a checkpoint is written if there was none, so that no more is lost
+            when the process is killed. Defaults to 15; null turns it off.
         keep_last: Number of newest checkpoints that are kept, in addition to the best one. Defaults to 2. Raise it to
-            average checkpoints (``polyloom average``).
+            average checkpoints (``polyloom average``). Of checkpoints by `save_minutes`, at most the two newest are
+            kept, and they do not count.
         seed: Seed of the order of examples, masking, dropout and initialisation. Defaults to 0.
         strategy: How several processes share the work: ``ddp`` (default) copies the model to each process, ``fsdp``
             shards it. Choose ``fsdp`` if the model does not fit into the memory of one device.
@@ -94,6 +97,7 @@ class TrainConfig:
     label_smoothing: Share = 0.0
     evaluate_every: Count | None = None
     save_every: Count | None = None
+    save_minutes: Positive | None = 15.0
     keep_last: Count = 2
     seed: Seed = 0
     strategy: Strategy = "ddp"

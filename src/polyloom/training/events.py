@@ -111,10 +111,12 @@ class RunStarted(Event, event="begin"):
     Attributes:
         versions: Versions of Polyloom and the main libraries.
         corpora: SHA-256 of every training corpus, by name.
+        changed: Settings that differ from those that the run had before, as [before, now].
     """
 
     versions: Mapping[str, str]
     corpora: Mapping[str, str]
+    changed: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,6 +256,21 @@ class CheckpointSaved(Event, event="saved"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Diverged(Event, event="diverged"):
+    """Training ended because the weights gave no finite loss or gradient any more.
+
+    Attributes:
+        total: Number of the last step over all stages.
+        checkpoint: Name of the newest checkpoint, from which training resumes; none if there is none.
+        set_aside: New names of checkpoints with diverged weights, which are not used any more.
+    """
+
+    total: int
+    checkpoint: str | None
+    set_aside: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class LanguageShares(Event, event="languages"):
     """The dependence of the weights on the language, before and after a stage.
 
@@ -363,6 +380,13 @@ class Translated(Event, event="translated"):
 
     done: int
     total: int
+
+
+def diverged_at(log: Path) -> int:
+    """Return the highest step at which the run of a log diverged; -1 if it never did."""
+    if not log.exists() or f'"{Diverged.event}"'.encode() not in log.read_bytes():  # a log may have a million lines
+        return -1
+    return max((event.total for event in read_log(log) if isinstance(event, Diverged)), default=-1)
 
 
 def read_log(path: Path) -> Iterator[Event]:

@@ -20,7 +20,7 @@ from polyloom.training.events import (
 
 @dataclass
 class History:
-    """The log of a run, without steps and validations that a resumed run repeated.
+    """The log of a run, without steps and validations that a resumed or restarted run repeated.
 
     Attributes:
         begin: The last start of the run.
@@ -47,12 +47,11 @@ class History:
         for event in read_log(path):
             match event:
                 case StepEvent():
-                    history.steps.append(event)
+                    history._add(event)
                 case Validated():
                     history.validations.append(event)
                 case Resumed(total=total):
-                    history.steps = [step for step in history.steps if step.total <= total]
-                    history.validations = [past for past in history.validations if past.total <= total]
+                    history._forget(total)
                 case StageStarted():
                     stage = event.stage
                     history.stages.setdefault(stage, event)
@@ -65,3 +64,13 @@ class History:
                 case RunFinished():
                     history.done = event
         return history
+
+    def _add(self, step: StepEvent) -> None:
+        if self.steps and step.total <= self.steps[-1].total:  # the run began again, because it had no checkpoint
+            self._forget(step.total - 1)
+        self.steps.append(step)
+
+    def _forget(self, total: int) -> None:
+        """Remove what came after a step."""
+        self.steps = [step for step in self.steps if step.total <= total]
+        self.validations = [past for past in self.validations if past.total <= total]

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,6 +29,24 @@ from polyloom.training.distributed import ProcessGroup, parallelize
 from polyloom.training.optim import Optimizer
 
 MAX_SKIPPED = 5  # steps in a row whose loss or gradient is NaN or infinite
+
+
+class DivergedError(TrainingError):
+    """Raised if the weights give no finite loss or gradient any more."""
+
+
+class Requests(NamedTuple):
+    """What any process asks for during a step.
+
+    Attributes:
+        save: Whether a checkpoint is due by time.
+        interrupt: Whether SIGINT was received.
+        terminate: Whether SIGTERM was received.
+    """
+
+    save: bool = False
+    interrupt: bool = False
+    terminate: bool = False
 
 
 class TextPacking(NamedTuple):
@@ -161,6 +179,7 @@ class Step:
         gradient_norm: Norm of the gradient before clipping.
         factor: Factor of the peak learning rates.
         seconds: Time by use: ``data``, ``compute``, ``update``.
+        requests: What any process asked for during the step; the same in all processes.
     """
 
     number: int
@@ -171,6 +190,7 @@ class Step:
     gradient_norm: float
     factor: float
     seconds: Mapping[str, float]
+    requests: Requests
 
     @property
     def skipped(self) -> bool:
@@ -232,6 +252,8 @@ class TrainLoop:
         plan: The stage with its settings and datasets.
         tokenizer: The tokenizer.
         process_group: The processes of the run.
+        requests: Function that returns what this process asks for. It is called once per step, and its result is
+            summed over the processes together with the losses.
 
     Attributes:
         objective: The training loss, distributed over the processes.
@@ -241,8 +263,17 @@ class TrainLoop:
         max_length: Maximum number of tokens of an example.
     """
 
-    def __init__(self, model: Model, plan: StagePlan, *, tokenizer: Tokenizer, process_group: ProcessGroup) -> None:
+    def __init__(
+        self,
+        model: Model,
+        plan: StagePlan,
+        *,
+        tokenizer: Tokenizer,
+        process_group: ProcessGroup,
+        requests: Callable[[], Requests] = Requests,
+    ) -> None:
         self.model, self.plan, self.tokenizer, self.process_group = model, plan, tokenizer, process_group
+        self._requests = requests
         model.set_stage(plan.stage)
         model.train()
         model.backbone.train(plan.train.dropout)
@@ -262,18 +293,27 @@ class TrainLoop:
         self._sharded = process_group.size > 1 and plan.train.strategy == "fsdp"
 
     def steps(self, done: int = 0) -> Iterator[Step]:
-        """Yield the steps after the first `done` ones. Step n is the same in every run, resumed or not."""
-        skipped = 0
+        """Yield the steps after the first `done` ones. Step n is the same in every run, resumed or not.
+
+        Raises:
+            DivergedError: Too many steps in a row were skipped, or the last ones were and the weights are the reason.
+        """
+        skipped, taken = 0, done - 1
         for index in range(done, self.plan.steps):
             step = self._take(index)
-            skipped = skipped + 1 if step.skipped else 0
-            if skipped == MAX_SKIPPED:
-                raise TrainingError(
-                    f"step {step.number}: loss or gradient was NaN or infinite {MAX_SKIPPED} times in a row "
+            skipped, taken = (skipped + 1, taken) if step.skipped else (0, index)
+            last = step.number == self.plan.steps
+            if skipped == MAX_SKIPPED or (skipped and last and not self._works(taken)):
+                raise DivergedError(
+                    f"step {step.number}: loss or gradient was NaN or infinite {skipped} times in a row "
                     f"(last: loss {step.loss}, gradient norm {step.gradient_norm}). The weights are unchanged since. "
                     "Lower optim.lr, raise optim.warmup_steps, or check the datasets of these steps in log.jsonl."
                 )
             yield step
+
+    def _works(self, index: int) -> bool:
+        """Return whether loss and gradient are finite for the batch of a step that was taken before."""
+        return index >= 0 and not self._take(index, update=False).skipped
 
     def micro_batches(self, index: int) -> tuple[list[MicroBatch], Counter[str], list[Condition]]:
         """Make the micro-batches of a step for this process.
@@ -311,7 +351,7 @@ class TrainLoop:
         ordered = [examples[position] for position in range(len(picks))]
         return make_batch(ordered, tasks=self.model.tasks, tokenizer=self.tokenizer, max_length=self.max_length)
 
-    def _take(self, index: int) -> Step:
+    def _take(self, index: int, *, update: bool = True) -> Step:
         started = time.perf_counter()
         micro_batches, datasets, conditions = self.micro_batches(index)
         counts, num_tokens = self._counts(micro_batches)
@@ -322,7 +362,7 @@ class TrainLoop:
         weights = {
             t: self.process_group.size * examples / num_examples / max(n, 1) for t, (n, examples) in counts.items()
         }
-        sums = self._backward(micro_batches, weights, conditions)
+        sums, requests = self._backward(micro_batches, weights, conditions)
         losses = {task: sums[task] / max(count, 1) for task, (count, _) in counts.items()}
         loss = sum(losses[task] * examples / num_examples for task, (_, examples) in counts.items())
         for parameter in self._objective.unused_parameters(counts):  # else old momentum would update it
@@ -330,13 +370,13 @@ class TrainLoop:
         norm = self._clip_gradient()
         computed = time.perf_counter()
         factor = self.plan.optim.factor(index, self.plan.steps)
-        if math.isfinite(loss) and math.isfinite(norm):
+        if update and math.isfinite(loss) and math.isfinite(norm):
             self.optimizer.step(factor)
         else:
             self.optimizer.zero_grad()
         updated = time.perf_counter()
         seconds = {"data": loaded - started, "compute": computed - loaded, "update": updated - computed}
-        return Step(index + 1, loss, losses, datasets, num_tokens, norm, factor, seconds)
+        return Step(index + 1, loss, losses, datasets, num_tokens, norm, factor, seconds, requests)
 
     def _counts(self, micro_batches: Sequence[MicroBatch]) -> tuple[dict[str, tuple[int, int]], int]:
         """Count predictions and examples by task, and tokens, over all processes."""
@@ -352,9 +392,14 @@ class TrainLoop:
 
     def _backward(
         self, micro_batches: Sequence[MicroBatch], weights: Mapping[str, float], conditions: Sequence[Condition]
-    ) -> dict[str, float]:
-        """Compute the gradients of all micro-batches; return the sum of losses by task, over all processes."""
-        sums = torch.zeros(len(self.model.tasks), dtype=torch.float64, device=self.process_group.device)
+    ) -> tuple[dict[str, float], Requests]:
+        """Compute the gradients of all micro-batches.
+
+        Returns:
+            The sum of losses by task, over all processes; what any process asks for.
+        """
+        size = len(self.model.tasks) + len(Requests())
+        sums = torch.zeros(size, dtype=torch.float64, device=self.process_group.device)
         order = {task: number for number, task in enumerate(self.model.tasks)}
         device = torch.device(self.process_group.device)
         autocast = self.plan.train.precision == "bf16"
@@ -371,8 +416,10 @@ class TrainLoop:
                 loss.backward()
             for task, total in batch_sums.items():
                 sums[order[task]] += total.double() * counts
+        if any(requests := self._requests()):
+            sums[len(order) :] = torch.tensor(requests)
         totals = self.process_group.all_reduce(sums).tolist()
-        return {task: totals[number] for task, number in order.items()}
+        return {task: totals[number] for task, number in order.items()}, Requests(*map(bool, totals[len(order) :]))
 
     def _clip_gradient(self) -> float:
         """Clip the gradient, and return its norm before."""

@@ -1,8 +1,10 @@
 """Train a model through its stages: log, validate, save, select and resume."""
 
 import math
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from polyloom.rundir import RunDir
 from polyloom.training.distributed import ProcessGroup, full_tensor, shard_like, unsharded
 from polyloom.training.events import (
     CheckpointSaved,
+    Diverged,
     Event,
     LanguageShares,
     MixtureReady,
@@ -37,9 +40,11 @@ from polyloom.training.events import (
     StepSkipped,
     StepTaken,
     Validated,
+    diverged_at,
 )
-from polyloom.training.loop import StagePlan, Step, TrainLoop
+from polyloom.training.loop import MAX_SKIPPED, DivergedError, Requests, StagePlan, Step, TrainLoop
 from polyloom.training.parameter_report import check_trainable, language_shares, parameter_report, weight_std
+from polyloom.training.stopping import StopSignals, stop_exception
 
 Validate = Callable[[Model, StagePlan], Mapping[Condition, Score]]
 
@@ -56,6 +61,8 @@ class State:
         best_score: Selection score of that checkpoint; higher is better.
         seconds: Time of all steps so far.
         num_tokens: Tokens of all steps so far, without padding.
+        scheduled: Values of `total` at the newest checkpoints that the recipe asks for by steps, not by time; none if
+            a former version wrote the checkpoint.
     """
 
     stage: int = 0
@@ -65,6 +72,70 @@ class State:
     best_score: float | None = None
     seconds: float = 0.0
     num_tokens: int = 0
+    scheduled: list[int] | None = None
+
+
+@dataclass
+class Health:
+    """Which checkpoints may have diverged weights: those since steps began to be skipped.
+
+    Attributes:
+        resumed: Value of `State.total` where this process began.
+        diverged: Highest step at which the run diverged before; -1 if it never did.
+        updated: Value of `State.total` at the last step that was not skipped.
+        suspect: Value of `updated` before the first of the skipped steps; infinite if none was skipped lately.
+    """
+
+    resumed: int
+    diverged: int
+    updated: int = field(init=False)
+    suspect: float = math.inf
+    _in_a_row: int = 0
+
+    def __post_init__(self) -> None:
+        self.updated = self.resumed
+
+    def add(self, step: Step, total: int) -> None:
+        """Add a step. After some steps in a row that were not skipped, nothing is suspect any more."""
+        if step.skipped:
+            self.suspect, self._in_a_row = min(self.suspect, self.updated), 0
+            return
+        self.updated, self._in_a_row = total, self._in_a_row + 1
+        if self._in_a_row == MAX_SKIPPED:
+            self.suspect = math.inf
+
+    def first_bad(self, total: int) -> float:
+        """Return the first step whose checkpoint is not to be resumed from, after the run diverged at a step.
+
+        If it did not get further than the last time, this is the step where it began. So every attempt begins earlier.
+        """
+        return self.resumed if total <= self.diverged else min(self.suspect, self.updated)
+
+
+@dataclass
+class Due:
+    """What is due after a step. While steps are skipped it is put off, because their weights may have diverged.
+
+    Attributes:
+        validation: Whether to validate.
+        scheduled: Whether the recipe asks for a checkpoint at this step.
+        by_time: Whether a checkpoint is due by time.
+        signal: The signal that stops the run; 0 for none.
+    """
+
+    validation: bool = False
+    scheduled: bool = False
+    by_time: bool = False
+    signal: int = 0
+
+    def add(self, step: Step, plan: StagePlan) -> None:
+        """Add what is due after a step."""
+        train, last = plan.train, step.number == plan.steps
+        self.validation |= last or bool(train.evaluate_every and step.number % train.evaluate_every == 0)
+        self.scheduled |= self.validation or bool(train.save_every and step.number % train.save_every == 0)
+        self.by_time |= step.requests.save
+        if step.requests.terminate or step.requests.interrupt:
+            self.signal = signal.SIGTERM if step.requests.terminate else signal.SIGINT
 
 
 @dataclass
@@ -80,6 +151,7 @@ class Trainer:
         process_group: The processes of the run.
         on_event: Called with every event that is written to the log.
         about: Further entries for the manifest of every checkpoint.
+        stop: Signals that stop the run after the current step; by default a signal ends the process at once.
     """
 
     model: Model
@@ -90,6 +162,7 @@ class Trainer:
     process_group: ProcessGroup = field(default_factory=ProcessGroup)
     on_event: OnEvent = lambda _: None
     about: Mapping[str, Any] = field(default_factory=dict)
+    stop: StopSignals | None = None
 
     def run(self) -> Path:
         """Train to the end of the last stage and return the checkpoint to use."""
@@ -98,11 +171,14 @@ class Trainer:
             self.folder.prepare()
         self.process_group.barrier()
         state, optimizer = self._restore()
-        while state.stage < len(self.plans):
-            self._stage(state, optimizer)
-            optimizer = {}
-            self._use_best(state)
-            state.stage, state.step, state.best_step, state.best_score = state.stage + 1, 0, None, None
+        self._saved_at, self._prune_later = time.monotonic(), False
+        self._health = Health(state.total, diverged_at(self.folder.log))
+        with self.stop or nullcontext():
+            while state.stage < len(self.plans):
+                self._stage(state, optimizer)
+                optimizer = {}
+                self._use_best(state)
+                state.stage, state.step, state.best_step, state.best_score = state.stage + 1, 0, None, None
         self._report(RunFinished(steps=state.total, seconds=round(state.seconds, 3), tokens=state.num_tokens))
         return self.folder.best()
 
@@ -121,35 +197,62 @@ class Trainer:
                 weight_std=stds,
             )
         )
-        loop = TrainLoop(self.model, plan, tokenizer=self.tokenizer, process_group=self.process_group)
+        loop = TrainLoop(
+            self.model,
+            plan,
+            tokenizer=self.tokenizer,
+            process_group=self.process_group,
+            requests=lambda: self._requests(plan),
+        )
         self._report(MixtureReady(datasets=loop.mixture.table(plan.steps)))
         if optimizer:
             parameters = {name: p for p, name in loop.optimizer.names.items()}
             loop.optimizer.restore({key: _shard_state(key, t, parameters) for key, t in optimizer.items()})
-        clock = time.perf_counter()
+        try:
+            self._steps(loop, state)
+        except DivergedError as error:
+            raise TrainingError(f"{error} {self._diverged(state)}") from None
+        with unsharded(self.model):
+            shares_after = language_shares(self.model)
+        self._report(LanguageShares(stage=plan.stage.name, before=shares_before, after=shares_after))
+        self.process_group.barrier()
+
+    def _steps(self, loop: TrainLoop, state: State) -> None:
+        clock, due = time.perf_counter(), Due()
         for step in loop.steps(state.step):
             state.step, state.total = step.number, state.total + 1
             state.num_tokens += step.num_tokens
             now = time.perf_counter()
             state.seconds, clock = state.seconds + now - clock, now
             self._log(step, state)
-            last = step.number == plan.steps
-            validated = self._due(plan.train.evaluate_every, step.number, last=last) and self._select(state, plan)
-            if validated or self._due(plan.train.save_every, step.number, last=last):
-                self._save(state, loop.optimizer.state())
-        with unsharded(self.model):
-            shares_after = language_shares(self.model)
-        self._report(LanguageShares(stage=plan.stage.name, before=shares_before, after=shares_after))
-        self.process_group.barrier()
+            self._health.add(step, state.total)
+            due.add(step, loop.plan)
+            if step.skipped and step.number < loop.plan.steps:
+                continue
+            self._prune(state)  # now, because this step shows that the newest checkpoint's weights give finite numbers
+            if due.validation:
+                self._select(state, loop.plan)
+            if due.scheduled or due.by_time or due.signal:
+                self._save(state, loop.optimizer.state(), scheduled=due.scheduled)
+            if due.signal:
+                raise stop_exception(due.signal)
+            due = Due()
+        self._prune(state)
 
-    @staticmethod
-    def _due(every: int | None, number: int, *, last: bool) -> bool:
-        return last or bool(every and number % every == 0)
+    def _requests(self, plan: StagePlan) -> Requests:
+        """Return what this process asks for. Only rank 0 looks at the clock, so that all save after the same step."""
+        minutes, received = plan.train.save_minutes, self.stop and self.stop.received
+        overdue = minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
+        return Requests(
+            save=overdue and self.process_group.is_main,
+            interrupt=received == signal.SIGINT,
+            terminate=received == signal.SIGTERM,
+        )
 
-    def _select(self, state: State, plan: StagePlan) -> bool:
+    def _select(self, state: State, plan: StagePlan) -> None:
         """Validate; if the score is the best of the stage, record the checkpoint that is about to be written."""
         if self.validate is None:
-            return True
+            return
         with unsharded(self.model):
             scores = self.validate(self.model, plan)
         if scores:
@@ -167,7 +270,6 @@ class Trainer:
                     best=best,
                 )
             )
-        return True
 
     def _log(self, step: Step, state: State) -> None:
         event_type = StepSkipped if step.skipped else StepTaken
@@ -191,10 +293,22 @@ class Trainer:
             self.folder.note(event.to_dict())
             self.on_event(event)
 
-    def _save(self, state: State, optimizer: Mapping[str, Any]) -> None:
-        """Write a checkpoint. All processes gather their shards; rank 0 writes."""
+    def _save(self, state: State, optimizer: Mapping[str, Any], *, scheduled: bool) -> None:
+        """Write a checkpoint. All processes gather their shards; rank 0 writes.
+
+        Raises:
+            DivergedError: A parameter is NaN or infinite.
+        """
         tensors = {name: full_tensor(parameter) for name, parameter in trained_parameters(self.model).items()}
+        broken = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
+        if broken:
+            raise DivergedError(
+                f"step {state.step}: {len(broken)} of {len(tensors)} trained tensors have values that are NaN or "
+                f"infinite, such as {broken[0]}. They are not saved. Lower optim.lr or raise optim.warmup_steps."
+            )
         training = {name: full_tensor(tensor) for name, tensor in optimizer.items()}
+        if scheduled:
+            state.scheduled = [*(state.scheduled or []), state.total]
         if self.process_group.is_main:
             started = time.perf_counter()
             path = self.folder.checkpoint(state.total)
@@ -207,12 +321,35 @@ class Trainer:
                     f"{path}: the checkpoint of step {state.total} cannot be written ({error.strerror or error}). "
                     f"Earlier checkpoints are unchanged. Free some disk space and run the same command to resume."
                 ) from error
-            self.folder.prune(
-                self.plans[state.stage].train.keep_last,
-                keep={state.best_step} if state.best_step is not None else set(),
-            )
             self._report(CheckpointSaved(total=state.total, seconds=round(time.perf_counter() - started, 6)))
         self.process_group.barrier()
+        self._saved_at, self._prune_later = time.monotonic(), True
+
+    def _prune(self, state: State) -> None:
+        """Remove old checkpoints, once after each save. Of those by time, at most the two newest of all are kept."""
+        if not self._prune_later:
+            return
+        newest = self.plans[state.stage].train.keep_last
+        state.scheduled = (state.scheduled or [])[-newest:]
+        if self.process_group.is_main:
+            best = set() if state.best_step is None else {state.best_step}
+            healthy = [step for step in self.folder.steps() if step < self._health.suspect]
+            self.folder.prune(min(newest, 2), keep=best | set(state.scheduled) | set(healthy[-1:]))
+        self._prune_later = False
+
+    def _diverged(self, state: State) -> str:
+        """Set aside the checkpoints with diverged weights; say where the run resumes."""
+        aside = self.folder.set_aside(self._health.first_bad(state.total)) if self.process_group.is_main else []
+        self.process_group.barrier()
+        steps = self.folder.steps()
+        newest = self.folder.checkpoint(steps[-1]).name if steps else None
+        self._report(Diverged(total=state.total, checkpoint=newest, set_aside=aside))
+        moved = f"Checkpoints with diverged weights were renamed: {', '.join(aside)}. " if aside else ""
+        where = f"resumes from {newest}" if newest else "starts from the beginning"
+        return (
+            f"{moved}The same command with other settings of optim {where} (with those in "
+            f"stages.{self.plans[state.stage].stage.name}.optim if the recipe has them)."
+        )
 
     def _restore(self) -> tuple[State, Mapping[str, Any]]:
         checkpoint = self.folder.latest()
@@ -224,6 +361,8 @@ class Trainer:
             )
         self._load(checkpoint.path, checkpoint.weights)
         state = State(**checkpoint.state)
+        if state.scheduled is None:
+            state.scheduled = self.folder.steps()
         if state.best_step is not None and not self.folder.checkpoint(state.best_step).exists():
             # It was removed when a later one was better, and the later one cannot be read: select again.
             state.best_step = state.best_score = None

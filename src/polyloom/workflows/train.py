@@ -33,15 +33,24 @@ from polyloom.model import Model
 from polyloom.rundir import RunDir
 from polyloom.tasks import find_task
 from polyloom.training.distributed import ProcessGroup
-from polyloom.training.events import DatasetPrepared, DatasetStarted, OnEvent, RunStarted
+from polyloom.training.events import DatasetPrepared, DatasetStarted, OnEvent, RunStarted, diverged_at
 from polyloom.training.loop import StagePlan, TrainDataset
 from polyloom.training.prepare import label_sets, prepare_dataset, training_datasets
+from polyloom.training.stopping import StopSignals
 from polyloom.training.trainer import Trainer
 from polyloom.version import versions
 from polyloom.workflows.run import Run
 
 # Settings that may change when a run is resumed, because no step depends on them.
-_FREE = ("data.test", "data.root", "train.save_every", "train.keep_last", "train.strategy", "train.grad_accum_steps")
+_FREE = (
+    "data.test",
+    "data.root",
+    "train.save_every",
+    "train.save_minutes",
+    "train.keep_last",
+    "train.strategy",
+    "train.grad_accum_steps",
+)
 
 
 def train(
@@ -72,23 +81,28 @@ def read_recipe(recipe: str | Path | Mapping[str, Any] | Recipe, overrides: Mapp
 
 
 def train_recipe(
-    recipe: Recipe, into: Path, *, process_group: ProcessGroup | None = None, on_event: OnEvent = lambda _: None
+    recipe: Recipe,
+    into: Path,
+    *,
+    process_group: ProcessGroup | None = None,
+    on_event: OnEvent = lambda _: None,
+    stop: StopSignals | None = None,
 ) -> Path:
-    """Train a recipe, or resume the run in `into`; return the best checkpoint."""
+    """Train a recipe, or resume the run in `into`; return the best checkpoint. For `stop`, see `Trainer`."""
     process_group, directory = process_group or ProcessGroup(), RunDir(into)
     recipe = _absolute(recipe)
-    _check_same(recipe, directory)
+    changed = _check_same(recipe, directory)
     process_group.barrier()  # no process writes before all have checked
     setup = prepare_training(recipe, on_event=on_event if process_group.is_main else lambda _: None)
     if process_group.is_main:
         directory.prepare()
         directory.write(directory.recipe, dump_yaml(resolved(recipe)))
-        directory.note(RunStarted(versions=versions(), corpora=setup.hashes()).to_dict())
+        directory.note(RunStarted(versions=versions(), corpora=setup.hashes(), changed=changed).to_dict())
     process_group.barrier()
     model = setup.model.to(process_group.device)
     trainer = Trainer(
         model, setup.plans(), tokenizer=setup.tokenizer, folder=directory, validate=setup.validate,
-        process_group=process_group, on_event=on_event,
+        process_group=process_group, on_event=on_event, stop=stop,
         about={"trained_on": setup.trained_on, "tokenizer": setup.tokenizer.identity},
     )  # fmt: skip
     return trainer.run()
@@ -270,19 +284,33 @@ def _absolute(recipe: Recipe) -> Recipe:
     return replace(recipe, backbone=backbone, data=data, init_from=path(recipe.init_from))
 
 
-def _check_same(recipe: Recipe, directory: RunDir) -> None:
-    """Raise an error if the run in the directory was started with another recipe."""
+def _check_same(recipe: Recipe, directory: RunDir) -> dict[str, list[Any]]:
+    """Raise an error if the run in the directory was started with another recipe.
+
+    After a run has diverged, settings of the optimizer may change too.
+
+    Returns:
+        The settings that changed, as [before, now].
+    """
     if not directory.exists():
-        return
+        return {}
     before, now = _flat(resolved(load_recipe(directory.recipe))), _flat(resolved(recipe))
     changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
-    changed = [key for key in changed if not key.startswith(_FREE)]
-    if changed:
+    refused = [key for key in changed if not _of_stage(key).startswith(_FREE)]
+    if refused and diverged_at(directory.log) > max(directory.steps(), default=-1):
+        refused = [key for key in refused if not _of_stage(key).startswith("optim.")]
+    if refused:
         raise ConfigError(
             str(directory.path),
-            [f"{key}: was {before.get(key)!r} when this run began, now {now.get(key)!r}." for key in changed]
+            [f"{key}: was {before.get(key)!r} when this run began, now {now.get(key)!r}." for key in refused]
             + ["Take another folder for another run, or set these back to resume this one."],
         )
+    return {key: [before.get(key), now.get(key)] for key in changed}
+
+
+def _of_stage(key: str) -> str:
+    """Return the name of a setting without its stage: ``optim.lr`` for ``stages.tasks.optim.lr``."""
+    return key.split(".", 2)[2] if key.startswith("stages.") and key.count(".") > 1 else key
 
 
 def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
