@@ -41,6 +41,9 @@ def predict(  # noqa: PLR0913 - options of a command
     confidence: Annotated[
         bool, typer.Option("--confidence", help="Write the probability of every predicted label. For JSON output.")
     ] = False,
+    checkpoint: Annotated[
+        str | None, typer.Option(metavar="step-…", help="Checkpoint of the run. Default: the best one.")
+    ] = None,
 ) -> None:
     r"""Predict what arrives on stdin, in order, as it arrives.
 
@@ -62,7 +65,7 @@ def predict(  # noqa: PLR0913 - options of a command
 
     asked = Condition.parse(condition) if condition else None
     formats = choose_formats(asked.task if asked else None, source, target)
-    _filter(run, asked, formats, Options(beams, pivot, sentences=sentences, confidence=confidence))
+    _filter(run, asked, formats, Options(beams, pivot, sentences, confidence, checkpoint))
 
 
 class Options(NamedTuple):
@@ -72,6 +75,7 @@ class Options(NamedTuple):
     pivot: str | None
     sentences: bool
     confidence: bool
+    checkpoint: str | None
 
 
 def _filter(run: Path, asked: "Condition | None", formats: "tuple[Format, Format]", options: Options) -> None:
@@ -80,7 +84,7 @@ def _filter(run: Path, asked: "Condition | None", formats: "tuple[Format, Format
     from polyloom.inference.translate import translate  # noqa: PLC0415
     from polyloom.loading import load_predictor  # noqa: PLC0415
 
-    predictor = load_predictor(run)
+    predictor = load_predictor(run, checkpoint=options.checkpoint)
     predictor.decoding = Decoding(beams=options.beams)
     pivot, sentences, confidence = options.pivot, options.sentences, options.confidence
 

@@ -19,13 +19,14 @@ from polyloom.checkpoint import (
 )
 from polyloom.conditions import Condition
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.errors import TrainingError
+from polyloom.errors import CheckpointError, TrainingError
 from polyloom.metrics.score import Score, selection_score
 from polyloom.model import Model
 from polyloom.rundir import RunDir
 from polyloom.training.distributed import ProcessGroup, full_tensor, shard_like, unsharded
 from polyloom.training.events import (
     CheckpointSaved,
+    CheckpointSkipped,
     Event,
     LanguageShares,
     MixtureReady,
@@ -214,7 +215,7 @@ class Trainer:
         self.process_group.barrier()
 
     def _restore(self) -> tuple[State, Mapping[str, Any]]:
-        checkpoint = self.folder.latest()
+        checkpoint = self.folder.latest(on_skip=self._report_skipped)
         if checkpoint is None:
             return State(), {}
         if checkpoint.manifest["backbone"] != self._identity:
@@ -223,11 +224,24 @@ class Trainer:
             )
         self._load(checkpoint.path, checkpoint.weights)
         state = State(**checkpoint.state)
-        if state.best_step is not None and not self.folder.checkpoint(state.best_step).exists():
-            # It was removed when a later one was better, and the later one cannot be read: select again.
+        if state.best_step is not None and not self._readable(state.best_step):
+            # It is damaged; or it was removed when a later one was better, which cannot be read: select again.
             state.best_step = state.best_score = None
         self._report(Resumed(stage=state.stage, step=state.step, total=state.total, checkpoint=checkpoint.path.name))
         return state, checkpoint.optimizer
+
+    def _readable(self, step: int) -> bool:
+        """Return whether the best checkpoint can be read at the end of the stage."""
+        path = self.folder.checkpoint(step)
+        try:
+            read_tensors(path)
+        except CheckpointError as error:
+            self._report_skipped(path, error)
+            return False
+        return True
+
+    def _report_skipped(self, path: Path, error: CheckpointError) -> None:
+        self._report(CheckpointSkipped(checkpoint=path.name, reason=str(error)))
 
     def _use_best(self, state: State) -> None:
         if state.best_step not in (None, state.total):
