@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from polyloom.cli.options import Checkpoint
 from polyloom.cli.render.tables import Format
 
 if TYPE_CHECKING:
@@ -45,9 +46,7 @@ def evaluate(  # noqa: PLR0913 - options of a command
         str | None,
         typer.Option(metavar="CHECKPOINT", help="Translation: add COMET (needs POLYLOOM_COMET_PYTHON)."),
     ] = None,
-    checkpoint: Annotated[
-        str | None, typer.Option(metavar="step-…", help="Checkpoint of the run. Default: the best one.")
-    ] = None,
+    checkpoint: Checkpoint = None,
 ) -> None:
     """Score a run on the corpora of its recipe. Zero-shot scores are marked.
 

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from polyloom.cli.options import Checkpoint
+
 
 def export(  # noqa: PLR0913 - options of a command
     run: Annotated[Path, typer.Argument(help="Trained run.")],
@@ -18,9 +20,7 @@ def export(  # noqa: PLR0913 - options of a command
     backbone: Annotated[
         bool, typer.Option("--backbone", help="Also write the backbone, with its trained parameters.")
     ] = False,
-    checkpoint: Annotated[
-        str | None, typer.Option(metavar="step-…", help="Checkpoint of the run. Default: the best one.")
-    ] = None,
+    checkpoint: Checkpoint = None,
 ) -> None:
     r"""Export the adapters of conditions as files, for runs of any method.
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import typer
 
+from polyloom.cli.options import Checkpoint
+
 if TYPE_CHECKING:
     from polyloom.conditions import Condition
     from polyloom.data.records import Record
@@ -41,9 +43,7 @@ def predict(  # noqa: PLR0913 - options of a command
     confidence: Annotated[
         bool, typer.Option("--confidence", help="Write the probability of every predicted label. For JSON output.")
     ] = False,
-    checkpoint: Annotated[
-        str | None, typer.Option(metavar="step-…", help="Checkpoint of the run. Default: the best one.")
-    ] = None,
+    checkpoint: Checkpoint = None,
 ) -> None:
     r"""Predict what arrives on stdin, in order, as it arrives.
 
