@@ -72,16 +72,19 @@ def write_checkpoint(
     return path
 
 
-def load_checkpoint(path: str | Path, backbone: Backbone, *, same_backbone: bool = True) -> Model:
+def load_checkpoint(
+    path: str | Path, backbone: Backbone, *, same_backbone: bool = True, tensors: Mapping[str, Tensor] | None = None
+) -> Model:
     """Load a model.
 
     Args:
         path: A checkpoint.
         backbone: The backbone that it was trained on.
         same_backbone: Whether to check that it is the same backbone. Default: true; false if tokens were added to it.
+        tensors: Its trained parameters, if they were read already.
     """
     path = Path(path)
-    manifest, tensors = read_manifest(path), read_tensors(path)
+    manifest, tensors = read_manifest(path), read_tensors(path) if tensors is None else tensors
     try:
         model = _build(manifest, backbone, path)
         if same_backbone:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from polyloom.backbones import Backbone
-from polyloom.checkpoint import MANIFEST, load_checkpoint, read_manifest
+from polyloom.checkpoint import MANIFEST, load_checkpoint, read_manifest, read_tensors
 from polyloom.conditions import Condition
 from polyloom.config import Recipe, backbone_from_recipe, load_recipe, parse_recipe
 from polyloom.config.renamed import TASK_KEYS, TRANSLATION_KEYS
@@ -97,12 +98,14 @@ def load_run_checkpoint(
         extended: Whether the backbone is the one of the run with tokens added to it.
     """
     manifest = read_manifest(checkpoint)
-
-    def build(backbone: Backbone) -> Model:
-        return load_checkpoint(checkpoint, backbone, same_backbone=not extended)
-
     fingerprints = [] if extended else [manifest.get("tokenizer")]
-    predictor = _build_predictor(recipe, build, fingerprints, place=checkpoint, device=device)
+    with ThreadPoolExecutor(1) as thread:  # the weights are read and hashed while the backbone is built
+        tensors = thread.submit(read_tensors, checkpoint)
+
+        def build(backbone: Backbone) -> Model:
+            return load_checkpoint(checkpoint, backbone, same_backbone=not extended, tensors=tensors.result())
+
+        predictor = _build_predictor(recipe, build, fingerprints, place=checkpoint, device=device)
     return Loaded(path, recipe, checkpoint, predictor, manifest["trained_on"])
 
 
