@@ -211,14 +211,11 @@ def _check_backbone(model: Model, stored: dict[str, str], path: Path) -> None:
 
 @torch.no_grad()
 def load_tensors_into(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Copy tensors into parameters of the same names, shapes and types."""
+    """Copy tensors into parameters of the same names and shapes."""
     wrong = sorted(parameters.keys() ^ tensors.keys())
     wrong += [name for name in parameters.keys() & tensors.keys() if parameters[name].shape != tensors[name].shape]
     if wrong:
         raise CheckpointError(f"{path}: tensors missing, unknown or of another shape: {', '.join(wrong[:8])}.")
-    for name, parameter in parameters.items():
-        if parameter.dtype != tensors[name].dtype:
-            raise CheckpointError(f"{path}: {name} is of type {tensors[name].dtype}, the model's of {parameter.dtype}.")
     for name, parameter in parameters.items():
         parameter.copy_(tensors[name])
 
