@@ -1,15 +1,20 @@
 """Checkpoints are whole or absent, hold what was trained, and fit only the backbone they were trained on."""
 
 import json
+import random
+import shutil
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
-from polyloom.checkpoint import MANIFEST, TENSORS, load_checkpoint, save_checkpoint
-from polyloom.errors import CheckpointError
+from polyloom.checkpoint import MANIFEST, TENSORS, load_checkpoint, read_manifest, read_tensors, save_checkpoint
+from polyloom.errors import CheckpointError, DamagedError
+from polyloom.io.files import sha256_of
+from polyloom.io.sealed import read_sealed, seal
 from polyloom.model import Model
 from tests.contracts.tiny import ROWS, logits, tiny_backbone, tiny_config, tiny_inputs, tiny_model
+from tests.fixtures.write import HERE
 
 
 @pytest.fixture
@@ -18,8 +23,18 @@ def saved(tmp_path):
 
 
 def change_manifest(saved, **changes):
-    manifest = json.loads((saved / MANIFEST).read_text()) | changes
-    (saved / MANIFEST).write_text(json.dumps(manifest))
+    """Change a manifest and seal it again, as someone could who writes checkpoints himself."""
+    manifest = json.loads(read_sealed(saved / MANIFEST).text) | changes
+    (saved / MANIFEST).write_text(seal(json.dumps(manifest)))
+
+
+def flip(file, position):
+    """Flip a bit of a file, and return what was there."""
+    before = file.read_bytes()
+    after = bytearray(before)
+    after[position] ^= 1 << (position % 8)
+    file.write_bytes(after)
+    return before
 
 
 def test_only_what_is_trained_is_stored(saved):
@@ -79,10 +94,76 @@ def test_damage_is_noticed(saved):
         load_checkpoint(saved, tiny_backbone("bert"))
 
 
+def test_a_flipped_bit_anywhere_in_a_manifest_is_an_error_that_names_the_file(saved):
+    file = saved / MANIFEST
+    for position in range(len(file.read_bytes())):
+        before = flip(file, position)
+        with pytest.raises(DamagedError, match=f"^{file}: "):
+            read_manifest(saved)
+        file.write_bytes(before)
+    assert read_manifest(saved)["format"] == 2
+
+
+def test_a_flipped_bit_in_the_weights_is_an_error_that_names_the_file(saved):
+    file, draw = saved / TENSORS, random.Random(0)
+    size = len(file.read_bytes())
+    for position in (*range(64), *(draw.randrange(size) for _ in range(64))):
+        before = flip(file, position)
+        with pytest.raises(DamagedError, match=f"^{file}: "):
+            read_tensors(saved)
+        file.write_bytes(before)
+    assert read_tensors(saved)
+
+
+@pytest.mark.parametrize("key", ["languages", "labels"])
+def test_reversed_languages_or_labels_are_refused(tmp_path, key):
+    model = Model(tiny_backbone("bert"), tiny_config("hyperx"), languages=["en", "tr"], tasks={"pos": ["A", "B"]})
+    saved = save_checkpoint(model, tmp_path / "saved")
+    text = (saved / MANIFEST).read_text()
+    names = {"languages": ('"en",\n    "tr"', '"tr",\n    "en"'), "labels": ('"A",\n      "B"', '"B",\n      "A"')}
+    assert names[key][0] in text
+    (saved / MANIFEST).write_text(text.replace(*names[key]))
+    with pytest.raises(DamagedError, match=f"^{saved / MANIFEST}: damaged"):
+        load_checkpoint(saved, tiny_backbone("bert"))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda tensor: tensor.fill_(torch.nan), "has values that are NaN or infinite"),
+        (lambda tensor: tensor.view(-1)[-1:].fill_(-torch.inf), "has values that are NaN or infinite"),
+        (lambda tensor: tensor.to(torch.int8), "is of type torch.int8"),
+    ],
+    ids=["nan", "infinite", "int8"],
+)
+def test_weights_that_are_no_numbers_are_refused_by_their_name(saved, change, words):
+    tensors = load_file(saved / TENSORS)
+    name = max(tensors)
+    changed = change(tensors[name])
+    save_file(tensors | ({name: changed} if changed.shape == tensors[name].shape else {}), saved / TENSORS)
+    change_manifest(saved, tensors_sha256=sha256_of(saved / TENSORS))
+    with pytest.raises(CheckpointError, match=f"^{saved / TENSORS}: {name} {words}"):
+        load_checkpoint(saved, tiny_backbone("bert"))
+
+
+def test_a_checkpoint_of_the_former_format_is_not_sealed_and_read(tmp_path):
+    old = HERE / "0.1.0.dev0" / "checkpoint-hyperx"
+    assert not read_sealed(old / MANIFEST).sealed
+    assert read_manifest(old)["format"] == 1
+    copy = shutil.copytree(old, tmp_path / "copy")
+    (copy / MANIFEST).write_text((copy / MANIFEST).read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(DamagedError, match="its first line has no SHA-256"):
+        read_manifest(copy)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"format": 99}, "not of format 1"),
+        (
+            {"format": 99, "polyloom": "9.1"},
+            r"of format 99, written by Polyloom 9\.1\. This version reads formats 1 to 2",
+        ),
+        ({"format": "x"}, "names no format"),
         ({"method": {"name": "hyprx"}}, "Did you mean 'hyperx'"),
         ({"method": {"name": "hyperx", "nonsense": 1}}, "not as this version writes it"),
         ({"method": "hyperx"}, "not as this version writes it"),

@@ -1,7 +1,8 @@
 """Write and read checkpoints: directories of safetensors and JSON with the trained parameters.
 
 A checkpoint names its backbone by a hash. It is written under a temporary name, flushed to disk, and renamed, so that
-it is never incomplete.
+it is never incomplete. The manifest holds the hashes of the other files and is sealed itself, so that a changed bit in
+any of them is noticed. Manifests of format 1 are not sealed.
 """
 
 import json
@@ -16,19 +17,22 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from polyloom.backbones import Backbone, check_identity, identity_of
-from polyloom.errors import CheckpointError, ConditionError, ConfigError, suggest
+from polyloom.errors import CheckpointError, ConditionError, ConfigError, DamagedError, DataError, suggest
 from polyloom.io.atomic import atomic_dir
 from polyloom.io.files import sha256_of
+from polyloom.io.sealed import read_sealed, seal
 from polyloom.methods import METHODS, build_method
 from polyloom.model import Model, inventory_of
 from polyloom.registry import HINT
 from polyloom.tasks import task_config
 from polyloom.version import __version__
 
-FORMAT = 1
+FORMAT = 2
+UNSEALED = 1  # the format before manifests were sealed
 MANIFEST = "polyloom.json"
 TENSORS = "weights.safetensors"
 TRAINING = "training.safetensors"
+_NUMBERS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def save_checkpoint(model: Model, path: str | Path) -> Path:
@@ -59,39 +63,47 @@ def write_checkpoint(
     """
     with atomic_dir(path) as partial:
         _save(tensors, partial / TENSORS)
-        written = dict(manifest) | {"tensors_sha256": sha256_of(partial / TENSORS)}
+        written = dict(manifest) | {"format": FORMAT, "tensors_sha256": sha256_of(partial / TENSORS)}
         if training is not None:
             _save(training[0], partial / TRAINING)
             written["training"] = {"state": training[1], "tensors_sha256": sha256_of(partial / TRAINING)}
-        for name, text in {**(texts or {}), MANIFEST: json.dumps(written, indent=2) + "\n"}.items():
+        for name, text in {**(texts or {}), MANIFEST: seal(json.dumps(written, indent=2) + "\n")}.items():
             (partial / name).write_text(text, encoding="utf-8")
     return path
 
 
-def load_checkpoint(path: str | Path, backbone: Backbone, *, same_backbone: bool = True) -> Model:
+def load_checkpoint(
+    path: str | Path, backbone: Backbone, *, same_backbone: bool = True, tensors: Mapping[str, Tensor] | None = None
+) -> Model:
     """Load a model.
 
     Args:
         path: A checkpoint.
         backbone: The backbone that it was trained on.
         same_backbone: Whether to check that it is the same backbone. Default: true; false if tokens were added to it.
+        tensors: Its trained parameters, if they were read already.
     """
     path = Path(path)
-    manifest = read_manifest(path)
-    tensors = _tensors(path / TENSORS, manifest.get("tensors_sha256"))
+    manifest, tensors = read_manifest(path), read_tensors(path) if tensors is None else tensors
     try:
         model = _build(manifest, backbone, path)
         if same_backbone:
             check_identity(manifest["backbone"], backbone_identity(model), str(path))
     except (KeyError, TypeError, ValueError, AttributeError, ConditionError, ConfigError) as error:
         raise CheckpointError(f"{path}: {MANIFEST} is not as this version writes it: {error!r}") from error
-    load_tensors_into(trained_parameters(model), tensors, path)
+    load_tensors_into(trained_parameters(model), tensors, path / TENSORS)
     return model
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read the trained parameters of a checkpoint."""
-    return _tensors(path / TENSORS, read_manifest(path).get("tensors_sha256"))
+def read_tensors(path: Path, *, finite: bool = True) -> dict[str, Tensor]:
+    """Read the trained parameters of a checkpoint; with `finite`, raise an error if one is not of finite numbers."""
+    tensors = _tensors(path / TENSORS, read_manifest(path).get("tensors_sha256"))
+    for name, tensor in tensors.items() if finite else ():
+        if tensor.dtype not in _NUMBERS:
+            raise DamagedError(f"{path / TENSORS}: {name} is of type {tensor.dtype}, not of floating-point numbers.")
+        if tensor.numel() and not all(bound.isfinite() for bound in tensor.aminmax()):  # bounds of NaN are NaN
+            raise DamagedError(f"{path / TENSORS}: {name} has values that are NaN or infinite.")
+    return tensors
 
 
 def read_training(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -118,23 +130,33 @@ def trained_parameters(model: Model) -> dict[str, nn.Parameter]:
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Read the manifest of a checkpoint."""
+    file = path / MANIFEST
     try:
-        manifest = json.loads((path / MANIFEST).read_text())
+        text, sealed = read_sealed(file)
+        manifest = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not a readable checkpoint: {error}") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise CheckpointError(f"{path}: not of format {FORMAT}, the one that this version reads.")
-    return manifest
+        raise DamagedError(f"{file}: not a readable checkpoint: {error}") from error
+    number = manifest.get("format") if isinstance(manifest, dict) else None
+    if not isinstance(number, int):
+        raise CheckpointError(f"{file}: not the manifest of a checkpoint: it names no format.")
+    if not UNSEALED <= number <= FORMAT:
+        raise CheckpointError(
+            f"{file}: of format {number}, written by Polyloom {manifest.get('polyloom')}. This version reads formats "
+            f"{UNSEALED} to {FORMAT}. Update Polyloom."
+        )
+    if not sealed and number != UNSEALED:
+        raise DamagedError(f"{file}: damaged: its first line has no SHA-256.")
+    return dict(manifest)
 
 
 def _tensors(file: Path, digest: object) -> dict[str, Tensor]:
     try:
         actual = sha256_of(file)
         tensors = load_file(file)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise CheckpointError(f"{file.parent}: not a readable checkpoint: {error}") from error
+    except (OSError, ValueError, SafetensorError, DataError) as error:
+        raise DamagedError(f"{file}: not a readable checkpoint: {error}") from error
     if actual != digest:
-        raise CheckpointError(f"{file}: does not match its manifest. The copy is damaged or mixed up.")
+        raise DamagedError(f"{file}: does not match its manifest. The copy is damaged or mixed up.")
     return tensors
 
 

@@ -28,6 +28,10 @@ class CheckpointError(PolyloomError):
     """A checkpoint cannot be read, or does not belong to this backbone."""
 
 
+class DamagedError(CheckpointError):
+    """A file of a run or of a checkpoint is not as it was written."""
+
+
 class ExportError(PolyloomError):
     """An adapter cannot be written in a format, or read from it."""
 

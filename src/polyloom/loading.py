@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from polyloom.backbones import Backbone
-from polyloom.checkpoint import MANIFEST, load_checkpoint, read_manifest
+from polyloom.checkpoint import MANIFEST, load_checkpoint, read_manifest, read_tensors
 from polyloom.conditions import Condition
 from polyloom.config import Recipe, backbone_from_recipe, load_recipe, parse_recipe
 from polyloom.config.renamed import TASK_KEYS, TRANSLATION_KEYS
@@ -45,31 +46,44 @@ class Loaded(NamedTuple):
     trained_on: Sequence[str]
 
 
-def load_source(source: str | Path, *, device: str | None = None) -> Loaded:
+def load_source(source: str | Path, *, checkpoint: str | None = None, device: str | None = None) -> Loaded:
     """Load a run, an exported adapter, a folder of adapters, or a repository of adapters on the Hub (``owner/name``).
 
     Args:
         source: A directory, or the name of a repository on the Hugging Face Hub, which is downloaded once.
+        checkpoint: Of a run, the name of a checkpoint such as ``step-00000200``. Default: the best one.
         device: Such as ``cpu``. By default a GPU if there is one.
     """
     path = Path(source)
     if RunDir(path).exists():
-        return load_run_dir(path, device=device)
+        return load_run_dir(path, checkpoint=checkpoint, device=device)
+    if checkpoint is not None:
+        raise CheckpointError(f"{path}: not a run, so it has no checkpoint {checkpoint!r} to choose.")
     if not path.exists() and _HUB_ID.fullmatch(str(source)):
         path = _download(str(source))
     return _load_adapters(path, device=device)
 
 
-def load_predictor(source: str | Path) -> Predictor:
-    """Load the model of a run or of exported adapters, ready to predict."""
-    return load_source(source).predictor
+def load_predictor(source: str | Path, *, checkpoint: str | None = None) -> Predictor:
+    """Load the model of a run or of exported adapters, ready to predict; see `load_source`."""
+    return load_source(source, checkpoint=checkpoint).predictor
 
 
-def load_run_dir(path: str | Path, *, device: str | None = None) -> Loaded:
-    """Load the best checkpoint of a run."""
+def load_run_dir(path: str | Path, *, checkpoint: str | None = None, device: str | None = None) -> Loaded:
+    """Load a checkpoint of a run, by default the best one."""
     directory = RunDir(path)
     directory.require()
-    return load_run_checkpoint(directory.path, load_recipe(directory.recipe), directory.best(), device=device)
+    recipe, chosen = _moved(load_recipe(directory.recipe), directory), directory.choose(checkpoint)
+    with directory.advising():
+        return load_run_checkpoint(directory.path, recipe, chosen, device=device)
+
+
+def _moved(recipe: Recipe, directory: RunDir) -> Recipe:
+    """Find the backbone of a run with added tokens, which is in the run's directory, after the directory was moved."""
+    name, own = Path(recipe.backbone.name or ""), directory.backbone
+    if name.name == own.name and name.is_absolute() and not name.exists() and own.is_dir():
+        return replace(recipe, backbone=replace(recipe.backbone, name=str(own.resolve())))
+    return recipe
 
 
 def load_run_checkpoint(
@@ -85,12 +99,14 @@ def load_run_checkpoint(
         extended: Whether the backbone is the one of the run with tokens added to it.
     """
     manifest = read_manifest(checkpoint)
-
-    def build(backbone: Backbone) -> Model:
-        return load_checkpoint(checkpoint, backbone, same_backbone=not extended)
-
     tokenizers = [] if extended else [manifest.get("tokenizer")]
-    predictor = _build_predictor(recipe, build, tokenizers, place=checkpoint, device=device)
+    with ThreadPoolExecutor(1) as thread:  # the weights are read and hashed while the backbone is built
+        tensors = thread.submit(read_tensors, checkpoint)
+
+        def build(backbone: Backbone) -> Model:
+            return load_checkpoint(checkpoint, backbone, same_backbone=not extended, tensors=tensors.result())
+
+        predictor = _build_predictor(recipe, build, tokenizers, place=checkpoint, device=device)
     return Loaded(path, recipe, checkpoint, predictor, manifest["trained_on"])
 
 

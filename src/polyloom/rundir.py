@@ -1,24 +1,29 @@
 """The directory of a run. All names of its files are defined here.
 
 ``recipe.yaml``, ``log.jsonl``, ``checkpoints/``, ``evaluations/SPLIT.json``, ``probes/KIND.json``, ``tensorboard/``,
-and ``backbone/`` if tokens were added to the backbone.
+and ``backbone/`` if tokens were added to the backbone. All text files except the log are sealed.
 """
 
 import fcntl
 import os
 import re
 import shutil
+import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from polyloom.checkpoint import read_manifest, read_tensors, read_training
-from polyloom.errors import CheckpointError, TrainingError
+from polyloom.errors import CheckpointError, DamagedError, TrainingError, suggest
 from polyloom.io.atomic import remove_partial, write_text_atomic
 from polyloom.io.plain_json import to_json
+from polyloom.io.sealed import read_sealed, seal
+
+LOCK_SECONDS = 60.0  # to wait for another process that updates the same file
 
 
 class Saved(NamedTuple):
@@ -82,11 +87,19 @@ class RunDir:
         return self.recipe.is_file()
 
     def require(self) -> None:
-        """Raise an error unless there is a run in the directory."""
+        """Raise an error unless there is a run in the directory, with its recipe as it was written."""
         if not self.exists():
             raise CheckpointError(
                 f"{self.path}: no run here (no {self.recipe.name}). Train one: polyloom train RECIPE -o {self.path}"
             )
+        self.recipe_text()
+
+    def recipe_text(self) -> str:
+        """Read the recipe as a text; raise an error if it was changed."""
+        try:
+            return read_sealed(self.recipe).text
+        except (OSError, UnicodeDecodeError) as error:
+            raise DamagedError(f"{self.recipe}: cannot be read: {error}") from error
 
     def require_empty(self) -> None:
         """Raise an error if the directory has a run with checkpoints."""
@@ -98,28 +111,63 @@ class RunDir:
         matches = (re.fullmatch(r"step-(\d+)", path.name) for path in self.checkpoints.glob("step-*"))
         return sorted(int(match[1]) for match in matches if match)
 
-    def latest(self) -> Saved | None:
-        """Read the newest checkpoint that is readable; damaged ones are skipped."""
+    def latest(self, *, on_skip: Callable[[Path, CheckpointError], None] = lambda *_: None) -> Saved | None:
+        """Read the newest checkpoint that is readable, to resume training.
+
+        Args:
+            on_skip: Called with every newer checkpoint that cannot be read, and the reason.
+        """
         failures = []
         for path in map(self.checkpoint, reversed(self.steps())):
             try:
                 return Saved(path, read_manifest(path), read_tensors(path), *read_training(path))
             except CheckpointError as error:
                 failures.append(str(error))
+                on_skip(path, error)
         if failures:
             raise CheckpointError(f"{self.path}: no checkpoint can be read. " + " ".join(failures))
         return None
 
     def best(self) -> Path:
-        """Return the checkpoint with the best validation score; without validation, the newest."""
-        for step in reversed(self.steps()):
+        """Return the checkpoint with the best validation score; without validation, the newest.
+
+        The newest checkpoint says which one is the best. If it is damaged, this is not known: no other one is used.
+        """
+        steps = self.steps()
+        if not steps:
+            raise CheckpointError(
+                f"{self.path}: no checkpoint here. Was it trained? polyloom train RECIPE -o {self.path}"
+            )
+        newest = self.checkpoint(steps[-1])
+        with self.advising():
             try:
-                state = read_manifest(self.checkpoint(step))["training"]["state"]
-            except (CheckpointError, KeyError):
-                continue
-            best = state.get("best_step")
-            return self.checkpoint(best if best is not None and self.checkpoint(best).exists() else step)
-        raise CheckpointError(f"{self.path}: no checkpoint here. Was it trained? polyloom train RECIPE -o {self.path}")
+                step = read_manifest(newest)["training"]["state"]["best_step"]
+                best = newest if step is None else self.checkpoint(step)
+            except (KeyError, TypeError, ValueError) as error:
+                raise CheckpointError(f"{newest}: not a checkpoint of a run: {error!r}") from error
+            read_manifest(best)
+        return best
+
+    def choose(self, name: str | None) -> Path:
+        """Return the checkpoint of a name such as ``step-00000200``; without a name, the best one."""
+        if name is None:
+            return self.best()
+        known = [self.checkpoint(step).name for step in self.steps()]
+        if name not in known:
+            raise CheckpointError(f"{self.path}: no checkpoint {name!r} here. {suggest(name, known)}")
+        return self.checkpoints / name
+
+    @contextmanager
+    def advising(self) -> Iterator[None]:
+        """Add to the error of a damaged checkpoint how to go on."""
+        try:
+            yield
+        except DamagedError as error:
+            known = ", ".join(self.checkpoint(step).name for step in self.steps())
+            raise DamagedError(
+                f"{error} No other checkpoint is used in its place. Copy it again, or resume the training; or choose a "
+                f"checkpoint yourself: --checkpoint of predict, evaluate and export. There are: {known}."
+            ) from error
 
     def drop(self, step: int) -> None:
         """Remove a checkpoint that could not be read, before the resumed run writes it again."""
@@ -167,13 +215,27 @@ class RunDir:
             ) from None
 
     def write(self, path: Path, text: str) -> Path:
-        """Write one of the run's text files atomically."""
+        """Write one of the run's text files, sealed and atomically."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_text_atomic(path, text)
+            write_text_atomic(path, seal(text))
         except OSError as error:
             raise _unwritable(path, error) from error
         return path
+
+    @contextmanager
+    def updating(self, path: Path) -> Iterator[None]:
+        """Let only one process at a time read and rewrite one of the run's files; others wait."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = os.open(path.parent.with_name(f".{path.parent.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        try:
+            _wait_for(lock, path)
+            yield
+        finally:
+            os.close(lock)  # which also ends the lock, as the end of the process does
 
     def note(self, event: Mapping[str, Any]) -> None:
         """Append an event to the log."""
@@ -182,6 +244,19 @@ class RunDir:
                 file.write(to_json(event) + "\n")
         except OSError as error:
             raise _unwritable(self.log, error) from error
+
+
+def _wait_for(lock: int, path: Path) -> None:
+    end = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise TrainingError(f"{path}: another process has been writing it for a minute. Try again.") from None
+            time.sleep(0.02)
+        else:
+            return
 
 
 def _unwritable(path: Path, error: OSError) -> TrainingError:

@@ -16,6 +16,7 @@ import pytest
 from polyloom.cli import main
 from polyloom.cli.render import train as train_view
 from polyloom.evaluate.matrix import MARK
+from polyloom.io.sealed import read_sealed
 from polyloom.training.events import Event, StepTaken
 from tests.shared import Done, Run
 from tests.tiny_run import tiny_recipe
@@ -271,7 +272,7 @@ def test_scores_of_an_older_checkpoint_are_not_compared(run, recipe, trained, tm
     copy = tmp_path / "copy"
     shutil.copytree(trained, copy)
     stored = copy / "evaluations" / "test.json"
-    stored.write_text(stored.read_text().replace("step-00000200", "step-00000100"))
+    stored.write_text(read_sealed(stored).text.replace("step-00000200", "step-00000100"))
     done = run("compare", copy, trained)
     assert done.returncode == 1
     assert "but the run's checkpoint is now step-00000200" in done.stderr

@@ -24,6 +24,7 @@ from polyloom.export.adapterhub import write_adapterhub
 from polyloom.export.peft import write_peft
 from polyloom.export.storage import read_safetensors
 from polyloom.io.files import sha256_of
+from polyloom.io.sealed import read_sealed, seal
 from polyloom.loading import load_predictor
 from polyloom.methods.hyperx import HyperXConfig
 from polyloom.model import Model
@@ -72,9 +73,10 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def change_json(file: str, change: Callable[[dict[str, Any]], object]) -> Change:
     def apply(path: Path) -> None:
-        content = json.loads((path / file).read_text())
+        content = json.loads(read_sealed(path / file).text)
         change(content)
-        (path / file).write_text(json.dumps(content))
+        text = json.dumps(content)
+        (path / file).write_text(seal(text) if file == MANIFEST else text)
 
     return apply
 
@@ -102,7 +104,7 @@ def raw(file: str, content: bytes) -> Change:
 
 
 def sign(path: Path) -> None:
-    """Make a manifest agree with what is there: whoever means harm can do that too."""
+    """Make a manifest agree with what is there, and seal it: whoever means harm can do that too."""
     if (path / MANIFEST).exists():
         change_json(MANIFEST, lambda m: m.update(tensors_sha256=sha256_of(path / TENSORS)))(path)
 

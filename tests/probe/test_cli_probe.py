@@ -14,6 +14,7 @@ from polyloom.config import load_recipe, parse_recipe
 from polyloom.data.catalog import resolve
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.errors import ConditionError, ConfigError, PolyloomError
+from polyloom.io.sealed import read_sealed
 from polyloom.model import Model
 from polyloom.workflows.run import Run
 from polyloom.workflows.train import train_recipe
@@ -36,7 +37,7 @@ def probe(*arguments: object) -> tuple[str, str]:
 
 
 def kept(run: Path, kind: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "probes" / f"{kind}.json").read_text())
+    found: dict[str, Any] = json.loads(read_sealed(run / "probes" / f"{kind}.json").text)
     return found
 
 

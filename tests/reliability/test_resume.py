@@ -142,6 +142,9 @@ def test_a_damaged_checkpoint_is_passed_over_whatever_part_of_it_is_damaged(worl
         found = alone(lambda: whole_run(setup, tmp_path / "run"), tmp_path / "one")
         for part in ("weights", "optimizer", "all"):
             assert not changed(expected[part], found[part])
+        skipped = [event for event in read_log(tmp_path / "run") if event["event"] == "checkpoint-skipped"][-1]
+        assert skipped["checkpoint"] == "step-00000008"
+        assert str(file) in skipped["reason"], "it says what was skipped and why"
     for step in folder.steps():
         (folder.checkpoint(step) / "polyloom.json").unlink()
     with pytest.raises(CheckpointError, match="no checkpoint can be read"):
@@ -157,7 +160,8 @@ def test_a_run_does_not_go_on_with_another_backbone(world, tmp_path):
         tiny_fit(setup, tmp_path / "run").run()
 
 
-def test_a_best_checkpoint_that_is_gone_is_not_missed(world, tmp_path):
+@pytest.mark.parametrize("damaged", [False, True], ids=["gone", "damaged"])
+def test_a_best_checkpoint_that_is_gone_or_damaged_is_not_missed(world, tmp_path, damaged):
     setup = tiny_setup(world)
     fit = tiny_fit(setup, tmp_path / "run")
     fit.run()
@@ -170,7 +174,13 @@ def test_a_best_checkpoint_that_is_gone_is_not_missed(world, tmp_path):
     gone = dict(state) | {"best_step": 2, "best_score": 50.0, "step": 4, "total": 4}
     folder.drop(4)
     write_checkpoint(folder.checkpoint(4), stored, about, training=(optimizer, gone))
+    if damaged:
+        write_checkpoint(folder.checkpoint(2), stored, about, training=(optimizer, gone))
+        (folder.checkpoint(2) / "weights.safetensors").write_bytes(b"")
     assert replace(fit).run() == path
+    skipped = [event for event in read_log(tmp_path / "run") if event["event"] == "checkpoint-skipped"]
+    assert [event["checkpoint"] for event in skipped] == ["step-00000002"]
+    assert str(folder.checkpoint(2)) in skipped[0]["reason"]
 
 
 def test_half_a_line_at_the_end_of_the_log_is_cut_off(world, tmp_path):

@@ -14,6 +14,7 @@ import pytest
 from polyloom.errors import CheckpointError, PolyloomError
 from polyloom.evaluate.comparison import compare
 from polyloom.evaluate.matrix import MARK, Matrix
+from polyloom.io.sealed import read_sealed
 from polyloom.report.page import make_report
 from polyloom.report.sources import read_source
 from tests.report.conftest import HOSTILE
@@ -129,7 +130,7 @@ def test_a_missing_matplotlib_is_named_before_a_run_is_loaded(madx, monkeypatch)
 
 
 def test_runs_scored_on_other_data_are_told_apart(madx, copy):
-    stored = json.loads((copy / "evaluations" / "test.json").read_text())
+    stored = json.loads(read_sealed(copy / "evaluations" / "test.json").text)
     for result in stored["results"].values():
         for score in result["scores"]:
             score["signature"] = re.sub("sha256:[^|]*", "sha256:other", score["signature"])
@@ -172,7 +173,7 @@ def test_what_is_missing_is_named_with_its_command(copy):
 def test_scores_and_probes_of_another_checkpoint_are_not_shown(hyperx, tmp_path):
     run = Path(shutil.copytree(hyperx, tmp_path / "run"))
     for path in (*run.glob("evaluations/*.json"), *run.glob("probes/*.json")):
-        path.write_text(re.sub(r'"checkpoint": "[^"]*"', '"checkpoint": "step-00000001"', path.read_text()))
+        path.write_text(re.sub(r'"checkpoint": "[^"]*"', '"checkpoint": "step-00000001"', read_sealed(path).text))
     source = read_source(run, name="run", split="test")
     assert source.matrix is None
     assert not source.probes

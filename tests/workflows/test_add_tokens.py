@@ -1,6 +1,7 @@
 """Pieces for a script that a tokenizer does not know: the new ones learn, and what was known is as it was."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,19 @@ def test_what_cannot_have_new_pieces_is_refused(trained, tmp_path):
             data=NewLanguageData(examples={"pos": f"synthetic:{NEW}/train[:20]"}),
             settings=AddLanguageConfig(add_tokens=9),
         )  # fmt: skip
+
+
+def test_a_run_with_added_tokens_can_be_moved(trained, tmp_path, monkeypatch):
+    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "datasets"))
+    (tmp_path / "new.txt").write_text("\n".join(lines(NEW)[:40]) + "\n")
+    add_language(
+        Run.load(trained), NEW, tmp_path / "grown", data=NewLanguageData(text=str(tmp_path / "new.txt")),
+        settings=AddLanguageConfig(steps=1, add_tokens=9),
+    )  # fmt: skip
+    records = list(resolve(f"synthetic:{NEW}/test[:5]").records("tags"))
+    before = list(Run.load(tmp_path / "grown").predictor.predict(records, Condition("pos", NEW)))
+    moved = (tmp_path / "grown").rename(tmp_path / "elsewhere")
+    assert list(Run.load(moved).predictor.predict(records, Condition("pos", NEW))) == before
+    shutil.rmtree(moved / "backbone")
+    with pytest.raises(PolyloomError, match="grown/backbone"):
+        Run.load(moved)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from polyloom.cli.options import Checkpoint
 from polyloom.cli.predict import say_long
 from polyloom.cli.render.tables import Format
 
@@ -46,6 +47,7 @@ def evaluate(  # noqa: PLR0913 - options of a command
         str | None,
         typer.Option(metavar="CHECKPOINT", help="Translation: add COMET (needs POLYLOOM_COMET_PYTHON)."),
     ] = None,
+    checkpoint: Checkpoint = None,
 ) -> None:
     """Score a run on the corpora of its recipe. Zero-shot scores are marked.
 
@@ -60,7 +62,7 @@ def evaluate(  # noqa: PLR0913 - options of a command
     from polyloom.evaluate.saved import store  # noqa: PLC0415
     from polyloom.workflows.run import Run  # noqa: PLC0415
 
-    loaded = Run.load(run)
+    loaded = Run.load(run, checkpoint=checkpoint)
     chosen = loaded.corpora(on, tasks=_split(tasks), languages=_split(languages))
     _check_translation(chosen, {"levels": levels, "figures": figures, "comet": comet})
     resources = _resources(loaded, levels) if levels else None

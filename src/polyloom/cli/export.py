@@ -5,8 +5,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from polyloom.cli.options import Checkpoint
 
-def export(
+
+def export(  # noqa: PLR0913 - options of a command
     run: Annotated[Path, typer.Argument(help="Trained run.")],
     conditions: Annotated[list[str] | None, typer.Argument(help="Conditions to export, such as ner/tr.")] = None,
     *,
@@ -18,6 +20,7 @@ def export(
     backbone: Annotated[
         bool, typer.Option("--backbone", help="Also write the backbone, with its trained parameters.")
     ] = False,
+    checkpoint: Checkpoint = None,
 ) -> None:
     r"""Export the adapters of conditions as files, for runs of any method.
 
@@ -38,7 +41,7 @@ def export(
     if bool(conditions) == every:
         raise typer.BadParameter("name conditions such as ner/tr, or give --all.")
     asked = [Condition.parse(text) for text in conditions or []]
-    loaded = Run.load(run)
+    loaded = Run.load(run, checkpoint=checkpoint)
     asked = [c for c in supported_conditions(loaded.model.method) if c.task in loaded.model.tasks] if every else asked
     export_run(loaded, asked, into, to=to, backbone=backbone, progress=lambda path: typer.echo(str(path)))
 

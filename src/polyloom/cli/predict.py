@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import typer
 
+from polyloom.cli.options import Checkpoint
+
 if TYPE_CHECKING:
     from polyloom.conditions import Condition
     from polyloom.data.records import Record
@@ -44,6 +46,7 @@ def predict(  # noqa: PLR0913 - options of a command
         bool, typer.Option("--confidence", help="Write the probability of every predicted label. For JSON output.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="End at the first input that cannot be predicted.")] = False,
+    checkpoint: Checkpoint = None,
 ) -> None:
     r"""Predict what arrives on stdin, in order, as it arrives.
 
@@ -70,7 +73,7 @@ def predict(  # noqa: PLR0913 - options of a command
 
     asked = Condition.parse(condition) if condition else None
     formats = choose_formats(asked.task if asked else None, source, target)
-    options = Options(beams, pivot, sentences=sentences, confidence=confidence, strict=strict)
+    options = Options(beams, pivot, checkpoint, sentences=sentences, confidence=confidence, strict=strict)
     _filter(run, asked, formats, options)
 
 
@@ -79,6 +82,7 @@ class Options(NamedTuple):
 
     beams: int
     pivot: str | None
+    checkpoint: str | None
     sentences: bool
     confidence: bool
     strict: bool
@@ -105,7 +109,7 @@ def _filter(run: Path, asked: "Condition | None", formats: "tuple[Format, Format
     from polyloom.inference.translate import translate  # noqa: PLC0415
     from polyloom.loading import load_predictor  # noqa: PLC0415
 
-    predictor = load_predictor(run)
+    predictor = load_predictor(run, checkpoint=options.checkpoint)
     predictor.decoding = Decoding(beams=options.beams)
     pivot, sentences, confidence = options.pivot, options.sentences, options.confidence
     check = partial(_check, predictor, options)

@@ -10,6 +10,7 @@ import numpy as np
 
 from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
+from polyloom.io.sealed import read_sealed
 from polyloom.metrics.score import Score
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class Matrix:
     def read(cls, path: Path) -> Self:
         """Read what `to_dict` wrote."""
         try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
+            stored = json.loads(read_sealed(path).text)
             results = {
                 Condition.parse(name): Result.from_dict(result)
                 for name, result in stored.get("results", stored.get("cells")).items()  # former name

@@ -16,6 +16,7 @@ from torch import Tensor
 from polyloom.backbones import Backbone, check_identity
 from polyloom.checkpoint import (
     FORMAT,
+    TENSORS,
     backbone_fingerprint,
     load_tensors_into,
     read_manifest,
@@ -168,7 +169,7 @@ def write_adapter(adapter: Adapter, path: Path, *, card: str = "") -> Path:
 
 def read_adapter(path: Path) -> Adapter:
     """Read an adapter that `write_adapter` wrote; raise an error for anything else."""
-    manifest, tensors = read_manifest(path), read_tensors(path)
+    manifest, tensors = read_manifest(path), read_tensors(path, finite=False)  # a bias may be minus infinity
     try:
         described = manifest["adapter"]
         blocks = [_block(number, block, tensors) for number, block in enumerate(described["blocks"])]
@@ -191,7 +192,7 @@ def read_adapter(path: Path) -> Adapter:
         kind = BLOCKS.get(kinds.get(name, ""))
         finite = kind.finite(name.split(".", 2)[2], tensor) if kind else bool(tensor.isfinite().all())
         if tensor.dtype != torch.float32 or not finite:
-            raise CheckpointError(f"{path}: {name} is not of finite 32-bit numbers.")
+            raise CheckpointError(f"{path / TENSORS}: {name} is not of finite 32-bit numbers.")
     return adapter
 
 

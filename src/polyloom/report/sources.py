@@ -11,6 +11,7 @@ from polyloom.config import Recipe, load_recipe
 from polyloom.errors import PolyloomError
 from polyloom.evaluate.matrix import Matrix
 from polyloom.evaluate.saved import read_stored
+from polyloom.io.sealed import read_sealed
 from polyloom.rundir import RunDir
 from polyloom.training.history import History
 
@@ -71,14 +72,13 @@ def read_source(path: Path, *, name: str, split: str) -> Source:
     """Read the files of a run.
 
     Raises:
-        CheckpointError: There is no run.
+        CheckpointError: There is no run, or it is damaged.
     """
     folder, missing = RunDir(path), {}
     folder.require()
-    matrix = checkpoint = None
+    matrix, checkpoint = None, folder.best().name if folder.steps() else None
     try:
-        checkpoint = folder.best().name
-        matrix = read_stored(path, split, checkpoint=checkpoint)
+        matrix = read_stored(path, split, checkpoint=checkpoint or folder.best().name)
     except PolyloomError as error:
         missing["scores"] = str(error)
     if not folder.log.exists():
@@ -89,7 +89,7 @@ def read_source(path: Path, *, name: str, split: str) -> Source:
             probes[kind] = _read_probe(folder.probe(kind), checkpoint, again=_probing(path, kind, recipe, split))
         except PolyloomError as error:
             missing[kind] = str(error)
-    text, history = folder.recipe.read_text(encoding="utf-8"), History.read(folder.log)
+    text, history = folder.recipe_text(), History.read(folder.log)
     return Source(path, name, recipe, text, history, split, checkpoint, matrix, probes, missing)
 
 
@@ -97,7 +97,7 @@ def _read_probe(path: Path, checkpoint: str | None, *, again: str) -> Mapping[st
     if not path.exists():
         raise PolyloomError(f"Not probed yet. Run: {again}")
     try:
-        probe = json.loads(path.read_text(encoding="utf-8"))
+        probe = json.loads(read_sealed(path).text)
         of = probe["checkpoint"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PolyloomError(f"{path}: cannot be read ({error!r}). Run again: {again}") from error

@@ -38,7 +38,7 @@ def average_run(run: Path, into: Path, *, last: int) -> Path:
     mean = {name: (total / last).to(dtypes[name]) for name, total in sums.items()}
     state = newest.pop("training")["state"] | {"best_step": None, "best_score": None}
     new.prepare()
-    new.write(new.recipe, folder.recipe.read_text(encoding="utf-8"))
+    new.write(new.recipe, folder.recipe_text())
     new.note(CheckpointsAveraged(run=run.name, steps=steps).to_dict())
     return write_checkpoint(new.checkpoint(steps[-1]), mean, newest | {"averaged": steps}, training=({}, state))
 

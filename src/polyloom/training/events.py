@@ -136,6 +136,19 @@ class Resumed(Event, event="resumed"):
     checkpoint: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSkipped(Event, event="checkpoint-skipped"):
+    """A checkpoint cannot be read, so that training resumes from an older one.
+
+    Attributes:
+        checkpoint: Name of the checkpoint.
+        reason: Why it cannot be read.
+    """
+
+    checkpoint: str
+    reason: str
+
+
 @dataclass(frozen=True)
 class ParameterGroup:
     """A group of parameters and how much of it is trainable.

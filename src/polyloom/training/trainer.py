@@ -22,13 +22,14 @@ from polyloom.checkpoint import (
 )
 from polyloom.conditions import Condition
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.errors import TrainingError
+from polyloom.errors import CheckpointError, TrainingError
 from polyloom.metrics.score import Score, selection_score
 from polyloom.model import Model
 from polyloom.rundir import RunDir
 from polyloom.training.distributed import ProcessGroup, full_tensor, shard_like, unsharded
 from polyloom.training.events import (
     CheckpointSaved,
+    CheckpointSkipped,
     Diverged,
     Event,
     LanguageShares,
@@ -352,7 +353,7 @@ class Trainer:
         )
 
     def _restore(self) -> tuple[State, Mapping[str, Any]]:
-        checkpoint = self.folder.latest()
+        checkpoint = self.folder.latest(on_skip=self._report_skipped)
         if checkpoint is None:
             return State(), {}
         if differences(checkpoint.manifest["backbone"], self._identity):
@@ -363,11 +364,24 @@ class Trainer:
         state = State(**checkpoint.state)
         if state.scheduled is None:
             state.scheduled = self.folder.steps()
-        if state.best_step is not None and not self.folder.checkpoint(state.best_step).exists():
-            # It was removed when a later one was better, and the later one cannot be read: select again.
+        if state.best_step is not None and not self._readable(state.best_step):
+            # It is damaged; or it was removed when a later one was better, which cannot be read: select again.
             state.best_step = state.best_score = None
         self._report(Resumed(stage=state.stage, step=state.step, total=state.total, checkpoint=checkpoint.path.name))
         return state, checkpoint.optimizer
+
+    def _readable(self, step: int) -> bool:
+        """Return whether the best checkpoint can be read at the end of the stage."""
+        path = self.folder.checkpoint(step)
+        try:
+            read_tensors(path)
+        except CheckpointError as error:
+            self._report_skipped(path, error)
+            return False
+        return True
+
+    def _report_skipped(self, path: Path, error: CheckpointError) -> None:
+        self._report(CheckpointSkipped(checkpoint=path.name, reason=str(error)))
 
     def _use_best(self, state: State) -> None:
         if state.best_step not in (None, state.total):

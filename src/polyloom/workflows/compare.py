@@ -28,5 +28,6 @@ def compare(a: Scored, b: Scored, *, split: str = "test", seed: int = 0) -> Comp
 def _scores(scored: Scored, split: str) -> Matrix:
     if isinstance(scored, Matrix):
         return scored
-    path = scored.path if isinstance(scored, Run) else Path(scored)
-    return read_stored(path, split, checkpoint=RunDir(path).best().name)
+    if isinstance(scored, Run):
+        return read_stored(scored.path, split, checkpoint=scored.checkpoint.name)
+    return read_stored(scored, split, checkpoint=RunDir(scored).best().name)

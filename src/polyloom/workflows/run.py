@@ -57,13 +57,13 @@ class Run:
     trained_on: Sequence[str]
 
     @classmethod
-    def load(cls, path: str | Path, *, device: str | None = None) -> Self:
-        """Load the best checkpoint of a run; see `load`."""
-        return cls(*load_run_dir(path, device=device))
+    def load(cls, path: str | Path, *, checkpoint: str | None = None, device: str | None = None) -> Self:
+        """Load a checkpoint of a run, by default the best one; see `load`."""
+        return cls(*load_run_dir(path, checkpoint=checkpoint, device=device))
 
     @property
     def model(self) -> Model:
-        """The model of the best checkpoint, an ordinary `torch.nn.Module`."""
+        """The model of the checkpoint, an ordinary `torch.nn.Module`."""
         return self.predictor.model
 
     @cached_property
@@ -305,7 +305,8 @@ class Run:
         RunDir(self.path).require()
         into = Path(into or f"{self.path}-{name}")
         data = NewLanguageData(None if text is None else str(text), examples or {}, test or {})
-        result = add_language(Run.load(self.path), name, into, data=data, settings=AddLanguageConfig(**settings))
+        fresh = Run.load(self.path, checkpoint=self.checkpoint.name)
+        result = add_language(fresh, name, into, data=data, settings=AddLanguageConfig(**settings))
         self.__dict__ = vars(Run.load(into))
         return result
 
@@ -345,11 +346,12 @@ class Run:
         return write_report(runs, Path(output), split=split, examples=examples)
 
 
-def load(source: str | Path, *, device: str | None = None) -> Run:
+def load(source: str | Path, *, checkpoint: str | None = None, device: str | None = None) -> Run:
     """Load a run, an exported adapter, a folder of adapters, or a repository of adapters on the Hub (``owner/name``).
 
     Args:
         source: A directory, or the name of a repository on the Hugging Face Hub, which is downloaded once.
+        checkpoint: Of a run, the name of a checkpoint such as ``step-00000200``. Default: the best one.
         device: Such as ``cpu``. By default a GPU if there is one.
     """
-    return Run(*load_source(source, device=device))
+    return Run(*load_source(source, checkpoint=checkpoint, device=device))

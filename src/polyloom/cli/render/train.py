@@ -18,6 +18,7 @@ from polyloom.cli.render.plan import number
 from polyloom.data.mixture import Share
 from polyloom.training.events import (
     CheckpointSaved,
+    CheckpointSkipped,
     DatasetStarted,
     Event,
     LanguageShares,
@@ -152,6 +153,8 @@ def _display(progress: TrainingProgress, width: int) -> RenderableType:
 def _messages(event: Event) -> Iterator[RenderableType]:
     """Yield the messages about an event; most events have none."""
     match event:
+        case CheckpointSkipped():
+            yield f"Skipping {event.checkpoint}: {event.reason}"
         case Resumed():
             yield f"Resuming from {event.checkpoint}."
         case StageStarted() if event.done >= event.steps:

@@ -1,0 +1,48 @@
+"""Seal text files: their first line holds the SHA-256 of all that follows, so that every changed bit is noticed.
+
+Of a JSON object the first line is its first key, ``{"sha256": "…",``; of other files it is a comment, ``# sha256: …``.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+from polyloom.errors import DamagedError
+
+_JSON = (b'{"sha256": "', b'",')
+_COMMENT = (b"# sha256: ", b"")
+
+
+class Sealed(NamedTuple):
+    """The content of a text file.
+
+    Attributes:
+        text: The text, as it was before it was sealed.
+        sealed: Whether the file is sealed; those of former versions are not.
+    """
+
+    text: str
+    sealed: bool
+
+
+def seal(text: str) -> str:
+    """Put a line with the SHA-256 of a text in front of it."""
+    form, rest = (_JSON, text[1:]) if text.startswith("{") else (_COMMENT, text)
+    return f"{_first_line(form, rest.encode()).decode()}\n{rest}"
+
+
+def read_sealed(path: Path) -> Sealed:
+    """Read a text file, sealed or not; raise an error if it does not match its seal."""
+    content = path.read_bytes()
+    for form, opening in ((_JSON, b"{"), (_COMMENT, b"")):
+        if content.startswith(form[0]):
+            first, _, rest = content.partition(b"\n")
+            if first != _first_line(form, rest):
+                hint = "" if opening else " If you changed it on purpose, delete that line."
+                raise DamagedError(f"{path}: damaged: it does not match the SHA-256 in its first line.{hint}")
+            return Sealed((opening + rest).decode(), sealed=True)
+    return Sealed(content.decode(), sealed=False)
+
+
+def _first_line(form: tuple[bytes, bytes], rest: bytes) -> bytes:
+    return hashlib.sha256(rest).hexdigest().encode().join(form)
