@@ -77,10 +77,12 @@ class Options(NamedTuple):
 def _filter(run: Path, asked: "Condition | None", formats: "tuple[Format, Format]", options: Options) -> None:
     from polyloom.backbones.decoding import Decoding  # noqa: PLC0415 - imports torch
     from polyloom.inference.streams import predict_stream  # noqa: PLC0415
-    from polyloom.inference.translate import translate  # noqa: PLC0415
-    from polyloom.loading import load_predictor  # noqa: PLC0415
+    from polyloom.inference.translate import steps, translate  # noqa: PLC0415
+    from polyloom.inference.untrained import warn_untrained  # noqa: PLC0415
+    from polyloom.loading import load_source  # noqa: PLC0415
 
-    predictor = load_predictor(run)
+    loaded = load_source(run)
+    predictor = loaded.predictor
     predictor.decoding = Decoding(beams=options.beams)
     pivot, sentences, confidence = options.pivot, options.sentences, options.confidence
 
@@ -91,6 +93,7 @@ def _filter(run: Path, asked: "Condition | None", formats: "tuple[Format, Format
             raise typer.BadParameter(f"--pivot and --sentences are for translation, not for {condition.task}.")
         if confidence and task.generates:
             raise typer.BadParameter(f"--confidence: predictions of {condition.task} have no probabilities.")
+        warn_untrained(steps(condition, pivot), predictor.model.method, loaded.trained_on)
 
     def predict_inputs(inputs: "list[tuple[Condition, Record]]") -> "Iterable[Any]":
         if not (pivot or sentences):

@@ -105,6 +105,21 @@ class DatasetPrepared(Event, event="dataset"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class IssueFound(Event, event="issue"):
+    """An issue was found in the data of a run.
+
+    Attributes:
+        severity: ``wrong`` (a certain mistake), ``serious`` or ``check``, as in `Issue`.
+        what: A sentence.
+        allowed: Whether the recipe allows this mistake. Training refuses other certain mistakes.
+    """
+
+    severity: str
+    what: str
+    allowed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunStarted(Event, event="begin"):
     """A process starts to train, from the beginning or from a checkpoint.
 

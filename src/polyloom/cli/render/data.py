@@ -15,7 +15,8 @@ from polyloom.data.check import CorpusStats, Report
 from polyloom.data.fetch import Progress as Callback
 
 MAX_WIDTH = 1000
-SYMBOLS = {"serious": "[bold red]✗[/]", "check": "[bold yellow]![/]", "note": "·"}  # in the order of severity
+_SERIOUS = "[bold red]✗[/]"
+SYMBOLS = {"wrong": _SERIOUS, "serious": _SERIOUS, "check": "[bold yellow]![/]", "note": "·"}  # by severity
 
 
 def listed(root: Path, *, collection: str | None, languages: Sequence[str] | None) -> list[dict[str, Any]]:
