@@ -61,7 +61,7 @@ ALL = [
     DatasetStarted(dataset="pos/aa"),
     DatasetPrepared(dataset="mt/aa/bb", examples=3, dropped={"length": 1}, path="x.arrow"),
     RunStarted(versions={"polyloom": "1"}, corpora={"ud:x": "00"}),
-    IssueFound(severity="wrong", what="one label", allowed=True),
+    IssueFound(severity="serious", what="one label", refused=True),
     Resumed(stage=0, step=2, total=2, checkpoint="step-00000002"),
     stage(),
     MixtureReady(datasets=[Share("pos/aa", 200, 0.5, 1.25)]),

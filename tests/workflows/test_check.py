@@ -1,7 +1,10 @@
 """Mistakes in the data of a run are refused or reported before training, and recorded in the run's log."""
 
+import io
 import shutil
+import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +14,12 @@ from safetensors.torch import save_file
 
 import polyloom as pl
 from polyloom.backbones import backbone_from_config, load_backbone
+from polyloom.cli import main
 from polyloom.conditions import Condition
 from polyloom.config import load_recipe
 from polyloom.config.recipe import PRESETS
 from polyloom.data.catalog import Corpus
+from polyloom.data.records import Record
 from polyloom.errors import BackboneError, ConfigError, DataError, PolyloomWarning
 from polyloom.inference.untrained import untrained_part
 from polyloom.methods import METHODS, Method, build_method
@@ -69,11 +74,11 @@ def test_a_test_corpus_that_is_the_training_corpus_is_refused_and_the_log_says_w
         train_recipe(recipe(data), tmp_path / "run")
     (event,) = read_log(RunDir(tmp_path / "run").log)
     assert isinstance(event, IssueFound)
-    assert (event.severity, event.allowed) == ("wrong", False)
+    assert event.refused
     assert not RunDir(tmp_path / "run").exists(), "the folder can be used for the corrected recipe"
     train_recipe(recipe(data | {"allow": ["test-in-train"]}), tmp_path / "run")
     noted = [event for event in read_log(RunDir(tmp_path / "run").log) if isinstance(event, IssueFound)]
-    assert [event.allowed for event in noted] == [False, True]
+    assert [event.refused for event in noted] == [True, False]
 
 
 def test_validation_on_the_test_corpus_is_reported(world, recipe):
@@ -129,11 +134,14 @@ def test_corpora_are_read_once_and_damaged_statistics_are_counted_again(world, r
     monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path))
     train = f"{world}/aa-train.conllu"
     checked = recipe({"train": {"pos/aa": train}, "test": {"pos/aa": f"{train}[:50]"}, "allow": ["test-in-train"]})
-    found, read = issues(checked), []
+    found, read = issues(checked), list[Corpus]()
     records = Corpus.records
-    monkeypatch.setattr(
-        Corpus, "records", lambda corpus, *rest, **more: read.append(corpus) or records(corpus, *rest, **more)
-    )
+
+    def count(corpus: Corpus, *rest: Any, **more: Any) -> Iterator[Record]:
+        read.append(corpus)
+        return records(corpus, *rest, **more)
+
+    monkeypatch.setattr(Corpus, "records", count)
     assert issues(checked) == found
     assert not read
     for file in tmp_path.glob("check-*.bin"):
@@ -200,6 +208,21 @@ def test_predictions_of_what_was_never_trained_are_told_once(trained):
         for _ in range(3):
             run.predict(["ba do", "fi"], "pos/cc")
     assert len(told) == 1
+
+
+def test_the_command_tells_it_on_stderr_and_predicts(trained, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["polyloom", "predict", str(trained), "--input", "jsonl"])
+    lines = "".join(f'{{"words": ["ba"], "condition": "pos/{x}"}}\n' for x in ("aa", "cc", "cc"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        with pytest.raises(SystemExit) as ended:
+            main()
+    out, err = capsys.readouterr()
+    assert not ended.value.code
+    assert out.count("tags") == 3
+    assert [line for line in err.splitlines() if "donor" in line] == [err.strip()]
+    assert err.startswith("polyloom: pos/cc: the language 'cc' has neither")
 
 
 def method_of(name: str) -> Method:

@@ -159,7 +159,7 @@ def prepare(
     def on_event(event: Event) -> None:
         if isinstance(event, DatasetPrepared):
             typer.echo(f"{event.dataset}\t{event.examples}\t{event.path}")
-        elif isinstance(event, IssueFound) and (event.severity != "wrong" or event.allowed):
+        elif isinstance(event, IssueFound) and not event.refused:
             typer.echo(f"Warning: {event.what}", err=True)
 
     prepare_recipe(load_recipe(recipe, overrides or ()), on_event=on_event)

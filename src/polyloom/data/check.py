@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from polyloom.data.tokenization.tokenizer import Tokenizer  # imports transformers
 
 Role = Literal["train", "validation", "test"]
-Severity = Literal["wrong", "serious", "check", "note"]
+Severity = Literal["serious", "check", "note"]
 Mistake = Literal["test-in-train", "wrong-language", "same-language", "one-label"]  # what `data.allow` lists
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 MUCH_OVERLAP = 0.01  # short sentences recur naturally; above this share, scores are skewed
@@ -131,9 +131,9 @@ class Issue:
     """An issue that the user should look at.
 
     Attributes:
-        severity: ``wrong`` if it is certainly a mistake, which training refuses; else how serious it may be.
+        severity: How serious it may be.
         what: A sentence.
-        mistake: Name of the mistake, by which `data.allow` allows it; only of ``wrong`` ones.
+        mistake: Name of a certain mistake, which training refuses unless `data.allow` lists it. Default: not certain.
     """
 
     severity: Severity
@@ -205,7 +205,7 @@ def check_corpora(  # noqa: PLR0913 - options of one check
         _rare_label_issues(seen), _header_issues(seen), _corpus_issues(seen, max_length), _unknown_issues(seen),
         _licence_issues(seen), unread,
     )  # fmt: skip
-    order: list[Severity] = ["wrong", "serious", "check", "note"]
+    order: list[Severity] = ["serious", "check", "note"]
     once = dict.fromkeys(issues)  # one file may be used for two directions
     return Report(
         tuple(corpus.facts for corpus in seen),
@@ -424,7 +424,7 @@ def _overlap_issues(overlaps: Sequence[tuple[_Seen, _Seen, Overlap]]) -> Iterato
             what = f"{overlap.side}s" if overlap.side else "pairs" if corpus.sides else "sentences"
             same = leak and overlap.side is None and overlap.share >= ALMOST_ALL
             yield Issue(
-                "wrong" if same else "serious" if leak and overlap.side != "source" else "check",
+                "serious" if leak and overlap.side != "source" else "check",
                 f"{overlap.count:,} of {corpus.facts.sentences:,} {what} ({_percent(overlap.share)}) of {overlap.name} "
                 f"are also in {overlap.other}: {'scores' if leak else 'the choice of the model'} will be skewed.",
                 "test-in-train" if same else None,
@@ -444,7 +444,7 @@ def _language_issues(seen: Sequence[_Seen]) -> Iterator[Issue]:
             continue
         certain = {found, *wanted} <= set(ISO3.values())
         yield Issue(
-            "wrong" if certain else "check",
+            "serious" if certain else "check",
             f"data.{use.role}.{use.task}/{use.language}: {use.corpus.name} is of another language, {stated!r}.",
             "wrong-language" if certain else None,
         )
@@ -457,7 +457,7 @@ def _same_language_issues(languages: Sequence[str]) -> Iterator[Issue]:
         for other in plain[:number]:
             if len(code) != len(other) and iso3(code) == iso3(other):
                 yield Issue(
-                    "wrong",
+                    "serious",
                     f"languages: {other!r} and {code!r} are codes of the same language, which would be trained as two. "
                     "Use one of them.",
                     "same-language",
@@ -477,7 +477,7 @@ def _label_issues(seen: Sequence[_Seen], known_labels: Mapping[str, Collection[s
     for task, (label, *others) in ((task, labels) for task, labels in learned.items() if labels):
         if not others:
             what = f"all training data of {task} have the same label, {label}: there is nothing to learn."
-            yield Issue("wrong", what, "one-label")
+            yield Issue("serious", what, "one-label")
     for corpus in seen:
         labels, total, task = corpus.facts.labels, sum(corpus.facts.labels.values()), corpus.use.task
         new = [label for label in labels if learned[task] and _scored(label, task) not in learned[task]]

@@ -109,14 +109,14 @@ class IssueFound(Event, event="issue"):
     """An issue was found in the data of a run.
 
     Attributes:
-        severity: ``wrong`` (a certain mistake), ``serious`` or ``check``, as in `Issue`.
+        severity: ``serious`` or ``check``, as in `Issue`.
         what: A sentence.
-        allowed: Whether the recipe allows this mistake. Training refuses other certain mistakes.
+        refused: Whether it is a certain mistake that the recipe does not allow, so that training does not start.
     """
 
     severity: str
     what: str
-    allowed: bool = False
+    refused: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,11 +86,11 @@ def report_issues(issues: Iterable[Issue], *, allowed: Collection[str] = (), on_
     """Report issues as events, except notes, and raise an error for those that are certain mistakes and not allowed."""
     refused = []
     for issue in issues:
-        if issue.severity == "wrong" and issue.mistake not in allowed:
-            hint = f"If it is meant so: `data: {{allow: [{issue.mistake}]}}`."
-            refused.append(f"{issue.what} {hint}")
+        certain = issue.mistake is not None and issue.mistake not in allowed
+        if certain:
+            refused.append(f"{issue.what} If it is meant so: `data: {{allow: [{issue.mistake}]}}`.")
         if issue.severity != "note":
-            on_event(IssueFound(severity=issue.severity, what=issue.what, allowed=issue.mistake in allowed))
+            on_event(IssueFound(severity=issue.severity, what=issue.what, refused=certain))
     if refused:
         raise ConfigError("recipe", refused)
 

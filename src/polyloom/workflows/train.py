@@ -56,7 +56,7 @@ _FREE = (
 
 def log_issues(event: Event) -> None:
     """Write an issue of the data to Python's log."""
-    if isinstance(event, IssueFound) and (event.severity != "wrong" or event.allowed):
+    if isinstance(event, IssueFound) and not event.refused:
         logging.getLogger("polyloom").warning("%s", event.what)
 
 
@@ -127,7 +127,7 @@ def train_recipe(
 
 def _note_refusal(directory: RunDir, issues: Sequence[IssueFound]) -> None:
     """Write to the log why a run was refused. Without a recipe the directory can be used for another run."""
-    if any(issue.severity == "wrong" and not issue.allowed for issue in issues):
+    if any(issue.refused for issue in issues):
         directory.prepare()
         for issue in issues:
             directory.note(issue.to_dict())

@@ -15,8 +15,7 @@ from polyloom.data.check import CorpusStats, Report
 from polyloom.data.fetch import Progress as Callback
 
 MAX_WIDTH = 1000
-_SERIOUS = "[bold red]✗[/]"
-SYMBOLS = {"wrong": _SERIOUS, "serious": _SERIOUS, "check": "[bold yellow]![/]", "note": "·"}  # by severity
+SYMBOLS = {"serious": "[bold red]✗[/]", "check": "[bold yellow]![/]", "note": "·"}  # in the order of severity
 
 
 def listed(root: Path, *, collection: str | None, languages: Sequence[str] | None) -> list[dict[str, Any]]:

@@ -153,7 +153,7 @@ def _display(progress: TrainingProgress, width: int) -> RenderableType:
 def _messages(event: Event) -> Iterator[RenderableType]:
     """Yield the messages about an event; most events have none."""
     match event:
-        case IssueFound() if event.severity != "wrong" or event.allowed:  # others end the command with an error
+        case IssueFound() if not event.refused:  # others end the command with an error
             yield f"Warning: {event.what}"
         case Resumed():
             yield f"Resuming from {event.checkpoint}."
