@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from polyloom.data.records import Text as Text
     from polyloom.data.records import Tree as Tree
     from polyloom.errors import PolyloomError as PolyloomError
+    from polyloom.errors import PolyloomWarning as PolyloomWarning
     from polyloom.methods import register_method as register_method
     from polyloom.methods.badx import BadXConfig as BadXConfig
     from polyloom.methods.badx import MultilingualConfig as MultilingualConfig
@@ -64,7 +65,7 @@ _PUBLIC = {
     "tasks": ("register_task",),
     "data.readers.formats": ("register_reader",),
     "data.records": ("LabelledText", "Pair", "Tagged", "Text", "Tree"),
-    "errors": ("PolyloomError",),
+    "errors": ("PolyloomError", "PolyloomWarning"),
     "methods.badx": ("BadXConfig", "MultilingualConfig"),
     "methods.full": ("DenseConfig", "FullConfig"),
     "methods.hyper_adapters": ("HyperAdaptersConfig",),

@@ -8,6 +8,10 @@ class PolyloomError(Exception):
     """Base class of all errors that a user can correct."""
 
 
+class PolyloomWarning(UserWarning):
+    """A warning about data or predictions that are probably not as the user meant them."""
+
+
 class ConditionError(PolyloomError):
     """A condition is malformed, unknown, or not supported by the method."""
 

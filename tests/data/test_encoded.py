@@ -176,6 +176,25 @@ def test_damaged_offsets_are_refused_before_anything_is_read_through_them(tmp_pa
         open_dataset(tmp_path / "b")
 
 
+def test_every_flipped_bit_is_found(tmp_path):
+    write_dataset(tmp_path / "a", made(3), columns=COLUMNS, meta={"labels": ["x", "y"]})
+    content = (tmp_path / "a").read_bytes()
+    for position in range(len(content)):
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << position % 8
+        (tmp_path / "b").write_bytes(damaged)
+        with pytest.raises(DataError, match=r"b: not a readable dataset"):
+            open_dataset(tmp_path / "b")
+
+
+def test_a_file_of_a_former_version_without_a_checksum_is_recognised(tmp_path):
+    write(tmp_path / "a", made(3))
+    content = (tmp_path / "a").read_bytes()
+    (tmp_path / "a").write_bytes(content[: content.rindex(b"polyloom crc32")])
+    with pytest.raises(DataError, match="it has no checksum; a former version wrote it"):
+        open_dataset(tmp_path / "a")
+
+
 def foreign(columns, metadata, compression=None):
     def save(path):
         table = pa.table(columns)

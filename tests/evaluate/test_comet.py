@@ -225,7 +225,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "method": {"name": "dense"},
         "languages": ["en", "de", "fr"],
         "tasks": {"mt": {}},
-        "data": {"train": corpora, "test": corpora | {"mt/de/fr": f"{folder}/de-fr.{{de,fr}}"}},
+        "data": {
+            "train": corpora,
+            "test": corpora | {"mt/de/fr": f"{folder}/de-fr.{{de,fr}}"},
+            "allow": ["test-in-train"],
+        },
         "train": {"steps": 1, "rows_per_batch": 2, "max_length": 32},
     }
     (folder / "recipe.yaml").write_text(json.dumps(settings))

@@ -16,7 +16,7 @@ from polyloom.config import load_recipe
 from polyloom.data.catalog import resolve
 from polyloom.data.records import Tagged
 from polyloom.data.tokenization.tokenizer import load_tokenizer
-from polyloom.errors import ConditionError, ConfigError, TrainingError
+from polyloom.errors import ConditionError, ConfigError, PolyloomWarning, TrainingError
 from polyloom.rundir import RunDir
 from polyloom.training.config import OptimConfig
 from polyloom.training.distributed import ProcessGroup
@@ -199,6 +199,20 @@ def test_a_changed_corpus_is_encoded_anew(tmp_path):
         assert len(prepare_dataset(Condition("mlm", "aa"), [resolve(str(file))], tokenizer=tokenizer)) == text.count(
             "\n"
         )
+
+
+def test_a_damaged_dataset_is_encoded_again_with_a_warning(tmp_path):
+    (tmp_path / "text.txt").write_text("ba do\nfi gu\n")
+    tokenizer = load_tokenizer(tiny_recipe(tmp_path).parent / "backbone")
+    corpora = [resolve(str(tmp_path / "text.txt"))]
+    first = prepare_dataset(Condition("mlm", "aa"), corpora, tokenizer=tokenizer, folder=tmp_path / "cache")
+    content = first.path.read_bytes()
+    damaged = bytearray(content)
+    damaged[4 * int(first._starts["tokens"][1, 0])] ^= 1  # another token
+    first.path.write_bytes(damaged)
+    with pytest.warns(PolyloomWarning, match=r"\.arrow: this cached dataset is damaged .*It is encoded again"):
+        prepare_dataset(Condition("mlm", "aa"), corpora, tokenizer=tokenizer, folder=tmp_path / "cache")
+    assert first.path.read_bytes() == content
 
 
 def test_a_run_goes_on_only_with_the_recipe_it_began_with(tmp_path):

@@ -1,6 +1,6 @@
 """Load a backbone by name or from a directory, or build one from a configuration."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,22 @@ def load_backbone(
         attn_implementation=attention,
         output_loading_info=True,
     )
+    _require_weights(model, info["missing_keys"], name)
     backbone = Backbone(model.eval())
     backbone.untrained = tuple(sorted(info["missing_keys"]))
     return backbone.to(device)
+
+
+def _require_weights(model: torch.nn.Module, missing: Collection[str], name: str | Path) -> None:
+    """Raise an error if the file has less than half of the model's weights: then it is the file of another model."""
+    sizes = {key: parameter.numel() for key, parameter in model.named_parameters()}
+    share = sum(size for key, size in sizes.items() if key in missing) / sum(sizes.values())
+    if share > 0.5:
+        raise BackboneError(
+            f"backbone.name: the weights in {str(name)!r} do not fit its configuration. {100 * share:.0f} % of the "
+            f"parameters are missing and would be random, such as {', '.join(sorted(missing)[:3])}. Are the weights "
+            "those of another model?"
+        )
 
 
 def backbone_from_config(settings: Mapping[str, Any], *, device: str = "cpu") -> Backbone:

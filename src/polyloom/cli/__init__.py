@@ -30,7 +30,7 @@ from polyloom.cli import (
     train,
 )
 from polyloom.cli.extensible import extensible
-from polyloom.errors import PolyloomError
+from polyloom.errors import PolyloomError, PolyloomWarning
 
 # Plain help: typer's decorated one takes three times as long to print.
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -81,7 +81,8 @@ def _show_warning(
     file: TextIO | None = None,  # noqa: ARG001
     line: str | None = None,  # noqa: ARG001
 ) -> None:
-    ours = issubclass(category, FutureWarning) and "polyloom" in filename
+    renamed = issubclass(category, FutureWarning) and "polyloom" in filename
+    ours = renamed or issubclass(category, PolyloomWarning)
     typer.echo(f"polyloom: {message}" if ours else f"{filename}:{lineno}: {category.__name__}: {message}", err=True)
 
 

@@ -1,5 +1,6 @@
 """``polyloom data``: list, check, fetch, vocab, prepare."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,10 +77,18 @@ def check(  # noqa: PLR0913 - options of a command
 
     from polyloom.cli.render import data as data_view  # noqa: PLC0415
     from polyloom.data.check import check_corpora  # noqa: PLC0415
+    from polyloom.errors import ConfigError  # noqa: PLC0415
     from polyloom.recipes import find_file  # noqa: PLC0415
 
+    languages: Sequence[str] = ()
     if len(names) == 1 and find_file(names[0]).suffix in (".yaml", ".yml"):
-        uses = _uses_of_recipe(Path(names[0]), root)
+        from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
+        from polyloom.workflows.check import corpora_of  # noqa: PLC0415
+
+        recipe = load_recipe(names[0])
+        uses, languages = list(corpora_of(recipe, root=root)), recipe.languages
+        if not uses:
+            raise ConfigError(names[0], ["data: names no corpora."])
     else:
         uses = [_use(name, task, root) for name in names]
     tokenizer = None
@@ -90,6 +99,7 @@ def check(  # noqa: PLR0913 - options of a command
     with Console(stderr=True).status("") as status:
         report = check_corpora(
             uses,
+            languages=languages,
             tokenizer=tokenizer,
             max_length=max_length,
             progress=lambda name: status.update(f"reading {escape(name)}"),
@@ -139,17 +149,19 @@ def prepare(
     recipe: Annotated[Path, typer.Argument(help="A YAML file.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change, as key.key=value.")] = None,
 ) -> None:
-    """Tokenize the corpora of a recipe in advance, so that training starts immediately.
+    """Check the corpora of a recipe as training does and tokenize them in advance, so that training starts immediately.
 
     Example: polyloom data prepare recipe.yaml
     """
     from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
-    from polyloom.training.events import DatasetPrepared, Event  # noqa: PLC0415
+    from polyloom.training.events import DatasetPrepared, Event, IssueFound  # noqa: PLC0415
     from polyloom.workflows.train import prepare_recipe  # noqa: PLC0415 - imports transformers
 
     def on_event(event: Event) -> None:
         if isinstance(event, DatasetPrepared):
             typer.echo(f"{event.dataset}\t{event.examples}\t{event.path}")
+        elif isinstance(event, IssueFound) and not event.refused:
+            typer.echo(f"Warning: {event.what}", err=True)
 
     prepare_recipe(load_recipe(recipe, overrides or ()), on_event=on_event)
 
@@ -166,25 +178,3 @@ def _use(name: str, task: str | None, root: Path | None) -> "CorpusRole":
     roles: dict[str | None, Role] = {"dev": "validation", "validation": "validation", "test": "test"}
     language = "/".join(corpus.languages) if corpus.languages else corpus.language or "?"
     return CorpusRole(used_for, language, roles.get(corpus.split, "train"), corpus)
-
-
-def _uses_of_recipe(path: Path, root: Path | None) -> "list[CorpusRole]":
-    from polyloom.conditions import Condition  # noqa: PLC0415
-    from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
-    from polyloom.data.catalog import resolve  # noqa: PLC0415
-    from polyloom.data.check import CorpusRole, Role  # noqa: PLC0415
-    from polyloom.errors import ConfigError  # noqa: PLC0415
-
-    data = load_recipe(path).data
-    uses = []
-    roles: tuple[Role, ...] = ("train", "validation", "test")
-    for role in roles:
-        for text, names in (getattr(data, role) or {}).items():
-            condition = Condition.parse(text)
-            for name in names:
-                corpus = resolve(name, root=root or (Path(data.root) if data.root else None))
-                language = str(condition).partition("/")[2]
-                uses.append(CorpusRole(condition.task, language, role, corpus))
-    if not uses:
-        raise ConfigError(str(path), ["data: names no corpora."])
-    return uses

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from polyloom.conditions import Condition
     from polyloom.data.records import Record
     from polyloom.inference.predictor import Predictor
+    from polyloom.loading import Loaded
     from polyloom.tasks.formats import Format
 
 
@@ -88,11 +89,13 @@ class Options(NamedTuple):
     strict: bool
 
 
-def _check(predictor: "Predictor", options: Options, condition: "Condition") -> None:
+def _check(loaded: "Loaded", options: Options, condition: "Condition") -> None:
     """Raise an error for a condition that cannot be predicted, or not with these options."""
     from polyloom.errors import ConditionError  # noqa: PLC0415
     from polyloom.inference.translate import steps  # noqa: PLC0415
+    from polyloom.inference.untrained import warn_untrained  # noqa: PLC0415
 
+    predictor = loaded.predictor
     task = predictor.model.task(condition.task)
     if (options.pivot or options.sentences) and not task.generates:
         raise ConditionError(f"--pivot and --sentences are for translation, not for {condition.task}.")
@@ -101,18 +104,20 @@ def _check(predictor: "Predictor", options: Options, condition: "Condition") -> 
     for step in steps(condition, options.pivot):
         predictor.model.method.require_supported(step)
         task.check(step, predictor.tokenizer)
+    warn_untrained(steps(condition, options.pivot), predictor.model.method, loaded.trained_on)
 
 
 def _filter(run: Path, asked: "Condition | None", formats: "tuple[Format, Format]", options: Options) -> None:
     from polyloom.backbones.decoding import Decoding  # noqa: PLC0415 - imports torch
     from polyloom.inference.streams import Tally, predict_stream  # noqa: PLC0415
     from polyloom.inference.translate import translate  # noqa: PLC0415
-    from polyloom.loading import load_predictor  # noqa: PLC0415
+    from polyloom.loading import load_source  # noqa: PLC0415
 
-    predictor = load_predictor(run, checkpoint=options.checkpoint)
+    loaded = load_source(run, checkpoint=options.checkpoint)
+    predictor = loaded.predictor
     predictor.decoding = Decoding(beams=options.beams)
     pivot, sentences, confidence = options.pivot, options.sentences, options.confidence
-    check = partial(_check, predictor, options)
+    check = partial(_check, loaded, options)
 
     def predict_inputs(inputs: "list[tuple[Condition, Record]]") -> "Iterable[Any]":
         if not (pivot or sentences):

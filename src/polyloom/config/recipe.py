@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, with_config
 
 from polyloom.conditions import Inventory
 from polyloom.data.catalog import Corpus, resolve
+from polyloom.data.check import Mistake
 from polyloom.data.mixture import MixtureConfig
 from polyloom.data.readers.bitext import Filter
 from polyloom.methods import MethodConfig
@@ -80,6 +81,8 @@ class DataConfig:
         test: Corpora that `polyloom evaluate` scores. Default: none.
         filter: Which sentence pairs of parallel corpora are used for training, see `Filter`.
         root: Directory of the corpora that have names. Default: the environment variable ``POLYLOOM_DATA``.
+        allow: Mistakes that training would refuse, if they are meant so: ``test-in-train``, ``wrong-language``,
+            ``same-language`` (two codes of one language) or ``one-label``. Default: none.
     """
 
     train: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -87,6 +90,7 @@ class DataConfig:
     test: dict[str, tuple[str, ...]] = field(default_factory=dict)
     filter: Filter = field(default_factory=Filter)
     root: str | None = None
+    allow: tuple[Mistake, ...] = ()
 
     def resolve(self, names: Iterable[str]) -> list[Corpus]:
         """Find corpora by their names."""

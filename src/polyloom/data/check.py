@@ -4,7 +4,10 @@ Texts are kept as hashes of 8 bytes and lengths of 4, so that memory is 16 bytes
 and its translation).
 """
 
+import json
+import re
 import unicodedata
+import zlib
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,18 +20,23 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from polyloom.data.catalog import KINDS, Corpus
-from polyloom.data.readers.formats import header_of
+from polyloom.data.readers.formats import header_of, reader_of
 from polyloom.data.records import Bitext, Kind, LabelledText, Pair, Record, Tagged, Text, Tree
-from polyloom.errors import DataError, suggest
+from polyloom.data.typology import ISO3, iso3
+from polyloom.errors import DataError, PolyloomError, suggest
+from polyloom.io.atomic import new_file
 from polyloom.io.files import File
+from polyloom.registry import code_hashes
 
 if TYPE_CHECKING:
     from polyloom.data.tokenization.tokenizer import Tokenizer  # imports transformers
 
 Role = Literal["train", "validation", "test"]
 Severity = Literal["serious", "check", "note"]
+Mistake = Literal["test-in-train", "wrong-language", "same-language", "one-label"]  # what `data.allow` lists
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 MUCH_OVERLAP = 0.01  # short sentences recur naturally; above this share, scores are skewed
+ALMOST_ALL = 0.9  # of a test corpus in a training corpus: certainly a mistake; wikiann:bn/test has 67 %
 MANY_UNKNOWN = 0.01
 MANY_DUPLICATES = 0.05
 MANY_LONG = 0.01
@@ -37,6 +45,9 @@ ENOUGH_LABELS = 100  # with fewer, rare and missing labels mean nothing
 UNLABELED = "_"  # how CoNLL-U marks a missing value
 _BATCH = 1000
 _SIDES = ("source", "target")
+_FORMAT = 1  # of stored statistics; raise it when what is counted changes
+# Languages whose corpora often have the code of another one of the group.
+_GROUPS = ({"nob", "nno"}, {"hbs", "srp", "hrv", "bos"})
 
 
 class CorpusRole(NamedTuple):
@@ -117,10 +128,17 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Issue:
-    """An issue that the user should look at."""
+    """An issue that the user should look at.
+
+    Attributes:
+        severity: How serious it may be.
+        what: A sentence.
+        mistake: Name of a certain mistake, which training refuses unless `data.allow` lists it. Default: not certain.
+    """
 
     severity: Severity
     what: str
+    mistake: Mistake | None = None
 
 
 @dataclass(frozen=True)
@@ -145,11 +163,16 @@ class _Seen(NamedTuple):
     first_label: str | None
 
 
-def check_corpora(
+def check_corpora(  # noqa: PLR0913 - options of one check
     uses: Iterable[CorpusRole],
     *,
     tokenizer: "Tokenizer | None" = None,
     max_length: int | None = None,
+    tokenized: int | None = None,
+    known_labels: Mapping[str, Collection[str]] | None = None,
+    languages: Sequence[str] = (),
+    cache: Path | None = None,
+    require_tests: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Read corpora once and compare them.
@@ -158,17 +181,29 @@ def check_corpora(
         uses: The corpora and their roles.
         tokenizer: The backbone's tokenizer, to count tokens. By default tokens are not counted.
         max_length: Maximum length of an input in tokens, special tokens included.
+        tokenized: Count the tokens of this many examples of each corpus only. Default: of all.
+        known_labels: Labels by task that the model was trained on before. Default: none.
+        languages: All languages of the recipe, to find two codes of one language. Default: none.
+        cache: Directory where the statistics of corpora are stored, and found the next time. Default: none.
+        require_tests: Whether a test corpus that cannot be read is an error. Otherwise it is an issue.
         progress: Called with the name of each corpus before it is read.
     """
-    seen = []
+    seen, unread = [], []
     for use in uses:
         if progress:
             progress(use.corpus.name)
-        seen.append(_look(use, tokenizer, max_length))
+        try:
+            seen.append(_look_cached(use, tokenizer, max_length, tokenized, cache))
+        except PolyloomError as error:
+            if require_tests or use.role != "test":
+                raise
+            unread.append(unread_test(str(error)))
     overlaps = list(_overlaps(seen))
     issues = chain(
-        _overlap_issues(overlaps), _label_issues(seen), _rare_label_issues(seen), _header_issues(seen),
-        _corpus_issues(seen, max_length), _unknown_issues(seen), _licence_issues(seen),
+        _overlap_issues(overlaps), _language_issues(seen), _same_language_issues(languages),
+        _label_issues(seen, known_labels or {}),
+        _rare_label_issues(seen), _header_issues(seen), _corpus_issues(seen, max_length), _unknown_issues(seen),
+        _licence_issues(seen), unread,
     )  # fmt: skip
     order: list[Severity] = ["serious", "check", "note"]
     once = dict.fromkeys(issues)  # one file may be used for two directions
@@ -177,6 +212,11 @@ def check_corpora(
         tuple(overlap for _, _, overlap in overlaps),
         tuple(sorted(once, key=lambda issue: order.index(issue.severity))),
     )
+
+
+def unread_test(error: str) -> Issue:
+    """Return the issue of a test corpus that cannot be read."""
+    return Issue("check", f"a test corpus cannot be read, so it is not compared with the training data: {error}")
 
 
 def text_key(record: Record) -> int:
@@ -203,7 +243,58 @@ def _hash(data: bytes) -> int:
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
-def _look(use: CorpusRole, tokenizer: "Tokenizer | None", max_length: int | None) -> _Seen:
+def _look_cached(
+    use: CorpusRole, tokenizer: "Tokenizer | None", max_length: int | None, tokenized: int | None, cache: Path | None
+) -> _Seen:
+    """Read one corpus, or what was stored when it was read before."""
+    if cache is None:
+        return _look(use, tokenizer, max_length, tokenized)
+    corpus, kind = use.corpus, KINDS[use.task]
+    reader = [reader_of(corpus.source, kind)] if isinstance(corpus.source, Path | File) else []
+    described = {
+        "format": _FORMAT, "task": use.task, "language": use.language, "corpus": corpus.name, "sha256": corpus.sha256,
+        "start": corpus.start, "stop": corpus.stop, "max_length": max_length, "tokenized": tokenized,
+        "tokenizer": tokenizer.fingerprint if tokenizer else None, "code": code_hashes(reader),
+    }  # fmt: skip
+    name = blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=12).hexdigest()
+    path = cache / f"check-{name}.bin"
+    if (stored := _read_stored(path)) is None:
+        seen = _look(use, tokenizer, max_length, tokenized)
+        _store(path, seen)
+        return seen
+    return _restore(stored, use)
+
+
+def _store(path: Path, seen: _Seen) -> None:
+    """Store the statistics of a corpus: a checksum, a line of JSON, and the hashes of its texts."""
+    arrays = (seen.hashes_N, *seen.sides)
+    about = {"facts": asdict(seen.facts), "first_label": seen.first_label, "arrays": len(arrays)}
+    content = b"".join([json.dumps(about).encode(), b"\n", *(array_N.tobytes() for array_N in arrays)])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with new_file(path) as partial:
+        partial.write_bytes(zlib.crc32(content).to_bytes(4) + content)
+
+
+def _read_stored(path: Path) -> bytes | None:
+    """Read what `_store` wrote; nothing if it is not there or damaged, since the corpus can be read again."""
+    stored = path.read_bytes() if path.exists() else b""
+    return stored[4:] if stored and stored[:4] == zlib.crc32(stored[4:]).to_bytes(4) else None
+
+
+def _restore(stored: bytes, use: CorpusRole) -> _Seen:
+    line, _, rest = stored.partition(b"\n")
+    about = json.loads(line)
+    facts, corpus = about["facts"], use.corpus
+    facts |= {key: facts[key] and Lengths(**facts[key]) for key in ("words", "tokens")}
+    facts |= {"role": use.role, "licence": corpus.licence, "non_commercial": corpus.non_commercial}
+    hashes_N, *sides = np.split(np.frombuffer(rest, dtype=np.uint64), about["arrays"])
+    texts_N = np.sort(np.concatenate(sides)) if sides else hashes_N
+    return _Seen(use, CorpusStats(**facts), hashes_N, tuple(sides), texts_N, about["first_label"])
+
+
+def _look(
+    use: CorpusRole, tokenizer: "Tokenizer | None", max_length: int | None, tokenized: int | None = None
+) -> _Seen:
     """Read one corpus."""
     if use.task not in KINDS:
         raise DataError(use.corpus.name, None, f"no check for {use.task!r}. {suggest(use.task, KINDS)}")
@@ -226,7 +317,8 @@ def _look(use: CorpusRole, tokenizer: "Tokenizer | None", max_length: int | None
             words.append(len(parts) if kind in ("tags", "tree") else sum(len(part.split()) for part in parts))
             labels.update(_labels(record))
             first_label = first_label or next(iter(labels), None)
-        for ids in _cut(batch, kind, tokenizer) if tokenizer else ():
+        chosen = batch if tokenized is None else batch[: max(0, tokenized - len(hashes) + len(batch))]
+        for ids in _cut(chosen, kind, tokenizer) if tokenizer and chosen else ():
             lengths.append(len(ids))
             unknown += list(ids).count(tokenizer.unk_id) if tokenizer else 0
     hashes_N, *sides_N = (np.sort(np.frombuffer(keys, dtype=np.uint64)) for keys in (hashes, *sides))
@@ -330,10 +422,12 @@ def _overlap_issues(overlaps: Sequence[tuple[_Seen, _Seen, Overlap]]) -> Iterato
         else:
             leak = (corpus.use.role, other.use.role) == ("test", "train")
             what = f"{overlap.side}s" if overlap.side else "pairs" if corpus.sides else "sentences"
+            same = leak and overlap.side is None and overlap.share >= ALMOST_ALL
             yield Issue(
                 "serious" if leak and overlap.side != "source" else "check",
                 f"{overlap.count:,} of {corpus.facts.sentences:,} {what} ({_percent(overlap.share)}) of {overlap.name} "
                 f"are also in {overlap.other}: {'scores' if leak else 'the choice of the model'} will be skewed.",
+                "test-in-train" if same else None,
             )
     if as_text:
         yield Issue("note", f"sentences whose text is seen in another task: {_some(as_text)}.")
@@ -341,12 +435,49 @@ def _overlap_issues(overlaps: Sequence[tuple[_Seen, _Seen, Overlap]]) -> Iterato
         yield Issue("note", f"a few sentences (below {_percent(MUCH_OVERLAP)}) recur: {_some(few)}.")
 
 
-def _label_issues(seen: Sequence[_Seen]) -> Iterator[Issue]:
+def _language_issues(seen: Sequence[_Seen]) -> Iterator[Issue]:
+    """Find corpora whose collection says that they are of another language than their condition."""
+    for corpus in seen:
+        use, stated = corpus.use, corpus.use.corpus.language
+        found, wanted = iso3(stated or ""), [iso3(code) for code in use.language.split("/")]
+        if found is None or None in wanted or any(_may_be(found, code) for code in wanted):
+            continue
+        certain = {found, *wanted} <= set(ISO3.values())
+        yield Issue(
+            "serious" if certain else "check",
+            f"data.{use.role}.{use.task}/{use.language}: {use.corpus.name} is of another language, {stated!r}.",
+            "wrong-language" if certain else None,
+        )
+
+
+def _same_language_issues(languages: Sequence[str]) -> Iterator[Issue]:
+    """Find two codes of one language, such as ``zh`` and ``zho``; codes with a script or a region are left out."""
+    plain = [code for code in languages if re.fullmatch("[a-z]{2,3}", code)]
+    for number, code in enumerate(plain):
+        for other in plain[:number]:
+            if len(code) != len(other) and iso3(code) == iso3(other):
+                yield Issue(
+                    "serious",
+                    f"languages: {other!r} and {code!r} are codes of the same language, which would be trained as two. "
+                    "Use one of them.",
+                    "same-language",
+                )
+
+
+def _may_be(found: str, wanted: str | None) -> bool:
+    return found == wanted or any({found, wanted} <= group for group in _GROUPS)
+
+
+def _label_issues(seen: Sequence[_Seen], known_labels: Mapping[str, Collection[str]]) -> Iterator[Issue]:
     """Find labels that cannot be learned, are missing, or are all alike."""
-    learned: dict[str, set[str]] = defaultdict(set)
+    learned = defaultdict(set, {task: {_scored(label, task) for label in known_labels[task]} for task in known_labels})
     for corpus in seen:
         if corpus.use.role == "train":
             learned[corpus.use.task] |= {_scored(label, corpus.use.task) for label in corpus.facts.labels}
+    for task, (label, *others) in ((task, labels) for task, labels in learned.items() if labels):
+        if not others:
+            what = f"all training data of {task} have the same label, {label}: there is nothing to learn."
+            yield Issue("serious", what, "one-label")
     for corpus in seen:
         labels, total, task = corpus.facts.labels, sum(corpus.facts.labels.values()), corpus.use.task
         new = [label for label in labels if learned[task] and _scored(label, task) not in learned[task]]

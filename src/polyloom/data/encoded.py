@@ -1,7 +1,9 @@
-"""Store the encoded examples of one task in one language in a memory-mapped Arrow file."""
+"""Store the encoded examples of one task in one language in a memory-mapped Arrow file, with a checksum at its end."""
 
 import itertools
 import json
+import re
+import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +26,9 @@ ColumnKind = Literal["ints", "int"]
 ROWS_PER_RECORD_BATCH = 10_000
 _TYPES = {"ints": pa.list_(pa.int32()), "int": pa.int32()} if pa else {}
 _META = b"polyloom.cell"
+_CHECKSUM = "polyloom crc32 {:08x}\n"  # behind the Arrow file; CRC-32 is five times as fast as SHA-256
+_CHECKSUM_SIZE = len(_CHECKSUM.format(0))
+_CHUNK = 1 << 24
 _BEGIN_AND_END = np.array([[0], [1]])
 
 
@@ -43,7 +48,9 @@ class EncodedDataset:
     def __init__(self, path: Path) -> None:
         """Map a file; use `open_dataset`, which reports what is wrong with it."""
         self.path = path
-        mapping = pa.memory_map(str(path)).read_buffer()
+        mapping, checksum = _split_checksum(pa.memory_map(str(path)).read_buffer())
+        if checksum is not None and checksum != _checksum(mapping):
+            raise ValueError("its content does not match its checksum")
         reader = pa.ipc.open_file(mapping)
         self.columns = _read_schema(reader.schema)
         self._words = np.frombuffer(mapping, dtype=np.int32, count=mapping.size // 4)
@@ -61,6 +68,8 @@ class EncodedDataset:
         self.lengths: NDArray[np.int32] = np.concatenate([np.zeros(0, np.int32), *lengths])
         if len(self) and self.lengths.min() < 1:
             raise ValueError("a length is less than 1")
+        if checksum is None:
+            raise ValueError("it has no checksum; a former version wrote it")
 
     def __len__(self) -> int:
         return int(self._firsts[-1])
@@ -86,7 +95,7 @@ class EncodedDataset:
 
 
 def open_dataset(path: Path) -> EncodedDataset:
-    """Open a dataset; a file that is missing or damaged is a `DataError`."""
+    """Open a dataset and check its checksum; a file that is missing or damaged is a `DataError`."""
     _require_arrow()
     try:
         return EncodedDataset(Path(path))
@@ -113,15 +122,38 @@ def write_dataset(
         raise DataError(path, None, "a dataset needs a column `length` of kind int.")
     schema = pa.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
     path.parent.mkdir(parents=True, exist_ok=True)
-    with new_file(path) as partial, partial.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
-        iterator, number = iter(rows), 0
-        while chunk := list(itertools.islice(iterator, ROWS_PER_RECORD_BATCH)):
-            writer.write_batch(_record_batch(chunk, schema, path, number))
-            number += len(chunk)
-        # The metadata describes all rows, so a last batch without rows carries it.
-        empty = pa.RecordBatch.from_pylist([], schema=schema)
-        writer.write_batch(empty, custom_metadata={_META: json.dumps(dict(meta))})
+    with new_file(path) as partial:
+        with partial.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
+            iterator, number = iter(rows), 0
+            while chunk := list(itertools.islice(iterator, ROWS_PER_RECORD_BATCH)):
+                writer.write_batch(_record_batch(chunk, schema, path, number))
+                number += len(chunk)
+            # The metadata describes all rows, so a last batch without rows carries it.
+            empty = pa.RecordBatch.from_pylist([], schema=schema)
+            writer.write_batch(empty, custom_metadata={_META: json.dumps(dict(meta))})
+        _append_checksum(partial)
     return open_dataset(path)
+
+
+def _append_checksum(path: Path) -> None:
+    checksum = _checksum(pa.memory_map(str(path)).read_buffer())
+    with path.open("ab") as file:
+        file.write(checksum)
+
+
+def _split_checksum(buffer: Any) -> tuple[Any, bytes | None]:
+    """Split a file into its Arrow content and the checksum behind it; files of former versions have none."""
+    content = buffer.slice(0, max(0, buffer.size - _CHECKSUM_SIZE))
+    checksum = buffer.slice(content.size).to_pybytes()
+    return (content, checksum) if re.fullmatch(rb"polyloom crc32 .{8}\n", checksum, re.DOTALL) else (buffer, None)
+
+
+def _checksum(buffer: Any) -> bytes:
+    """Compute the checksum of a file in chunks, so that a large mapping is not held in memory at once."""
+    value, view = 0, memoryview(buffer)
+    for start in range(0, len(view), _CHUNK):
+        value = zlib.crc32(view[start : start + _CHUNK], value)
+    return _CHECKSUM.format(value).encode()
 
 
 def _require_arrow() -> None:

@@ -48,7 +48,7 @@ def _table(text: str) -> dict[str, str]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-_ISO3 = _table(_TWO) | _table(_MACRO)
+ISO3 = _table(_TWO) | _table(_MACRO)  # ISO 639-3 by other codes
 
 
 def iso3(code: str) -> str | None:
@@ -61,7 +61,7 @@ def iso3(code: str) -> str | None:
     if chinese := re.fullmatch(r"zh(?:-[a-z]{3})*-([a-z]{3})", code):
         return chinese[1]
     language = re.split(r"[-_.]", code, maxsplit=1)[0].lower()
-    known = _ISO3.get(language)
+    known = ISO3.get(language)
     return known or (language if re.fullmatch("[a-z]{3}", language) else None)
 
 

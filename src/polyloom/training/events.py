@@ -105,6 +105,21 @@ class DatasetPrepared(Event, event="dataset"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class IssueFound(Event, event="issue"):
+    """An issue was found in the data of a run.
+
+    Attributes:
+        severity: ``serious`` or ``check``, as in `Issue`.
+        what: A sentence.
+        refused: Whether it is a certain mistake that the recipe does not allow, so that training does not start.
+    """
+
+    severity: str
+    what: str
+    refused: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunStarted(Event, event="begin"):
     """A process starts to train, from the beginning or from a checkpoint.
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
@@ -18,7 +19,7 @@ from polyloom.data.readers.bitext import Filter, PairFilter
 from polyloom.data.readers.formats import reader_of
 from polyloom.data.records import Bitext
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.errors import DataError, TrainingError
+from polyloom.errors import DataError, PolyloomWarning, TrainingError
 from polyloom.io.atomic import remove_partial
 from polyloom.io.files import File
 from polyloom.methods import Method
@@ -27,7 +28,7 @@ from polyloom.registry import code_hashes
 from polyloom.tasks import TASKS
 from polyloom.training.loop import TrainDataset
 
-FORMAT = 2  # of encoded datasets; raise it when the encoding changes
+FORMAT = 3  # of encoded datasets; raise it when the encoding or the file changes
 PLAIN_RULES = Filter()
 _BATCH = 1000
 
@@ -73,8 +74,8 @@ def prepare_dataset(
         described["code"] = code
     name = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:24]
     path = (folder or cache_folder()) / f"{task.name}-{name}.arrow"
-    if path.exists():
-        return open_dataset(path)
+    if (cached := _open_cached(path)) is not None:
+        return cached
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_partial(path.parent)
     index: dict[str, int] = {}
@@ -95,6 +96,18 @@ def prepare_dataset(
         path.unlink()
         raise DataError(", ".join(c.name for c in corpora), None, f"no examples for {condition}.")
     return dataset
+
+
+def _open_cached(path: Path) -> EncodedDataset | None:
+    """Open a dataset that was encoded before; a damaged one is reported, and is to be encoded again."""
+    if not path.exists():
+        return None
+    try:
+        return open_dataset(path)
+    except DataError as error:
+        damage = f"{path}: this cached dataset is damaged ({error.__cause__}). It is encoded again."
+        warnings.warn(damage, PolyloomWarning, stacklevel=2)
+        return None
 
 
 def batched_records(records: Iterator[Any]) -> Iterator[list[Any]]:
@@ -129,6 +142,7 @@ def training_datasets(
 
     Raises:
         TrainingError: The stage has no dataset.
+        DataError: The model has none of the labels of a dataset.
     """
     selected = []
     for data_condition, dataset in datasets.items():
@@ -137,6 +151,11 @@ def training_datasets(
         label_ids = {label: number for number, label in enumerate(labels.get(data_condition.task, ()))}
         # Labels that the model does not have (it may continue another run) are ignored in the loss, as padding is.
         numbers = np.array([label_ids.get(label, -1) for label in dataset.meta["labels"]], dtype=np.int64)
+        if len(numbers) and (numbers < 0).all():
+            found, known = (", ".join(list(names)[:8]) for names in (dataset.meta["labels"], label_ids))
+            what = f"the model has none of its labels ({found}), so nothing can be learnt from it. It has {known}."
+            corpora = ", ".join(corpus["corpus"] for corpus in dataset.meta["corpora"])
+            raise DataError(corpora, None, f"{data_condition}: {what} Take data with these labels, or train a new run.")
         for condition in method.trained_by(data_condition):
             name = str(condition) if condition == data_condition else f"{condition}@{data_condition.source}"
             selected.append(TrainDataset(name, condition, dataset, numbers))

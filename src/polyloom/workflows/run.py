@@ -24,6 +24,7 @@ from polyloom.inference.predictions import (
 )
 from polyloom.inference.predictor import Predictor
 from polyloom.inference.translate import steps, translate, translate_all
+from polyloom.inference.untrained import warn_untrained
 from polyloom.loading import load_run_dir, load_source, tokenizer_name
 from polyloom.model import Model
 from polyloom.rundir import RunDir
@@ -99,6 +100,7 @@ class Run:
             )
         parsed = {name: self._condition(name) for name in dict.fromkeys(named)}
         tasks = {condition: self.model.task(condition.task) for condition in parsed.values()}
+        warn_untrained(tasks, self.model.method, self.trained_on)
         prepared = [
             (condition := parsed[name], prepare_input(value, tasks[condition], condition))
             for value, name in zip(inputs, named, strict=True)
@@ -153,6 +155,7 @@ class Run:
         self.model.task(condition.task)
         for step in steps(condition, pivot):
             self.model.method.require_supported(step)
+        warn_untrained(steps(condition, pivot), self.model.method, self.trained_on)
         sources = [prepare_input(text, self.model.task(condition.task), condition).record for text in several]
         self.predictor.report_long()
         translated = translate(

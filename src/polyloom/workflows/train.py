@@ -1,5 +1,6 @@
 """Train a recipe, or resume the run in its directory."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,18 +34,28 @@ from polyloom.model import Model
 from polyloom.rundir import RunDir
 from polyloom.tasks import find_task
 from polyloom.training.distributed import ProcessGroup
-from polyloom.training.events import DatasetPrepared, DatasetStarted, OnEvent, RunStarted, diverged_at
+from polyloom.training.events import (
+    DatasetPrepared,
+    DatasetStarted,
+    Event,
+    IssueFound,
+    OnEvent,
+    RunStarted,
+    diverged_at,
+)
 from polyloom.training.loop import StagePlan, TrainDataset
 from polyloom.training.prepare import label_sets, prepare_dataset, training_datasets
 from polyloom.training.stopping import StopSignals
 from polyloom.training.trainer import Trainer
 from polyloom.version import versions
+from polyloom.workflows.check import check_model, check_recipe, report_issues
 from polyloom.workflows.run import Run
 
 # Settings that may change when a run is resumed, because no step depends on them.
 _FREE = (
     "data.test",
     "data.root",
+    "data.allow",
     "train.save_every",
     "train.save_minutes",
     "train.keep_last",
@@ -53,12 +64,18 @@ _FREE = (
 )
 
 
+def log_issues(event: Event) -> None:
+    """Write an issue of the data to Python's log."""
+    if isinstance(event, IssueFound) and not event.refused:
+        logging.getLogger("polyloom").warning("%s", event.what)
+
+
 def train(
     recipe: str | Path | Mapping[str, Any] | Recipe,
     into: str | Path,
     *,
     overrides: Mapping[str, Any] | None = None,
-    on_event: OnEvent = lambda _: None,
+    on_event: OnEvent = log_issues,
 ) -> Run:
     """Train a recipe, or resume the run in `into`, and load the best checkpoint.
 
@@ -66,7 +83,8 @@ def train(
         recipe: A YAML file, settings as a dictionary, or a recipe.
         into: Directory of the run.
         overrides: Settings to change, by their dotted names: ``{"optim.lr": 1e-4}``.
-        on_event: Called with every event that the log gets.
+        on_event: Called with every event that the log gets. Default: write issues of the data to Python's log, which
+            goes to stderr unless it is configured otherwise.
     """
     train_recipe(read_recipe(recipe, overrides or {}), Path(into), on_event=on_event)
     return Run.load(into)
@@ -93,19 +111,41 @@ def train_recipe(
     recipe = _absolute(recipe)
     changed = _check_same(recipe, directory)
     process_group.barrier()  # no process writes before all have checked
-    setup = prepare_training(recipe, on_event=on_event if process_group.is_main else lambda _: None)
+    issues: list[IssueFound] = []
+
+    def watch(event: Event) -> None:
+        if isinstance(event, IssueFound):
+            issues.append(event)
+        on_event(event)
+
+    try:
+        setup = prepare_training(recipe, on_event=watch if process_group.is_main else lambda _: None)
+        plans = setup.plans()
+    except PolyloomError:
+        _note_refusal(directory, issues)
+        raise
     if process_group.is_main:
         directory.prepare()
         directory.write(directory.recipe, dump_yaml(resolved(recipe)))
         directory.note(RunStarted(versions=versions(), corpora=setup.hashes(), changed=changed).to_dict())
+        for issue in issues:
+            directory.note(issue.to_dict())
     process_group.barrier()
     model = setup.model.to(process_group.device)
     trainer = Trainer(
-        model, setup.plans(), tokenizer=setup.tokenizer, folder=directory, validate=setup.validate,
+        model, plans, tokenizer=setup.tokenizer, folder=directory, validate=setup.validate,
         process_group=process_group, on_event=on_event, stop=stop,
         about={"trained_on": setup.trained_on, "tokenizer": setup.tokenizer.identity},
     )  # fmt: skip
     return trainer.run()
+
+
+def _note_refusal(directory: RunDir, issues: Sequence[IssueFound]) -> None:
+    """Write to the log why a run was refused. Without a recipe the directory can be used for another run."""
+    if any(issue.refused for issue in issues):
+        directory.prepare()
+        for issue in issues:
+            directory.note(issue.to_dict())
 
 
 @dataclass
@@ -176,16 +216,20 @@ def prepare_training(recipe: Recipe, *, on_event: OnEvent = lambda _: None) -> T
     else:
         model, before = _build(recipe, backbone, datasets), []
     configure_tasks(model, recipe, tokenizer)
-    return TrainingSetup(recipe, tokenizer, datasets, model, sorted({*before, *recipe.data.train}))
+    trained_on = sorted({*before, *recipe.data.train})
+    labels = [(condition, dataset.meta["labels"]) for condition, dataset in datasets.items()]
+    report_issues(check_model(model, labels, trained_on), on_event=on_event)
+    return TrainingSetup(recipe, tokenizer, datasets, model, trained_on)
 
 
 def prepare_recipe(
     recipe: Recipe, *, tokenizer: Tokenizer | None = None, on_event: OnEvent = lambda _: None
 ) -> dict[Condition, EncodedDataset]:
-    """Encode the training corpora of a recipe; encoded ones are read from the cache."""
+    """Check the corpora of a recipe and encode those for training; encoded ones are read from the cache."""
     if not recipe.data.train:
         raise ConfigError("recipe", ["data.train: missing. Such as `data: {train: {pos/en: ud:en_ewt/train}}`."])
     tokenizer, datasets = tokenizer or build_tokenizer(recipe), {}
+    check_recipe(recipe, tokenizer, on_event=on_event)
     for name, corpora in recipe.data.train.items():
         condition = Condition.parse(name)
         on_event(DatasetStarted(dataset=name))

@@ -21,6 +21,7 @@ from polyloom.training.events import (
     CheckpointSkipped,
     DatasetStarted,
     Event,
+    IssueFound,
     LanguageShares,
     MixtureReady,
     OnEvent,
@@ -155,14 +156,12 @@ def _messages(event: Event) -> Iterator[RenderableType]:
     match event:
         case CheckpointSkipped():
             yield f"Skipping {event.checkpoint}: {event.reason}"
+        case IssueFound() if not event.refused:  # others end the command with an error
+            yield f"Warning: {event.what}"
         case Resumed():
             yield f"Resuming from {event.checkpoint}."
-        case StageStarted() if event.done >= event.steps:
-            yield f"Stage {event.stage} is already finished."
         case StageStarted():
-            yield ""
-            yield _parameter_table(event.stage, event.parameter_report)
-            yield from _weight_std(event.weight_std)
+            yield from _stage(event)
         case MixtureReady():
             yield ""
             yield _mixture_table(event.datasets)
@@ -175,6 +174,15 @@ def _messages(event: Event) -> Iterator[RenderableType]:
             yield from _collapsed(event.before, event.after)
         case RunFinished():
             yield f"{event.steps:,} steps, {number(event.tokens)} tokens, {timedelta(seconds=round(event.seconds))}."
+
+
+def _stage(event: StageStarted) -> Iterator[RenderableType]:
+    if event.done >= event.steps:
+        yield f"Stage {event.stage} is already finished."
+    else:
+        yield ""
+        yield _parameter_table(event.stage, event.parameter_report)
+        yield from _weight_std(event.weight_std)
 
 
 def _validation(event: Validated) -> str:
