@@ -12,6 +12,7 @@ from polyloom.errors import DataError
 from polyloom.training.events import (
     _EVENTS,
     CheckpointSaved,
+    CheckpointSkipped,
     CheckpointsAveraged,
     DatasetPrepared,
     DatasetStarted,
@@ -63,6 +64,7 @@ ALL = [
     DatasetPrepared(dataset="mt/aa/bb", examples=3, dropped={"length": 1}, path="x.arrow"),
     RunStarted(versions={"polyloom": "1"}, corpora={"ud:x": "00"}),
     IssueFound(severity="serious", what="one label", refused=True),
+    CheckpointSkipped(checkpoint="step-00000004", reason="damaged"),
     Resumed(stage=0, step=2, total=2, checkpoint="step-00000002"),
     stage(),
     MixtureReady(datasets=[Share("pos/aa", 200, 0.5, 1.25)]),
