@@ -12,8 +12,8 @@ from polyloom.errors import DataError
 from polyloom.training.events import (
     _EVENTS,
     CheckpointSaved,
-    CheckpointSkipped,
     CheckpointsAveraged,
+    CheckpointSkipped,
     DatasetPrepared,
     DatasetStarted,
     Diverged,
