@@ -47,6 +47,7 @@ def test_every_wikiann_file_has_the_sentences_its_readme_states(split):
 
 
 @needs_data
+@NIGHTLY
 def test_every_universal_ner_file_has_the_words_and_entities_its_readme_states():
     rows = [row for row in readme("ner") if row[0].startswith("UNER_")]
     files = list((DATA / "ner" / "uner").glob("*/*.iob2.xz"))

@@ -190,15 +190,15 @@ def test_every_corpus_is_there():
 
 
 @needs_data
-@pytest.mark.parametrize(("first", "then"), [("one-0", "one-0"), pytest.param("one", "-0", marks=pytest.mark.nightly)])
-def test_an_experiment_runs_once_and_keeps_everything_needed_to_trace_a_number(tmp_path, pretrained, first, then):
+@pytest.mark.nightly
+def test_an_experiment_runs_once_and_keeps_everything_needed_to_trace_a_number(tmp_path, pretrained):
     (tmp_path / "tiny.yaml").write_text(TINY)
     arguments = ["run", str(tmp_path / "tiny.yaml"), "--backbone", str(pretrained)]
     arguments += ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results"), "--jobs", "1"]
-    done = run_experiments(*arguments, "--only", first)
+    done = run_experiments(*arguments, "--only", "one")
     assert done.returncode == 0, done.stderr
     found = sorted((tmp_path / "results" / "tiny").iterdir())
-    assert [path.name for path in found] == ["one-0.json", "one-1.json"][: 1 if first == "one-0" else 2]
+    assert [path.name for path in found] == ["one-0.json", "one-1.json"]
     text = found[0].read_text()
     assert str(tmp_path) not in text, "no paths of this machine"
     result = json.loads(text)
@@ -211,10 +211,10 @@ def test_an_experiment_runs_once_and_keeps_everything_needed_to_trace_a_number(t
     assert result["swaps"]["pos/mt"]["kk"]["scores"][0]["statistics"] != score["statistics"]
     assert 0 < result["baselines"]["pos/mt"] < 50
     before = found[0].stat().st_mtime_ns
-    again = run_experiments(*arguments, "--only", then)
-    assert ("1 runs, 0 to do" if first == then else "2 runs, 1 to do") in again.stderr
+    again = run_experiments(*arguments, "--only", "-0")
+    assert "2 runs, 1 to do" in again.stderr
     assert found[0].stat().st_mtime_ns == before
-    assert first == then or (tmp_path / "results" / "tiny" / "two-0.json").exists()
+    assert (tmp_path / "results" / "tiny" / "two-0.json").exists()
 
 
 def test_help_does_not_wait_for_torch():

@@ -68,6 +68,7 @@ def expected(world, tmp_path):
     return made
 
 
+@pytest.mark.nightly
 def test_torchrun_starts_the_same_run_and_a_killed_worker_does_not_change_it(world, tmp_path, expected):
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=3"]
     run = tmp_path / "torchrun"

@@ -175,7 +175,7 @@ def expected(recipe, tmp_path_factory):
     return alone(lambda: read_tensors(train_recipe(load_recipe(recipe), folder / "run")), folder / "end")
 
 
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
+@pytest.mark.parametrize(("number", "code"), [SIGNALS[0], pytest.param(*SIGNALS[1], marks=pytest.mark.nightly)])
 def test_the_command_says_where_it_saved_and_resumes_to_the_same_end(tmp_path, recipe, expected, number, code):
     run = tmp_path / "run"
     process = started(["-m", "polyloom", "train", str(recipe), "-o", str(run)], run)
