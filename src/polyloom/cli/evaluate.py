@@ -74,16 +74,19 @@ def evaluate(  # noqa: PLR0913 - options of a command
             loaded.predictor.judge = stack.enter_context(Comet(comet)).judge
         matrix = loaded.evaluate(chosen, pivot=pivot, on_event=stack.enter_context(_progress()))
     extras = Extras(bootstrap, signatures, _baselines(loaded, chosen) if baseline else None, resources)
-    text = render(matrix, form, extras)
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
-        output.write_text(text, encoding="utf-8")
+    _write(render(matrix, form, extras), output)
     say_long(loaded.predictor)
     stored = store(matrix, run, on, pivot=pivot)
     typer.echo(f"Stored in {stored}", err=True)
     if figures:
         _draw(matrix, figures, resources)
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
 
 
 def _split(names: str | None) -> list[str] | None:
