@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from polyloom.backbones import Backbone, load_backbone
-from polyloom.checkpoint import backbone_fingerprint, load_checkpoint
+from polyloom.backbones import Backbone, identity_of, load_backbone
+from polyloom.checkpoint import load_checkpoint
 from polyloom.export.adapter import Adapter, load_adapters_into, read_adapter
 from polyloom.export.adapterhub import read_adapterhub
 from polyloom.export.peft import read_peft
@@ -28,7 +28,7 @@ def test_there_are_fixtures():
 
 
 def placed(adapter: Adapter, backbone: Backbone) -> Adapter:
-    return replace(adapter, identity=backbone_fingerprint(backbone, ()))
+    return replace(adapter, identity=identity_of(backbone))
 
 
 @pytest.mark.parametrize("name", ["hyperx", "madx", "lora"])

@@ -6,7 +6,7 @@ any of them is noticed. Manifests of format 1 are not sealed.
 """
 
 import json
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -179,12 +179,7 @@ def describe_model(model: Model) -> dict[str, Any]:
 def backbone_identity(model: Model) -> dict[str, str]:
     """Identify the backbone of a model by all that decides its output, except the parameters of its checkpoints."""
     names = (name for name in trained_parameters(model) if name.startswith("backbone."))
-    return backbone_fingerprint(model.backbone, {name.removeprefix("backbone.") for name in names})
-
-
-def backbone_fingerprint(backbone: Backbone, skip: Container[str]) -> dict[str, str]:
-    """Identify a backbone by all that decides its output, except the parameters in `skip`."""
-    return identity_of(backbone, skip=skip)
+    return identity_of(model.backbone, skip={name.removeprefix("backbone.") for name in names})
 
 
 def _build(manifest: dict[str, Any], backbone: Backbone, path: Path) -> Model:

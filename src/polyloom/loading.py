@@ -64,9 +64,9 @@ def load_source(source: str | Path, *, checkpoint: str | None = None, device: st
     return _load_adapters(path, device=device)
 
 
-def load_predictor(source: str | Path, *, checkpoint: str | None = None) -> Predictor:
-    """Load the model of a run or of exported adapters, ready to predict; see `load_source`."""
-    return load_source(source, checkpoint=checkpoint).predictor
+def load_predictor(source: str | Path) -> Predictor:
+    """Load the model of a run or of exported adapters, ready to predict."""
+    return load_source(source).predictor
 
 
 def load_run_dir(path: str | Path, *, checkpoint: str | None = None, device: str | None = None) -> Loaded:

@@ -298,18 +298,15 @@ def not_finite(condition: Condition) -> PredictionError:
 
 
 def _finite_rows(hidden_BTD: Tensor, weights: Weights, batch: Batch) -> Tensor:
-    """Return whether the hidden states of each row, without padding, and its generated classifier are finite.
-
-    A classifier has a bias of minus infinity for labels of other tasks.
-    """
+    """Return whether the hidden states of each row, without padding, and its generated classifier are finite."""
     finite_BT = hidden_BTD.isfinite().all(-1)
     if "decoder_input_ids" not in batch.inputs:
         finite_BT = finite_BT | (batch.inputs["attention_mask"] == 0)
     finite_B = finite_BT.all(-1)
     for block in weights.blocks:
         if block.kind == "classifier":
-            for tensor in block.tensors.values():
-                finite_B = finite_B & (tensor < torch.inf).flatten(1).all(-1)  # which NaN is not
+            for name, tensor in block.tensors.items():
+                finite_B = finite_B & BLOCKS[block.kind].finite(name, tensor).flatten(1).all(-1)
     return finite_B
 
 

@@ -13,8 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from polyloom.backbones import Backbone
-from polyloom.checkpoint import backbone_fingerprint
+from polyloom.backbones import Backbone, identity_of
 from polyloom.conditions import Condition
 from polyloom.export.adapter import Adapter, generate_adapters, load_adapters_into
 from polyloom.export.adapterhub import FORMS, read_adapterhub, write_adapterhub
@@ -201,7 +200,7 @@ def test_what_they_save_answers_the_same_here(cases):
             adapter = read_adapterhub(folders, case.condition, backbone.shape)
         else:
             adapter = read_peft(again, case.condition, backbone, labels=case.adapter.labels)
-        model = load_adapters_into([replace(adapter, identity=backbone_fingerprint(backbone, ()))], backbone)
+        model = load_adapters_into([replace(adapter, identity=identity_of(backbone))], backbone)
         ours, before = case.ours(model), case.ours(case.model)
         for key in ours:
             assert torch.equal(ours[key], before[key]), f"{case}: {key}"

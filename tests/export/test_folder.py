@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from polyloom.backbones import load_backbone
-from polyloom.checkpoint import backbone_fingerprint
+from polyloom.backbones import identity_of, load_backbone
 from polyloom.errors import CheckpointError
 from polyloom.export.adapter import Adapter, read_adapter, write_adapter
 from polyloom.loading import load_predictor
@@ -36,7 +35,7 @@ def test_a_second_adapter_for_another_backbone_is_refused_by_name(hasty, bank):
     load_predictor(bank)
     other = load_backbone(hasty.parent / "backbone")
     other.model.get_input_embeddings().weight.data[3, 3] += 1e-3
-    change(bank / "pos" / "bb", lambda adapter: replace(adapter, identity=backbone_fingerprint(other, ())))
+    change(bank / "pos" / "bb", lambda adapter: replace(adapter, identity=identity_of(other)))
     with pytest.raises(CheckpointError, match=r"pos/bb: was trained on another backbone .* has other parameters"):
         load_predictor(bank)
 

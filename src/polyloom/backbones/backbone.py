@@ -174,12 +174,17 @@ class Backbone(nn.Module):
     @torch.no_grad()
     def fingerprint(self, *, skip: Container[str] = ()) -> str:
         """Hash the model type and all parameters except those in `skip`, which are trained."""
-        digest = hashlib.sha256(self.shape.family.encode())
-        for name, parameter in sorted(self.model.named_parameters()):
-            if name not in skip:
-                digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
-                digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
+        parameters = {name: parameter for name, parameter in self.model.named_parameters() if name not in skip}
+        return hash_tensors(parameters, begin=self.shape.family)
+
+
+def hash_tensors(tensors: Mapping[str, Tensor], *, begin: str = "") -> str:
+    """Hash a text, and the names, shapes, types and values of tensors in the order of their names."""
+    digest = hashlib.sha256(begin.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _submodule(parent: nn.Module, path: str, model_type: str) -> nn.Module:

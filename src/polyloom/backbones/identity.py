@@ -5,10 +5,7 @@ import json
 from collections.abc import Container, Mapping
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from polyloom.backbones.backbone import Backbone
+from polyloom.backbones.backbone import Backbone, hash_tensors
 from polyloom.errors import CheckpointError
 
 # What differs between two identities, by key. Identities of 0.1.0.dev0 have the first two keys.
@@ -59,19 +56,10 @@ def check_identity(stored: Mapping[str, Any], actual: Mapping[str, str], place: 
         )
 
 
-@torch.no_grad()
 def _hash_of_buffers(backbone: Backbone) -> str:
     """Hash the buffers that are saved with a model; the others are computed from its configuration."""
-    digest, saved = hashlib.sha256(), backbone.model.state_dict().keys()
-    for name, buffer in sorted(backbone.model.named_buffers()):
-        if name in saved:
-            digest.update(f"{name} {tuple(buffer.shape)} {buffer.dtype}".encode())
-            digest.update(_bytes(buffer))
-    return digest.hexdigest()
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    saved = backbone.model.state_dict().keys()
+    return hash_tensors({name: buffer for name, buffer in backbone.model.named_buffers() if name in saved})
 
 
 def _settings(backbone: Backbone) -> str:

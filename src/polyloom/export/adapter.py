@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polyloom.backbones import Backbone, check_identity
+from polyloom.backbones import Backbone, check_identity, identity_of
 from polyloom.checkpoint import (
     FORMAT,
     TENSORS,
-    backbone_fingerprint,
     load_tensors_into,
     read_manifest,
     read_tensors,
@@ -80,7 +79,7 @@ def generate_adapters(model: Model, conditions: Iterable[Condition], *, whole: b
     """
     parameters = trained_parameters(model) if whole else {}
     trained = {name.removeprefix("backbone."): p for name, p in parameters.items() if name.startswith("backbone.")}
-    identity = backbone_fingerprint(model.backbone, trained)
+    identity = identity_of(model.backbone, skip=trained)
     for condition in conditions:
         task = model.tasks.get(condition.task)
         with torch.no_grad():
@@ -99,7 +98,7 @@ def load_adapters_into(adapters: Sequence[Adapter], backbone: Backbone, places: 
     """
     places = places or [f"adapter {number}" for number in range(1, len(adapters) + 1)]
     first, by_task, found = adapters[0], dict[str, Adapter](), dict[Condition, str]()
-    identity = backbone_fingerprint(backbone, first.backbone)
+    identity = identity_of(backbone, skip=first.backbone)
     for adapter, place in zip(adapters, places, strict=True):
         if (other := found.setdefault(adapter.condition, place)) != place:
             raise CheckpointError(
@@ -190,8 +189,8 @@ def read_adapter(path: Path) -> Adapter:
     kinds = {f"block.{i}.{name}": block.kind for i, block in enumerate(blocks) for name in block.tensors}
     for name, tensor in tensors.items():
         kind = BLOCKS.get(kinds.get(name, ""))
-        finite = kind.finite(name.split(".", 2)[2], tensor) if kind else bool(tensor.isfinite().all())
-        if tensor.dtype != torch.float32 or not finite:
+        finite = kind.finite(name.split(".", 2)[2], tensor) if kind else tensor.isfinite()
+        if tensor.dtype != torch.float32 or not finite.all():
             raise CheckpointError(f"{path / TENSORS}: {name} is not of finite 32-bit numbers.")
     return adapter
 

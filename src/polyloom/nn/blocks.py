@@ -109,9 +109,9 @@ class BlockKind(ABC):
         """Count the operations per token of a block's matrices; each token goes through one of the stacks."""
         return 2 * num_matrix_elements(block) // num_stacks
 
-    def finite(self, name: str, tensor: Tensor) -> bool:  # noqa: ARG002 - for kinds that allow infinite values
-        """Return whether all values of a tensor are allowed; by default nan and infinity are not."""
-        return bool(tensor.isfinite().all())
+    def finite(self, name: str, tensor: Tensor) -> Tensor:  # noqa: ARG002 - for kinds that allow infinite values
+        """Return whether each value of a tensor is allowed; by default nan and infinity are not."""
+        return tensor.isfinite()
 
 
 class Bottleneck(BlockKind):
@@ -269,9 +269,9 @@ class Classifier(BlockKind):
         """Count the operations of its matrix, once per token."""
         return 2 * num_matrix_elements(block)
 
-    def finite(self, name: str, tensor: Tensor) -> bool:
-        """Return whether all values are finite; a bias may be minus infinity, for labels of other tasks."""
-        return bool((tensor.isfinite() | (tensor == -torch.inf if name == "bias" else False)).all())
+    def finite(self, name: str, tensor: Tensor) -> Tensor:
+        """Return whether each value is finite; a bias may be minus infinity, for labels of other tasks."""
+        return tensor.isfinite() | (tensor == -torch.inf) if name == "bias" else tensor.isfinite()
 
 
 BLOCKS: Registry[BlockKind] = Registry("block")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from polyloom.checkpoint import backbone_fingerprint
+from polyloom.backbones import identity_of
 from polyloom.conditions import Condition
 from polyloom.config import parse_recipe
 from polyloom.errors import ExportError
@@ -47,7 +47,7 @@ def import_adapter(
         "imported": [folder.resolve().name for folder in folders], "backbone": last_name(backbone),
         "settings": {"name": local_name(backbone)}, "tokenizer": tokenizer.identity,
     }  # fmt: skip
-    adapter = replace(adapter, identity=backbone_fingerprint(loaded, ()), about=about)
+    adapter = replace(adapter, identity=identity_of(loaded), about=about)
     load_adapters_into([adapter], loaded, [str(folders[0])])  # shapes are checked before anything is written
     write(adapter, loaded, into, name=into.name)
     remember(backbone_note(adapter.identity), backbone)
