@@ -35,11 +35,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("api")
 
 
-@pytest.fixture(autouse=True)
-def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path_factory.getbasetemp() / "datasets"))
-
-
 @pytest.fixture(scope="module")
 def recipe(folder: Path) -> Path:
     return tiny_recipe(folder, tasks=TASKS, train={"steps": 40})
@@ -47,9 +42,7 @@ def recipe(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(folder: Path, recipe: Path) -> Path:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("POLYLOOM_CACHE", str(folder / "datasets"))
-        run = pl.train(str(recipe), into=str(folder / "run"), overrides={"optim.lr": 5e-3})
+    run = pl.train(str(recipe), into=str(folder / "run"), overrides={"optim.lr": 5e-3})
     assert run.recipe.optim.lr == 5e-3
     return run.path
 

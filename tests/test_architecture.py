@@ -33,7 +33,7 @@ THIRD_PARTY = {
     "typer": {"cli"},
     "rich": {"cli"},
     "transformers": {"backbones", "data"},
-    "huggingface_hub": {"export"},
+    "huggingface_hub": {"export", "io"},
     "pyarrow": {"data"},
     "datasets": {"data"},
     "tokenizers": {"data"},
@@ -42,7 +42,7 @@ THIRD_PARTY = {
     "scipy": {"probe"},
     "matplotlib": {"figures"},
     "jinja2": {"report"},
-    "safetensors": {"checkpoint", "export"},
+    "safetensors": {"checkpoint", "export", "io"},
     "torch": {
         *("conditions", "weights", "nn", "backbones", "methods", "tasks", "model", "checkpoint", "inference", "rundir"),
         *("training", "evaluate", "export", "probe", "config", "loading", "workflows"),

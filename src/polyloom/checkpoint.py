@@ -21,6 +21,7 @@ from polyloom.errors import CheckpointError, ConditionError, ConfigError, Damage
 from polyloom.io.atomic import atomic_dir
 from polyloom.io.files import sha256_of
 from polyloom.io.sealed import read_sealed, seal
+from polyloom.io.untrusted import require_regular
 from polyloom.methods import METHODS, build_method
 from polyloom.model import Model, inventory_of
 from polyloom.registry import HINT
@@ -88,7 +89,7 @@ def load_checkpoint(
     try:
         model = _build(manifest, backbone, path)
         if same_backbone:
-            check_identity(manifest["backbone"], backbone_identity(model), str(path))
+            check_identity(manifest["backbone"], backbone_identity(model), str(path), name=backbone.name)
     except (KeyError, TypeError, ValueError, AttributeError, ConditionError, ConfigError) as error:
         raise CheckpointError(f"{path}: {MANIFEST} is not as this version writes it: {error!r}") from error
     load_tensors_into(trained_parameters(model), tensors, path / TENSORS)
@@ -151,6 +152,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 def _tensors(file: Path, digest: object) -> dict[str, Tensor]:
     try:
+        require_regular(file)
         actual = sha256_of(file)
         tensors = load_file(file)
     except (OSError, ValueError, SafetensorError, DataError) as error:

@@ -36,6 +36,10 @@ class DamagedError(CheckpointError):
     """A file of a run or of a checkpoint is not as it was written."""
 
 
+class AccessError(PolyloomError):
+    """A run names a file that it may not read."""
+
+
 class ExportError(PolyloomError):
     """An adapter cannot be written in a format, or read from it."""
 

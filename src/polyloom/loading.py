@@ -14,10 +14,12 @@ from polyloom.checkpoint import MANIFEST, load_checkpoint, read_manifest, read_t
 from polyloom.conditions import Condition
 from polyloom.config import Recipe, backbone_from_recipe, load_recipe, parse_recipe
 from polyloom.config.renamed import TASK_KEYS, TRANSLATION_KEYS
+from polyloom.data.catalog import data_root
 from polyloom.data.tokenization.tokenizer import Tokenizer, load_tokenizer
 from polyloom.errors import CheckpointError, ConfigError, ExportError
-from polyloom.export.adapter import Adapter, backbone_note, load_adapters_into, read_adapter
+from polyloom.export.adapter import BACKBONE, Adapter, backbone_note, load_adapters_into, read_adapter
 from polyloom.inference.predictor import Predictor
+from polyloom.io.access import Access
 from polyloom.io.places import is_local, recall
 from polyloom.model import Model
 from polyloom.rundir import RunDir
@@ -37,6 +39,7 @@ class Loaded(NamedTuple):
         checkpoint: The checkpoint that was loaded. Of adapters: their directory.
         predictor: The model, ready to predict.
         trained_on: Conditions with training data; the others are zero-shot.
+        access: Which files the recipe may name.
     """
 
     path: Path
@@ -44,6 +47,7 @@ class Loaded(NamedTuple):
     checkpoint: Path
     predictor: Predictor
     trained_on: Sequence[str]
+    access: Access
 
 
 def load_source(source: str | Path, *, checkpoint: str | None = None, device: str | None = None) -> Loaded:
@@ -74,8 +78,17 @@ def load_run_dir(path: str | Path, *, checkpoint: str | None = None, device: str
     directory = RunDir(path)
     directory.require()
     recipe, chosen = _moved(load_recipe(directory.recipe), directory), directory.choose(checkpoint)
+    access = access_to(directory)
+    for name in filter(None, (recipe.backbone.name, recipe.backbone.tokenizer)):
+        if Path(name).exists():  # else it is one on the Hub
+            access.require(Path(name))
     with directory.advising():
         return load_run_checkpoint(directory.path, recipe, chosen, device=device)
+
+
+def access_to(directory: RunDir) -> Access:
+    """Return what a run may read: everything if this user trained it, else its own folder and the data root."""
+    return Access(directory.path, None if directory.is_own() else (directory.path, data_root()))
 
 
 def _moved(recipe: Recipe, directory: RunDir) -> Recipe:
@@ -107,7 +120,7 @@ def load_run_checkpoint(
             return load_checkpoint(checkpoint, backbone, same_backbone=not extended, tensors=tensors.result())
 
         predictor = _build_predictor(recipe, build, tokenizers, place=checkpoint, device=device)
-    return Loaded(path, recipe, checkpoint, predictor, manifest["trained_on"])
+    return Loaded(path, recipe, checkpoint, predictor, manifest["trained_on"], access_to(RunDir(path)))
 
 
 def _build_predictor(
@@ -122,7 +135,8 @@ def _build_predictor(
     tokenizer = build_tokenizer(recipe)
     if not all(map(tokenizer.is_identical, tokenizers)):
         raise CheckpointError(
-            f"{place}: was trained with another tokenizer. With this one its predictions would be wrong."
+            f"{place}: was trained with another tokenizer than {tokenizer_name(recipe)}. With this one its predictions "
+            "would be wrong."
         )
     model = build(build_backbone(recipe, tokenizer)).eval()
     configure_tasks(model, recipe, tokenizer)
@@ -148,7 +162,8 @@ def _load_adapters(path: Path, *, device: str | None) -> Loaded:
     lengths = [length for adapter in adapters if (length := adapter.about.get("max_length"))]
     if any(length != lengths[0] for length in lengths):
         raise CheckpointError(f"{path}: adapters with different `max_length`. Load them one by one.")
-    recipe = _recipe_of_adapters(adapters, folders[0], max_length=next(iter(lengths), None))
+    access = Access(path, (path, *(_beside(*found) for found in zip(folders, adapters, strict=True))))
+    recipe = _recipe_of_adapters(adapters, folders[0], access, max_length=next(iter(lengths), None))
 
     def build(backbone: Backbone) -> Model:
         return load_adapters_into(adapters, backbone, list(map(str, folders)))
@@ -156,10 +171,16 @@ def _load_adapters(path: Path, *, device: str | None) -> Loaded:
     tokenizers = [adapter.about.get("tokenizer") for adapter in adapters]
     predictor = _build_predictor(recipe, build, tokenizers, place=path, device=device)
     trained_on = [str(adapter.condition) for adapter in adapters if not adapter.about.get("zero_shot")]
-    return Loaded(path, recipe, path, predictor, trained_on)
+    return Loaded(path, recipe, path, predictor, trained_on, access)
 
 
-def _recipe_of_adapters(adapters: Sequence[Adapter], folder: Path, *, max_length: object) -> Recipe:
+def _beside(folder: Path, adapter: Adapter) -> Path:
+    """Return where an export with several adapters has its backbone: beside the folders of tasks and languages."""
+    depth = str(adapter.condition).count("/")
+    return folder.resolve().parents[depth] / BACKBONE
+
+
+def _recipe_of_adapters(adapters: Sequence[Adapter], folder: Path, access: Access, *, max_length: object) -> Recipe:
     """Make a recipe with the backbone, languages and tasks of adapters; it is checked as any recipe is."""
     about = adapters[0].about
     settings = about.get("settings")
@@ -168,7 +189,7 @@ def _recipe_of_adapters(adapters: Sequence[Adapter], folder: Path, *, max_length
     settings = dict(settings)
     for key, content in (("name", backbone_note(adapters[0].identity)), ("tokenizer", str(about.get("tokenizer")))):
         if isinstance(settings.get(key), str):
-            settings[key] = _find_folder(settings[key], folder, content)
+            settings[key] = _find_folder(settings[key], folder, access, content)
     languages = dict.fromkeys(language for adapter in adapters for language in adapter.condition.languages)
     # Adapters of 0.1.0.dev0 store the settings of translation under other names, beside those of the run.
     tokens = {TASK_KEYS.get(key, key): about[key] for key in TRANSLATION_KEYS if about.get(key)}
@@ -184,14 +205,17 @@ def _recipe_of_adapters(adapters: Sequence[Adapter], folder: Path, *, max_length
     return parse_recipe(plain, source=str(folder))
 
 
-def _find_folder(name: str, folder: Path, content: str) -> str:
+def _find_folder(name: str, folder: Path, access: Access, content: str) -> str:
     """Return the path of a backbone or tokenizer that an adapter in `folder` names; names on the Hub are kept."""
     if (folder / name).is_dir():
+        access.require(folder / name)
         return str((folder / name).resolve())
-    if not is_local(name):
-        return name
     if found := recall(content):
         return str(found)
+    if not is_local(name):
+        if Path(name).exists():
+            access.require(Path(name))
+        return name
     raise CheckpointError(
         f"{folder}: is for a backbone in a local folder, {name!r}, which is not known on this machine. Copy it to "
         f"{folder / name}, or export with --backbone."

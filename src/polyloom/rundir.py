@@ -1,7 +1,7 @@
 """The directory of a run. All names of its files are defined here.
 
 ``recipe.yaml``, ``log.jsonl``, ``checkpoints/``, ``evaluations/SPLIT.json``, ``probes/KIND.json``, ``tensorboard/``,
-and ``backbone/`` if tokens were added to the backbone. All text files except the log are sealed.
+and ``backbone/`` if tokens were added to the backbone. All text files are sealed, the log line by line.
 """
 
 import fcntl
@@ -20,9 +20,11 @@ from torch import Tensor
 from polyloom.checkpoint import read_manifest, read_tensors, read_training
 from polyloom.errors import CheckpointError, DamagedError, TrainingError, suggest
 from polyloom.io.atomic import remove_partial, write_text_atomic
+from polyloom.io.places import is_noted, note
 from polyloom.io.plain_json import to_json
-from polyloom.io.sealed import read_sealed, seal
+from polyloom.io.sealed import read_sealed, seal, seal_line
 
+_OWN = "recipe:"  # begins notes about recipes
 LOCK_SECONDS = 60.0  # to wait for another process that updates the same file
 
 
@@ -100,6 +102,16 @@ class RunDir:
             return read_sealed(self.recipe).text
         except (OSError, UnicodeDecodeError) as error:
             raise DamagedError(f"{self.recipe}: cannot be read: {error}") from error
+
+    def write_recipe(self, text: str, *, own: bool) -> None:
+        """Write the recipe. An own one was given by this user: the run may read all files that it names."""
+        self.write(self.recipe, text)
+        if own:
+            note(_OWN + text)
+
+    def is_own(self) -> bool:
+        """Return whether this user gave the recipe, on this machine."""
+        return is_noted(_OWN + self.recipe_text())
 
     def require_empty(self) -> None:
         """Raise an error if the directory has a run with checkpoints."""
@@ -241,7 +253,7 @@ class RunDir:
         """Append an event to the log."""
         try:
             with self.log.open("a", encoding="utf-8") as file:
-                file.write(to_json(event) + "\n")
+                file.write(seal_line(to_json(event)) + "\n")
         except OSError as error:
             raise _unwritable(self.log, error) from error
 

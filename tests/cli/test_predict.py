@@ -26,9 +26,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def trained(world: Path) -> Path:
     recipe = tiny_recipe(world, tasks=TASKS, mixture={"datasets_per_batch": 8})  # five tasks need many cells at a time
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("POLYLOOM_CACHE", str(world / "datasets"))
-        train_recipe(load_recipe(recipe), world / "run")
+    train_recipe(load_recipe(recipe), world / "run")
     return world / "run"
 
 

@@ -8,6 +8,7 @@ a user has already, text files, are real sentences; of translation only the numb
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -48,8 +49,9 @@ def hub_cache(folder: Path, pretrained: Path) -> Path:
     repository = folder / "hub" / f"models--{BACKBONE.replace('/', '--')}"
     snapshot = repository / "snapshots" / ("0" * 40)
     snapshot.mkdir(parents=True)
+    shutil.copytree(pretrained, repository / "blobs")
     for file in pretrained.iterdir():
-        (snapshot / file.name).symlink_to(file)
+        (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0" * 40)
     return folder

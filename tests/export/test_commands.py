@@ -22,9 +22,7 @@ PAIRS = "\n".join(f"{' '.join(words[:2])}\t{' '.join(words[2:])}" for words in s
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     world = tmp_path_factory.mktemp("world")
     recipe = tiny_recipe(world, tasks=TASKS, mixture={"datasets_per_batch": 8})
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("POLYLOOM_CACHE", str(world / "results"))
-        train_recipe(load_recipe(recipe), world / "run")
+    train_recipe(load_recipe(recipe), world / "run")
     return world / "run"
 
 

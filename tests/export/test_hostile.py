@@ -52,7 +52,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (folder / "backbone").mkdir()
     write_backbone(folder / "backbone")
     about = {
-        "settings": {"name": str(folder / "backbone")}, "max_length": 32, "method": "hyperx",
+        "settings": {"name": "backbone"}, "max_length": 32, "method": "hyperx",
         "tokenizer": load_tokenizer(folder / "backbone").fingerprint,
     }  # fmt: skip
 
@@ -65,6 +65,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
     adapter, model = made()
     write_adapter(adapter, folder / "own")
+    shutil.copytree(folder / "backbone", folder / "own" / "backbone")
     write_adapterhub(adapter, model.backbone.shape, folder / "adapterhub")
     adapter, model = made(block="lora")
     write_peft(adapter, model.backbone, folder / "peft")

@@ -22,9 +22,7 @@ TASKS = ("pos", "ner", "dep", "nli")
 
 
 def train_tiny(folder: Path, method: str, **sections: object) -> Path:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("POLYLOOM_CACHE", str(folder / "datasets"))
-        train_recipe(load_recipe(tiny_recipe(folder, method, **sections)), folder / "run")  # type: ignore[arg-type]
+    train_recipe(load_recipe(tiny_recipe(folder, method, **sections)), folder / "run")  # type: ignore[arg-type]
     return folder / "run"
 
 

@@ -11,8 +11,9 @@ import pytest
 from polyloom.checkpoint import MANIFEST, TENSORS, read_manifest, write_checkpoint
 from polyloom.cli import main
 from polyloom.config import load_recipe
-from polyloom.errors import CheckpointError, DamagedError, PolyloomError
+from polyloom.errors import AccessError, CheckpointError, DamagedError, PolyloomError
 from polyloom.evaluate.matrix import Matrix
+from polyloom.io import access
 from polyloom.rundir import RunDir
 from polyloom.workflows.run import Run, load
 from polyloom.workflows.train import train_recipe
@@ -32,16 +33,13 @@ COMMANDS = {
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("POLYLOOM_CACHE", str(folder / "datasets"))
-        train = {"steps": 4, "rows_per_batch": 8, "evaluate_every": 2, "keep_last": 2}
-        train_recipe(load_recipe(tiny_recipe(folder, train=train)), folder / "run")
+    train = {"steps": 4, "rows_per_batch": 8, "evaluate_every": 2, "keep_last": 2}
+    train_recipe(load_recipe(tiny_recipe(folder, train=train)), folder / "run")
     return folder
 
 
 @pytest.fixture
-def run(world, tmp_path, monkeypatch):
-    monkeypatch.setenv("POLYLOOM_CACHE", str(world / "datasets"))
+def run(world, tmp_path):
     return Path(shutil.copytree(world / "run", tmp_path / "run"))
 
 
@@ -147,7 +145,8 @@ def test_a_flipped_bit_in_the_recipe_is_an_error_or_changes_nothing(run):
     assert all(str(directory.recipe) in message for message in refused)
 
 
-def test_a_recipe_that_was_changed_on_purpose_is_read_without_its_first_line(run):
+def test_a_recipe_that_was_changed_on_purpose_is_read_without_its_first_line(run, world, monkeypatch):
+    monkeypatch.setattr(access, "_allowed", [])
     directory = RunDir(run)
     text = directory.recipe.read_text().replace("max_length: null", "max_length: 32")
     assert "max_length: 32" in text
@@ -155,7 +154,9 @@ def test_a_recipe_that_was_changed_on_purpose_is_read_without_its_first_line(run
     with pytest.raises(DamagedError, match="If you changed it on purpose, delete that line"):
         Run.load(run)
     directory.recipe.write_text(text.partition("\n")[2])
-    assert Run.load(run).recipe.train.max_length == 32
+    with pytest.raises(AccessError, match="--allow-path"):  # anybody could have changed it
+        Run.load(run)
+    assert load(run, allow=[world]).recipe.train.max_length == 32
 
 
 def test_damaged_scores_are_refused(run, command):

@@ -54,9 +54,7 @@ def train(folder: Path, name: str, *, backbone: Mapping[str, Any], method: Mappi
     }  # fmt: skip
     path = folder / f"{name}.yaml"
     path.write_text(json.dumps(recipe))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("POLYLOOM_CACHE", str(folder / "datasets"))
-        train_recipe(load_recipe(path), folder / name)
+    train_recipe(load_recipe(path), folder / name)
     return folder / name
 
 
@@ -86,7 +84,6 @@ def weights(run: Run) -> dict[str, torch.Tensor]:
     return {f"{i}.{name}": t for i, block in enumerate(made.blocks) for name, t in block.tensors.items()}
 
 
-@pytest.mark.usefixtures("cache")
 def test_a_new_language_gains_and_no_other_changes(trained, folder, tmp_path):
     before, run = Run.load(trained), Run.load(trained)
     data = NewLanguageData(
@@ -110,12 +107,6 @@ def test_a_new_language_gains_and_no_other_changes(trained, folder, tmp_path):
     assert f"mlm/{NEW}" in grown.trained_on
 
 
-@pytest.fixture
-def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "datasets"))
-
-
-@pytest.mark.usefixtures("cache")
 def test_what_cannot_be_added_is_refused(trained, folder, tmp_path):
     run = Run.load(trained)
     with pytest.raises(PolyloomError, match="no data to train on"):
@@ -126,7 +117,6 @@ def test_what_cannot_be_added_is_refused(trained, folder, tmp_path):
         add_language(run, NEW, tmp_path / "a", data=NewLanguageData(examples={"ner": "x"}))
 
 
-@pytest.mark.usefixtures("cache")
 def test_the_command_says_what_came_of_it(trained, folder, tmp_path):
     arguments = ["add", "language", trained, NEW, "--text", folder / "new.txt", "--steps", 8, "-o", tmp_path / "grown"]
     arguments += ["--like", "boza,bame", "--test", f"pos=synthetic:{NEW}/test[:50]"]
@@ -135,7 +125,6 @@ def test_the_command_says_what_came_of_it(trained, folder, tmp_path):
     assert {"donors", "held out", f"pos/{NEW}", "seconds"} <= said.keys()
 
 
-@pytest.mark.usefixtures("cache")
 def test_a_new_task_is_learnt_and_no_other_changes(trained, tmp_path):
     before = Run.load(trained)
     examples = {x: f"synthetic:{x}/train[:300]" for x in ("boza", "kepa")}
@@ -155,7 +144,6 @@ def test_a_new_task_is_learnt_and_no_other_changes(trained, tmp_path):
     assert torch.equal(old, new)
 
 
-@pytest.mark.usefixtures("cache")
 def test_a_language_can_begin_as_its_nearest_by_typology(tmp_path):
     tables = tmp_path / "tables"
     tables.mkdir()
@@ -172,7 +160,6 @@ def test_a_language_can_begin_as_its_nearest_by_typology(tmp_path):
         languages_to_start_from("zzz", donors, "family", None)
 
 
-@pytest.mark.usefixtures("cache")
 def test_a_language_is_known_by_its_typology_too(folder, pretrained, tmp_path, monkeypatch):
     """Its features are its own whatever it begins as, stay as they are while it learns, and make a difference."""
     tables = tmp_path / "meta"

@@ -44,18 +44,10 @@ def train(folder: Path, method: str) -> Path:
         "train": {"steps": 40, "tokens_per_batch": 512, "max_length": 40, "dropout": False},
     }  # fmt: skip
     (folder / f"{method}.yaml").write_text(json.dumps(recipe))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("POLYLOOM_CACHE", str(folder / "datasets"))
-        train_recipe(load_recipe(folder / f"{method}.yaml"), folder / method)
+    train_recipe(load_recipe(folder / f"{method}.yaml"), folder / method)
     return folder / method
 
 
-@pytest.fixture
-def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "datasets"))
-
-
-@pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("method", METHODS)
 def test_a_new_language_is_translated_and_no_other_direction_changes(method, folder, tmp_path):
     trained = train(folder, method)
@@ -92,7 +84,6 @@ def said(folder: Path, run: Path, condition: str) -> str:
     return polyloom("predict", run, condition, "--beams", 1, stdin="\n".join(lines) + "\n")
 
 
-@pytest.mark.usefixtures("cache")
 def test_what_cannot_be_added_is_refused(folder, tmp_path):
     run = Run.load(train(folder, "pair-adapters"))
     dense = Run.load(train(folder, "dense"))

@@ -48,9 +48,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "train": {"steps": 30, "rows_per_batch": 32, "max_length": 48, "dropout": False},
     }  # fmt: skip
     (folder / "recipe.yaml").write_text(json.dumps(recipe))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("POLYLOOM_CACHE", str(folder / "datasets"))
-        train_recipe(load_recipe(folder / "recipe.yaml"), folder / "run")
+    train_recipe(load_recipe(folder / "recipe.yaml"), folder / "run")
     return folder / "run"
 
 
@@ -63,8 +61,7 @@ def test_new_pieces_are_of_unknown_letters_alone(trained):
     assert new_tokens(tokenizer, lines("boza"), 60) == []
 
 
-def test_letters_that_were_unknown_are_learnt_and_known_text_is_answered_as_before(trained, tmp_path, monkeypatch):
-    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "datasets"))
+def test_letters_that_were_unknown_are_learnt_and_known_text_is_answered_as_before(trained, tmp_path):
     (tmp_path / "new.txt").write_text("\n".join(lines(NEW)) + "\n")
     steps: list[Event] = []
     growth = add_language(
@@ -104,8 +101,7 @@ def test_what_cannot_have_new_pieces_is_refused(trained, tmp_path):
         )  # fmt: skip
 
 
-def test_a_run_with_added_tokens_can_be_moved(trained, tmp_path, monkeypatch):
-    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "datasets"))
+def test_a_run_with_added_tokens_can_be_moved(trained, tmp_path):
     (tmp_path / "new.txt").write_text("\n".join(lines(NEW)[:40]) + "\n")
     add_language(
         Run.load(trained), NEW, tmp_path / "grown", data=NewLanguageData(text=str(tmp_path / "new.txt")),

@@ -257,8 +257,9 @@ def test_a_task_without_any_data_is_untrained(trained):
 # -- backbones ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_backbone_file_of_which_no_weight_fits_is_refused(world, tmp_path):
+@pytest.mark.parametrize("size", [3, 100_000])
+def test_a_backbone_file_of_which_no_weight_fits_is_refused(world, tmp_path, size):
     shutil.copytree(world / "backbone", tmp_path / "backbone")
-    save_file({"other.weight": torch.ones(3)}, tmp_path / "backbone/model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(BackboneError, match=r"do not fit its configuration\. 100 % of the parameters are missing"):
+    save_file({"other.weight": torch.ones(size)}, tmp_path / "backbone/model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(BackboneError, match=r"do not fit its configuration"):
         load_backbone(tmp_path / "backbone")

@@ -31,7 +31,7 @@ from tests.tiny_run import tiny_recipe
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "datasets"))
+    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path))
 
 
 def train(folder: Path, name: str = "run", method: str = "hyperx", **sections) -> Path:

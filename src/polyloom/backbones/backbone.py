@@ -30,6 +30,7 @@ class Backbone(nn.Module):
     def __init__(self, model: PreTrainedModel, family: Family | None = None) -> None:
         super().__init__()
         self.model = model
+        self.name = ""  # where it was loaded from
         self.untrained: tuple[str, ...] = ()  # parameters that a pretrained checkpoint did not have
         model_type = str(model.config.model_type)
         self.family = family or family_of(model_type)

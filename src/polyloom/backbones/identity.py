@@ -36,13 +36,14 @@ def differences(stored: Mapping[str, Any], actual: Mapping[str, str]) -> list[st
     return [what for key, what in keys.items() if stored.get(key) != actual[key]]
 
 
-def check_identity(stored: Mapping[str, Any], actual: Mapping[str, str], place: str) -> None:
+def check_identity(stored: Mapping[str, Any], actual: Mapping[str, str], place: str, *, name: str = "") -> None:
     """Raise an error unless a stored identity is that of the backbone.
 
     Args:
         stored: Identity that is stored with weights.
         actual: Identity of the backbone that is loaded.
         place: What was loaded, such as a directory.
+        name: Name or directory of the backbone, for the message.
     """
     if missing := sorted(_FORMER.keys() - stored.keys()):
         raise CheckpointError(
@@ -51,8 +52,8 @@ def check_identity(stored: Mapping[str, Any], actual: Mapping[str, str], place: 
     if different := differences(stored, actual):
         raise CheckpointError(
             f"{place}: was trained on another backbone (a {stored.get('model_type')} with hash "
-            f"{str(stored.get('frozen_sha256'))[:12]}); this one has {' and '.join(different)}. Load exactly that one; "
-            "with another one predictions would be wrong."
+            f"{str(stored.get('frozen_sha256'))[:12]}); this one has {' and '.join(different)}{name and f' ({name})'}. "
+            "Load exactly that one; with another one predictions would be wrong."
         )
 
 

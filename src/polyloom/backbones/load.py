@@ -1,6 +1,7 @@
 """Load a backbone by name or from a directory, or build one from a configuration."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import transformers
 
 from polyloom.backbones.backbone import Backbone
 from polyloom.backbones.families import family_of
-from polyloom.errors import BackboneError, suggest
+from polyloom.errors import BackboneError, PolyloomError, suggest
+from polyloom.io.model_folder import WEIGHTS, check_config, check_sizes, find_folder, num_elements
 
 
 def load_backbone(
@@ -25,30 +27,57 @@ def load_backbone(
         device: Device; ``meta`` reads only the configuration.
         attention: One of Transformers' attention implementations, such as ``eager``.
     """
-    try:
-        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise BackboneError(
-            f"backbone.name: the configuration of {str(name)!r} cannot be read ({str(error).splitlines()[0]}). "
-            "Without network, give a directory, or write the shape into the recipe as `backbone.config`."
-        ) from error
+    with _reading(name, "the configuration"):
+        folder = find_folder(name, () if device == "meta" else WEIGHTS)
+        check_config(folder)
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     auto_class = getattr(transformers, family_of(config.model_type).auto_class)
-    if device == "meta":
-        with torch.device(device):
-            return Backbone(auto_class.from_config(config).eval())
-    transformers.utils.logging.disable_progress_bar()  # stderr is for our own messages
-    model, info = auto_class.from_pretrained(
-        name,
-        config=config,
-        dtype=dtype,
-        trust_remote_code=False,
-        attn_implementation=attention,
-        output_loading_info=True,
-    )
+    with _reading(name, "the model"):
+        with torch.device("meta"):
+            planned = auto_class.from_config(config)
+        if device == "meta":
+            return Backbone(planned.eval())
+        _require_size(planned, folder)
+        transformers.utils.logging.disable_progress_bar()  # stderr is for our own messages
+        model, info = auto_class.from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            trust_remote_code=False,
+            use_safetensors=True,
+            attn_implementation=attention,
+            output_loading_info=True,
+        )
     _require_weights(model, info["missing_keys"], name)
     backbone = Backbone(model.eval())
+    backbone.name = str(name)
     backbone.untrained = tuple(sorted(info["missing_keys"]))
     return backbone.to(device)
+
+
+@contextmanager
+def _reading(name: str | Path, what: str) -> Iterator[None]:
+    """Turn whatever Transformers and the Hub raise about files into an error that names the backbone."""
+    try:
+        yield
+    except PolyloomError:
+        raise
+    except Exception as error:  # they raise many types
+        first_line = (str(error).splitlines() or [repr(error)])[0]
+        raise BackboneError(
+            f"backbone.name: {what} of {str(name)!r} cannot be read ({first_line}). Without network, give a directory, "
+            "or write the shape into the recipe as `backbone.config`."
+        ) from error
+
+
+def _require_size(planned: torch.nn.Module, folder: Path) -> None:
+    """Raise an error if a model has twice as many parameters as its file, before they are allocated."""
+    wanted, held = sum(parameter.numel() for parameter in planned.parameters()), num_elements(folder)
+    if wanted > 2 * held:
+        raise BackboneError(
+            f"backbone.name: the weights in {str(folder)!r} do not fit its configuration: it has {wanted:,} "
+            f"parameters, the file {held:,}. Are the weights those of another model?"
+        )
 
 
 def _require_weights(model: torch.nn.Module, missing: Collection[str], name: str | Path) -> None:
@@ -75,6 +104,7 @@ def backbone_from_config(settings: Mapping[str, Any], *, device: str = "cpu") ->
     if not isinstance(model_type, str):
         raise BackboneError("backbone.config: model_type is missing, such as `model_type: bert`.")
     family = family_of(model_type)
+    check_sizes(settings, "backbone.config")
     defaults = transformers.AutoConfig.for_model(model_type)
     for key in settings:
         declared = hasattr(defaults, key) or key in family.undeclared

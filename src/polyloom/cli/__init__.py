@@ -29,23 +29,24 @@ from polyloom.cli import (
     report,
     train,
 )
-from polyloom.cli.extensible import extensible
+from polyloom.cli.options import extensible, opens_runs
 from polyloom.errors import PolyloomError, PolyloomWarning
+from polyloom.io.printable import for_terminal
 
 # Plain help: typer's decorated one takes three times as long to print.
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command(name="init")(init.init)
 app.command(name="plan")(extensible(plan.show_plan))
 app.command(name="train")(extensible(train.train))
-app.command(name="evaluate")(extensible(evaluate.evaluate))
+app.command(name="evaluate")(opens_runs(evaluate.evaluate))
 app.command(name="compare")(extensible(compare.compare))
-app.command(name="predict")(extensible(predict.predict))
+app.command(name="predict")(opens_runs(predict.predict))
 app.command(name="average")(average.average)
-app.command(name="export")(extensible(export.export))
+app.command(name="export")(opens_runs(export.export))
 app.command(name="import")(extensible(export.import_))
 app.command(name="push")(export.push)
 app.command(name="pull")(export.pull)
-app.command(name="report")(extensible(report.report))
+app.command(name="report")(opens_runs(report.report))
 app.command(name="demo")(demo.demo)
 app.add_typer(add.app, name="add")
 app.add_typer(probe.app, name="probe")
@@ -83,7 +84,8 @@ def _show_warning(
 ) -> None:
     renamed = issubclass(category, FutureWarning) and "polyloom" in filename
     ours = renamed or issubclass(category, PolyloomWarning)
-    typer.echo(f"polyloom: {message}" if ours else f"{filename}:{lineno}: {category.__name__}: {message}", err=True)
+    text = f"polyloom: {message}" if ours else f"{filename}:{lineno}: {category.__name__}: {message}"
+    typer.echo(for_terminal(text), err=True)
 
 
 def main() -> None:
@@ -95,11 +97,11 @@ def main() -> None:
     try:
         app(prog_name="polyloom")
     except PolyloomError as error:
-        typer.echo(f"polyloom: {error}", err=True)
+        typer.echo(f"polyloom: {for_terminal(error)}", err=True)
         sys.exit(1)
     except OSError as error:
         # Nothing more can be written (full disk, reader of the pipe gone): keep Python from trying on its way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            typer.echo(f"polyloom: {error}", err=True)
+            typer.echo(f"polyloom: {for_terminal(error)}", err=True)
         sys.exit(1)

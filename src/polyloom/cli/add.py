@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from polyloom.cli.extensible import extensible
+from polyloom.cli.options import opens_runs
 
 if TYPE_CHECKING:
     from polyloom.training.events import Event
@@ -19,7 +19,7 @@ app = typer.Typer(
 
 
 @app.command(name="language")
-@extensible
+@opens_runs
 def language(  # noqa: PLR0913 - options of a command
     run: Annotated[Path, typer.Argument(help="Trained run.")],
     name: Annotated[str, typer.Argument(help="Code of the new language, such as gn.")],
@@ -73,7 +73,7 @@ def language(  # noqa: PLR0913 - options of a command
 
 
 @app.command(name="task")
-@extensible
+@opens_runs
 def task(  # noqa: PLR0913 - options of a command
     run: Annotated[Path, typer.Argument(help="Trained run.")],
     name: Annotated[str, typer.Argument(help="Name of the new task (polyloom list tasks).")],

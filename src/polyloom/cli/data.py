@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polyloom.cli.data_vocab import vocab
-from polyloom.cli.extensible import extensible
+from polyloom.cli.options import extensible
 from polyloom.io.plain_json import to_json
 
 if TYPE_CHECKING:

@@ -64,6 +64,8 @@ def evaluate(  # noqa: PLR0913 - options of a command
 
     loaded = Run.load(run, checkpoint=checkpoint)
     chosen = loaded.corpora(on, tasks=_split(tasks), languages=_split(languages))
+    for names in chosen.values():
+        loaded.resolve(names)  # all may be read
     _check_translation(chosen, {"levels": levels, "figures": figures, "comet": comet})
     resources = _resources(loaded, levels) if levels else None
     loaded.predictor.decoding = Decoding(beams=beams)
@@ -110,16 +112,14 @@ def _check_translation(chosen: Mapping[str, Any], options: Mapping[str, Any]) ->
 def _resources(run: "Run", levels: tuple[int, int]) -> "Resources":
     """Count the training pairs of every direction."""
     from polyloom.conditions import Condition  # noqa: PLC0415
-    from polyloom.data.catalog import resolve  # noqa: PLC0415
     from polyloom.evaluate.directions import Resources  # noqa: PLC0415
     from polyloom.tasks import TASKS  # noqa: PLC0415
 
-    root = Path(run.recipe.data.root) if run.recipe.data.root else None
     pairs = {}
     for name, corpora in run.recipe.data.train.items():
         condition = Condition.parse(name)
         if (task := TASKS[condition.task]).generates:
-            records = (task.records(resolve(corpus, root=root), condition) for corpus in corpora)
+            records = (task.records(corpus, condition) for corpus in run.resolve(corpora))
             pairs[condition] = sum(1 for corpus in records for _ in corpus)
     return Resources(pairs, *levels)
 
@@ -139,17 +139,13 @@ def _draw(matrix: "Matrix", folder: Path, resources: "Resources | None") -> None
 
 def _baselines(run: "Run", chosen: Mapping[str, Sequence[str]]) -> "dict[Condition, float]":
     from polyloom.conditions import Condition  # noqa: PLC0415
-    from polyloom.data.catalog import resolve  # noqa: PLC0415
     from polyloom.tasks import TASKS  # noqa: PLC0415
 
-    root = Path(run.recipe.data.root) if run.recipe.data.root else None
     scores = {}
     for name, corpora in chosen.items():
         condition = Condition.parse(name)
         task = TASKS[condition.task]
-        score = task.majority(
-            record for corpus in corpora for record in task.records(resolve(corpus, root=root), condition)
-        )
+        score = task.majority(record for corpus in run.resolve(corpora) for record in task.records(corpus, condition))
         if not math.isnan(score):
             scores[condition] = score
     return scores

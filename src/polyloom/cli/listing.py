@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from polyloom.cli.extensible import extensible
+from polyloom.cli.options import extensible
 from polyloom.io.plain_json import to_json
 
 app = typer.Typer(

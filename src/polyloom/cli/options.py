@@ -1,7 +1,53 @@
 """Options that several commands have."""
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from polyloom.io.access import allow_paths
+from polyloom.registry import load_code
+
 Checkpoint = Annotated[str | None, typer.Option(metavar="step-…", help="Checkpoint of the run. Default: the best one.")]
+_Code = Annotated[
+    list[Path] | None,
+    typer.Option("--code", metavar="FILE", help="Python file that registers your own methods, tasks or readers."),
+]
+_AllowPath = Annotated[
+    list[Path] | None,
+    typer.Option("--allow-path", metavar="PATH", help="File or folder that a run of somebody else may read."),
+]
+Command = Callable[..., None]
+
+
+def extensible(function: Command) -> Command:
+    """Add the option --code to a command: the files that it names run before the command does."""
+
+    def load(files: list[Path]) -> None:
+        for file in files:
+            load_code(file)
+
+    return _add_option(function, "code", _Code, load)
+
+
+def opens_runs(function: Command) -> Command:
+    """Add the options --code and --allow-path to a command that opens runs."""
+    return _add_option(extensible(function), "allow_path", _AllowPath, allow_paths)
+
+
+def _add_option(function: Command, name: str, annotation: Any, use: Callable[[list[Path]], None]) -> Command:
+    """Add an option with paths to a command, and use them before the command runs."""
+    signature = inspect.signature(function)
+    option = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+    @wraps(function)
+    def command(*args: Any, **options: Any) -> None:
+        use(options.pop(name) or [])
+        function(*args, **options)
+
+    command.__signature__ = signature.replace(parameters=[*signature.parameters.values(), option])  # type: ignore[attr-defined]
+    command.__annotations__ = {**function.__annotations__, name: annotation}
+    return command

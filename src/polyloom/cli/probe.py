@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyloom.cli.evaluate import Split
-from polyloom.cli.extensible import extensible
+from polyloom.cli.options import opens_runs
 from polyloom.io.plain_json import to_json
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ Progress = Callable[[str], None]
 
 
 @app.command()
-@extensible
+@opens_runs
 def languages(
     run: Folder,
     *,
@@ -57,7 +57,7 @@ def languages(
 
 
 @app.command()
-@extensible
+@opens_runs
 def swap(  # noqa: PLR0913 - options of a command
     run: Folder,
     *,
@@ -101,7 +101,7 @@ def swap(  # noqa: PLR0913 - options of a command
 
 
 @app.command()
-@extensible
+@opens_runs
 def weights(
     run: Folder,
     *,
@@ -129,7 +129,7 @@ def weights(
 
 
 @app.command()
-@extensible
+@opens_runs
 def capacity(run: Folder, *, json_file: Json = None, figure: Figure = None) -> None:
     """Measure how much of the hypernetwork's capacity is used.
 
@@ -208,14 +208,12 @@ def _scorer(run: "Run", corpora: "Mapping[Condition, Sequence[str]]", sentences:
     """Return a function that scores a condition with the weights of another one."""
     from itertools import islice  # noqa: PLC0415
 
-    from polyloom.data.catalog import resolve  # noqa: PLC0415
     from polyloom.metrics.score import Score  # noqa: PLC0415
     from polyloom.probe.swap import DonatedCache  # noqa: PLC0415
 
     model, predictor = run.model, run.predictor
     cache = DonatedCache(model)
     predictor.cache = cache
-    root = Path(run.recipe.data.root) if run.recipe.data.root else None
     records: dict[Condition, list[Any]] = {}
 
     def score(condition: "Condition", used: "Condition") -> float | None:
@@ -223,7 +221,7 @@ def _scorer(run: "Run", corpora: "Mapping[Condition, Sequence[str]]", sentences:
         if not (model.method.supports(used) and model.method.supports(condition)):
             return None
         if condition not in records:
-            all_records = (r for name in corpora[condition] for r in task.records(resolve(name, root=root), condition))
+            all_records = (r for corpus in run.resolve(corpora[condition]) for r in task.records(corpus, condition))
             records[condition] = list(islice(all_records, sentences))
         sample = records[condition]
         if task.generates:

@@ -4,7 +4,7 @@ import json
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, asdict, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,6 +18,7 @@ from polyloom.config.overrides import apply_overrides, drop_stale_config
 from polyloom.config.recipe import BackboneConfig, Recipe, StageConfig
 from polyloom.config.renamed import upgrade
 from polyloom.errors import BackboneError, ConditionError, ConfigError, PolyloomError, suggest
+from polyloom.io.printable import is_printable
 from polyloom.io.yaml import describe, read_settings
 from polyloom.methods import METHODS, Method, build_method
 from polyloom.methods.base import layer_blocks
@@ -54,6 +55,7 @@ def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Reci
     settings, renamed = upgrade(settings)
     for message in renamed:
         warnings.warn(f"{source}: {message}", FutureWarning, stacklevel=2)
+    mistakes += [f"{text!r} has a control character." for text in _texts(settings) if not is_printable(text)]
     known = {item.name: item for item in fields(Recipe)}
     mistakes += [f"{key}: unknown key. {suggest(key, known)}" for key in settings if key not in known]
     sections = {}
@@ -80,6 +82,19 @@ def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Reci
         order = ["", *known]
         raise ConfigError(source, sorted(dict.fromkeys(mistakes), key=lambda text: _rank(text, order)))
     return recipe
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all keys and texts of plain settings."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield str(key)
+            yield from _texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
 
 
 def resolved(recipe: Recipe) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Recipes: all settings of a run."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -92,9 +92,9 @@ class DataConfig:
     root: str | None = None
     allow: tuple[Mistake, ...] = ()
 
-    def resolve(self, names: Iterable[str]) -> list[Corpus]:
-        """Find corpora by their names."""
-        return [resolve(name, root=Path(self.root) if self.root else None) for name in names]
+    def resolve(self, names: Iterable[str], check: Callable[[Path], None] = lambda _: None) -> list[Corpus]:
+        """Find corpora by their names; `check` raises an error for files that may not be read."""
+        return [resolve(name, root=Path(self.root) if self.root else None, check=check) for name in names]
 
 
 @with_config(STRICT)

@@ -6,7 +6,7 @@ Treebanks (repository, commit, licence) are rows of ``catalog.tsv``. Everything 
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import islice
@@ -206,6 +206,14 @@ class Corpus:
             return mirrored(rows)
         return rows
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that it is read from; none of data sets on the Hub and of generated ones."""
+        source = self.source
+        if isinstance(source, Aligned):
+            return source.paths
+        return (source,) if isinstance(source, Path) else (source.path,) if isinstance(source, File | Table) else ()
+
     @cached_property
     def sha256(self) -> str:
         """Hash of the files as they are stored, or of the rows if there is no file; the same for every slice."""
@@ -225,7 +233,7 @@ def treebanks(collection: str) -> Mapping[str, Entry]:
     return {item: Entry(*rest) for owner, item, *rest in rows if owner == collection}
 
 
-def resolve(name: str, *, root: Path | None = None) -> Corpus:
+def resolve(name: str, *, root: Path | None = None, check: Callable[[Path], None] = lambda _: None) -> Corpus:
     """Find a corpus by its name.
 
     Args:
@@ -233,15 +241,18 @@ def resolve(name: str, *, root: Path | None = None) -> Corpus:
             and columns after ``#``; for bitext also ``train.{en,de}`` and ``pairs.tsv#en,de``. A slice such as
             ``[:20]`` or ``[10:20]`` may follow.
         root: The folder of the corpora; see ``data_root``.
+        check: Called with every file or folder that the name is a path of; raises an error if it may not be read.
     """
     bare, start, stop = _without_slice(name)
-    return replace(_resolve(name, bare, data_root(root)), start=start, stop=stop)
+    return replace(_resolve(name, bare, data_root(root), check), start=start, stop=stop)
 
 
-def _resolve(name: str, bare: str, root: Path) -> Corpus:
+def _resolve(name: str, bare: str, root: Path, check: Callable[[Path], None]) -> Corpus:
     prefix = bare.partition(":")[0]
     if prefix == "hf":
         table = HubTable.parse(bare)
+        if Path(table.repository).exists():
+            check(Path(table.repository))
         return Corpus(name, table, split=table.split)
     if bare.startswith("synthetic:"):
         generated = SyntheticCorpus.parse(bare)
@@ -256,6 +267,8 @@ def _resolve(name: str, bare: str, root: Path) -> Corpus:
         licence, non_commercial = licence_of(place, root)
         return Corpus(name, place.path, COLLECTIONS[collection].task, language_of(item), split, licence, non_commercial)
     if corpus := _resolve_path(name, bare):
+        for path in corpus.files:
+            check(path)
         return corpus
     if Path(bare).is_dir():
         raise DataError(name, None, "is a folder. Name a file in it.")

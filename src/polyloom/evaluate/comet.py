@@ -21,7 +21,7 @@ from polyloom.errors import PolyloomError
 from polyloom.metrics.score import COMET, Array, Metric
 
 PYTHON = "POLYLOOM_COMET_PYTHON"
-_INSTALL = "pip install 'unbabel-comet==2.2.7' 'setuptools<81'"
+_INSTALL = "pip install torch==2.13.0 unbabel-comet==2.2.7 'setuptools<81'"
 _TAIL = 600  # characters of stderr that an error message quotes
 
 

@@ -21,6 +21,7 @@ def main(name: str) -> None:
     def reply(**fields: object) -> None:
         print(json.dumps(fields), file=replies, flush=True)
 
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # a checkpoint holds no code that runs
     try:
         import torch  # noqa: PLC0415 - may be missing
         from comet import download_model, load_from_checkpoint  # type: ignore[import-not-found]  # noqa: PLC0415

@@ -10,6 +10,7 @@ import numpy as np
 
 from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
+from polyloom.io.printable import printable
 from polyloom.io.sealed import read_sealed
 from polyloom.metrics.score import Score
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import pandas  # noqa: ICN001
 
 MARK = "⁰"  # behind zero-shot scores
+MAX_SCORES = 256 << 20  # bytes of a file of scores, which has the statistics of every sentence
 
 
 @dataclass(frozen=True)
@@ -112,14 +114,14 @@ class Matrix:
     def read(cls, path: Path) -> Self:
         """Read what `to_dict` wrote."""
         try:
-            stored = json.loads(read_sealed(path).text)
+            stored = json.loads(read_sealed(path, MAX_SCORES).text)
             results = {
                 Condition.parse(name): Result.from_dict(result)
                 for name, result in stored.get("results", stored.get("cells")).items()  # former name
             }
-            refused = {Condition.parse(name): str(reason) for name, reason in stored["refused"].items()}
+            refused = {Condition.parse(name): printable(str(reason)) for name, reason in stored["refused"].items()}
             return cls(results, refused, stored["run"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise PolyloomError(f"{path}: not the scores of an evaluation: {error!r}.") from error
 
     def to_pandas(self) -> "pandas.DataFrame":

@@ -34,6 +34,8 @@ from polyloom.tasks import task_config
 from polyloom.version import __version__
 from polyloom.weights import Block, Site, Weights
 
+BACKBONE = "backbone"  # directory of the backbone, beside the adapters
+
 
 @dataclass(frozen=True)
 class Adapter:
@@ -114,7 +116,7 @@ def load_adapters_into(adapters: Sequence[Adapter], backbone: Backbone, places: 
         same = adapter.labels == kin.labels and adapter.settings == kin.settings
         if not same or not _same(adapter.head, kin.head):
             raise CheckpointError(f"{place}: different heads for {adapter.condition.task}. Load them one by one.")
-        check_identity(adapter.identity, identity, place)
+        check_identity(adapter.identity, identity, place, name=backbone.name)
     method = ExportedAdapters(
         {adapter.condition: adapter.weights for adapter in adapters},
         shape=backbone.shape,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from polyloom.errors import ExportError
 from polyloom.io.atomic import atomic_dir, is_taken
+from polyloom.io.untrusted import read_limited, require_regular
 
 MAX_JSON = 4 << 20
 
@@ -36,9 +37,7 @@ def write_folder(path: Path, files: Mapping[str, Any]) -> Path:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object of limited size."""
     try:
-        if path.stat().st_size > MAX_JSON:
-            raise ExportError(f"{path}: too large; at most {MAX_JSON:,} bytes are read.")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_limited(path, MAX_JSON).decode())
     except (OSError, ValueError, RecursionError) as error:
         raise ExportError(f"{path}: cannot be read: {error}") from error
     if not isinstance(content, dict):
@@ -54,6 +53,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
             "it is from, and save it again with use_safetensors=True."
         )
     try:
+        require_regular(path)
         tensors = load_file(path)
     except (OSError, ValueError, SafetensorError) as error:
         raise ExportError(f"{path}: cannot be read: {error}") from error

@@ -1,15 +1,20 @@
 """Seal text files: their first line holds the SHA-256 of all that follows, so that every changed bit is noticed.
 
+Files that grow line by line have a CRC-32 in each line.
+
 Of a JSON object the first line is its first key, ``{"sha256": "…",``; of other files it is a comment, ``# sha256: …``.
 """
 
 import hashlib
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
 from polyloom.errors import DamagedError
+from polyloom.io.untrusted import MAX_BYTES, read_limited
 
 _JSON = (b'{"sha256": "', b'",')
+_CRC = ', "crc": "'
 _COMMENT = (b"# sha256: ", b"")
 
 
@@ -31,9 +36,9 @@ def seal(text: str) -> str:
     return f"{_first_line(form, rest.encode()).decode()}\n{rest}"
 
 
-def read_sealed(path: Path) -> Sealed:
-    """Read a text file, sealed or not; raise an error if it does not match its seal."""
-    content = path.read_bytes()
+def read_sealed(path: Path, limit: int = MAX_BYTES) -> Sealed:
+    """Read a text file of limited size, sealed or not; raise an error if it does not match its seal."""
+    content = read_limited(path, limit)
     for form, opening in ((_JSON, b"{"), (_COMMENT, b"")):
         if content.startswith(form[0]):
             first, _, rest = content.partition(b"\n")
@@ -42,6 +47,18 @@ def read_sealed(path: Path) -> Sealed:
                 raise DamagedError(f"{path}: damaged: it does not match the SHA-256 in its first line.{hint}")
             return Sealed((opening + rest).decode(), sealed=True)
     return Sealed(content.decode(), sealed=False)
+
+
+def seal_line(text: str) -> str:
+    """Add to a JSON object on one line the CRC-32 of the line without it, as its last key."""
+    return f'{text[:-1]}{_CRC}{zlib.crc32(text.encode()):08x}"}}'
+
+
+def check_line(line: str) -> None:
+    """Raise an error if a line does not match its CRC-32; lines of former versions have none."""
+    text, sign, digest = line.rpartition(_CRC)
+    if sign and digest != f'{zlib.crc32(text.encode() + b"}"):08x}"}}':
+        raise ValueError("damaged: it does not match its CRC-32")
 
 
 def _first_line(form: tuple[bytes, bytes], rest: bytes) -> bytes:

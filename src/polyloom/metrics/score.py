@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyloom.errors import PolyloomError
+from polyloom.io.printable import printable
 from polyloom.metrics import bleu
 from polyloom.registry import Registry
 from polyloom.version import __version__
@@ -147,7 +148,7 @@ class Score:
             raise PolyloomError(
                 f"{metric.name}: unexpected statistics {', '.join(columns)}. Known: {', '.join(metric.statistics)}."
             )
-        return cls(metric, np.array([columns[name] for name in metric.statistics]).T, stored["signature"])
+        return cls(metric, np.array([columns[name] for name in metric.statistics]).T, printable(stored["signature"]))
 
 
 def signature(metric: Metric, statistics_NP: Array, *, condition: str, corpus: str, sha256: str) -> str:

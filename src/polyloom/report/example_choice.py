@@ -6,11 +6,9 @@ Runs store no predictions. So the runs are loaded, one after another, to predict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any, TypeVar
 
 from polyloom.conditions import Condition
-from polyloom.data.catalog import resolve
 from polyloom.data.records import Record
 from polyloom.errors import ConditionError, PolyloomError
 from polyloom.loading import load_predictor
@@ -119,8 +117,7 @@ def find_examples(
 
 def _read(source: Source, condition: Condition) -> list[Record]:
     data = source.recipe.data
-    names = getattr(data, source.split)[str(condition)]
-    corpora = (resolve(name, root=Path(data.root) if data.root else None) for name in names)
+    corpora = data.resolve(getattr(data, source.split)[str(condition)], source.access.require)
     return list(islice(chain.from_iterable(TASKS[condition.task].records(c, condition) for c in corpora), READ))
 
 

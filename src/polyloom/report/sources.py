@@ -11,10 +11,13 @@ from polyloom.config import Recipe, load_recipe
 from polyloom.errors import PolyloomError
 from polyloom.evaluate.matrix import Matrix
 from polyloom.evaluate.saved import read_stored
+from polyloom.io.access import Access
 from polyloom.io.sealed import read_sealed
+from polyloom.loading import access_to
 from polyloom.rundir import RunDir
 from polyloom.training.history import History
 
+NOTHING = Access(Path(), ())  # nothing but what the user allows
 PROBES = ("languages", "swap", "weights", "capacity")
 
 
@@ -33,6 +36,7 @@ class Source:
         matrix: Scores of that checkpoint.
         probes: Results of `polyloom probe`, by kind.
         missing: What is missing, each with a sentence that says why or which command to run.
+        access: Which files the recipe may name.
     """
 
     path: Path
@@ -45,6 +49,7 @@ class Source:
     matrix: Matrix | None = None
     probes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
+    access: Access = NOTHING
 
     @property
     def shell(self) -> str:
@@ -90,7 +95,7 @@ def read_source(path: Path, *, name: str, split: str) -> Source:
         except PolyloomError as error:
             missing[kind] = str(error)
     text, history = folder.recipe_text(), History.read(folder.log)
-    return Source(path, name, recipe, text, history, split, checkpoint, matrix, probes, missing)
+    return Source(path, name, recipe, text, history, split, checkpoint, matrix, probes, missing, access_to(folder))
 
 
 def _read_probe(path: Path, checkpoint: str | None, *, again: str) -> Mapping[str, Any]:
@@ -99,7 +104,7 @@ def _read_probe(path: Path, checkpoint: str | None, *, again: str) -> Mapping[st
     try:
         probe = json.loads(read_sealed(path).text)
         of = probe["checkpoint"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise PolyloomError(f"{path}: cannot be read ({error!r}). Run again: {again}") from error
     if of != checkpoint:
         raise PolyloomError(f"{path}: of {of}, but the run's checkpoint is now {checkpoint}. Run again: {again}")

@@ -16,7 +16,8 @@ from polyloom.conditions import Condition
 from polyloom.data.catalog import Corpus
 from polyloom.data.records import Kind, Record
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.errors import ConditionError
+from polyloom.errors import ConditionError, ConfigError
+from polyloom.io.printable import is_printable
 from polyloom.metrics.score import Array, Metric
 from polyloom.ranges import Count
 from polyloom.tasks.formats import Format, Line, StreamItem
@@ -159,6 +160,8 @@ class Task(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.labels = config.label_names
+        if wrong := [label for label in self.labels if not is_printable(label)]:  # it could forge lines of an output
+            raise ConfigError("tasks", [f"tasks.{self.name}.labels: {wrong[0]!r} has a control character."])
 
     # -- settings ----------------------------------------------------------------------------------------------------
 

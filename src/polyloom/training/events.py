@@ -8,11 +8,15 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from types import UnionType
+from typing import Any, ClassVar, Union, cast, get_args, get_origin, get_type_hints
 
 from polyloom.data.mixture import Share
 from polyloom.errors import DataError
+from polyloom.io.sealed import check_line
+from polyloom.io.untrusted import read_limited
 
 # Keys of logs that former versions wrote.
 _FORMER_KEYS = {
@@ -24,6 +28,8 @@ _FORMER_KEYS = {
     "learnt": "trained_on",
 }
 _EVENTS: dict[str, type["Event"]] = {}
+_LARGEST = 2**63
+MAX_LOG = 1 << 30  # bytes
 
 
 def _now() -> float:
@@ -70,7 +76,34 @@ class Event:
         for f in known:
             if decode := f.metadata.get("decode"):
                 values[f.name] = [decode(item) for item in values[f.name]]
-        return kind(**{f.name: values[f.name] for f in known if f.name in values}, time=stored.get("time"))
+        found = {f.name: values[f.name] for f in known if f.name in values} | {"time": stored.get("time")}
+        hints = _hints(cast("Any", kind))
+        if wrong := [name for name, value in found.items() if not _is_of(value, hints[name])]:
+            raise ValueError(f"event {kind.event!r}: {wrong[0]} is not as it is written")
+        return kind(**found)
+
+
+def _is_of(value: Any, hint: Any) -> bool:  # noqa: PLR0911 - one for each kind
+    """Return whether a value of JSON has a type; a number can be ``None``, which stands for one that is not finite."""
+    kind, parts = get_origin(hint) or hint, get_args(hint)
+    if kind in (Union, UnionType):
+        return any(_is_of(value, part) for part in parts)
+    if kind is float:
+        return value is None or (isinstance(value, int | float) and abs(value) < _LARGEST)
+    if kind is int:
+        return isinstance(value, int) and abs(value) < _LARGEST
+    if kind is Mapping:
+        return isinstance(value, dict) and all(_is_of(item, parts[1]) for item in value.values())
+    if kind is Sequence:
+        return isinstance(value, list) and all(_is_of(item, parts[0]) for item in value)
+    if kind in (Share, ParameterGroup):
+        return all(_is_of(getattr(value, name), part) for name, part in _hints(kind).items())
+    return kind is Any or isinstance(value, kind)
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 OnEvent = Callable[[Event], None]
@@ -425,12 +458,16 @@ def read_log(path: Path) -> Iterator[Event]:
     Raises:
         DataError: A line is not an event.
     """
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    try:
+        text = read_limited(path, MAX_LOG).decode(errors="replace") if path.exists() else ""
+    except OSError as error:
+        raise DataError(path, None, str(error)) from error
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         try:
+            check_line(line)
             event = Event.from_dict(json.loads(line))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             if number == len(lines):  # the text behind the last line break
                 return
             raise DataError(path, number, f"not an event of a run ({error}).") from error

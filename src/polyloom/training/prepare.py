@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -21,6 +20,7 @@ from polyloom.data.records import Bitext
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import DataError, PolyloomWarning, TrainingError
 from polyloom.io.atomic import remove_partial
+from polyloom.io.cache import cache_folder
 from polyloom.io.files import File
 from polyloom.methods import Method
 from polyloom.methods.base import Stage
@@ -31,11 +31,6 @@ from polyloom.training.loop import TrainDataset
 FORMAT = 3  # of encoded datasets; raise it when the encoding or the file changes
 PLAIN_RULES = Filter()
 _BATCH = 1000
-
-
-def cache_folder() -> Path:
-    """Return the directory of encoded datasets: ``POLYLOOM_CACHE``, else ``~/.cache/polyloom/datasets``."""
-    return Path(os.environ.get("POLYLOOM_CACHE") or Path.home() / ".cache" / "polyloom" / "datasets")
 
 
 def prepare_dataset(
@@ -53,7 +48,7 @@ def prepare_dataset(
         corpora: The corpora, which are concatenated.
         tokenizer: The tokenizer.
         rules: Rules that filter bitext; ignored for other corpora.
-        folder: Directory of the dataset. Defaults to `cache_folder`.
+        folder: Directory of the dataset. Default: ``datasets`` in the cache.
 
     Returns:
         The dataset. Its ``meta["labels"]`` has the labels in order of appearance, its ``meta["dropped"]`` the number of
@@ -73,7 +68,7 @@ def prepare_dataset(
     if code := code_hashes([task, *readers]):
         described["code"] = code
     name = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:24]
-    path = (folder or cache_folder()) / f"{task.name}-{name}.arrow"
+    path = (folder or cache_folder("datasets")) / f"{task.name}-{name}.arrow"
     if (cached := _open_cached(path)) is not None:
         return cached
     path.parent.mkdir(parents=True, exist_ok=True)

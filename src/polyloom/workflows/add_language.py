@@ -363,7 +363,8 @@ def _write(run: Run, folder: RunDir, learn: Corpora, **changed: Any) -> None:
     trained = {str(condition): tuple(corpus.name for corpus in corpora) for condition, corpora in learn.items()}
     data = replace(run.recipe.data, train={**run.recipe.data.train, **trained})
     folder.prepare()
-    folder.write(folder.recipe, dump_yaml(resolved(replace(run.recipe, data=data, **changed))))
+    text = dump_yaml(resolved(replace(run.recipe, data=data, **changed)))
+    folder.write_recipe(text, own=RunDir(run.path).is_own())
     added = RowAdded(run=str(run.path), checkpoint=run.checkpoint.name, trained_on=sorted(trained))
     folder.note(added.to_dict())
     manifest = describe_model(run.model) | {"backbone": backbone_identity(run.model)}

@@ -12,10 +12,10 @@ from polyloom.data.check import CorpusRole, Issue, Role, check_corpora, unread_t
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConfigError, DataError
 from polyloom.inference.untrained import untrained_languages
+from polyloom.io.cache import cache_folder
 from polyloom.model import Model
 from polyloom.rundir import RunDir
 from polyloom.training.events import IssueFound, OnEvent
-from polyloom.training.prepare import cache_folder
 
 TOKENIZED = 1000  # examples of a corpus, to find out whether the tokenizer knows its characters
 
@@ -56,7 +56,7 @@ def check_recipe(recipe: Recipe, tokenizer: Tokenizer, *, on_event: OnEvent) -> 
                 missing.append(unread_test(str(error)))
     report = check_corpora(
         uses, languages=recipe.languages, tokenizer=tokenizer, tokenized=TOKENIZED, known_labels=_known_labels(recipe),
-        cache=cache_folder(), require_tests=False,
+        cache=cache_folder("datasets"), require_tests=False,
     )  # fmt: skip
     report_issues([*report.issues, *missing], allowed=recipe.data.allow, on_event=on_event)
 

@@ -12,7 +12,7 @@ from polyloom.conditions import Condition
 from polyloom.data.tokenization.tokenizer import save_tokenizer
 from polyloom.errors import ExportError, PolyloomError
 from polyloom.evaluate.saved import read_stored
-from polyloom.export.adapter import Adapter, backbone_note, generate_adapters, write_adapter
+from polyloom.export.adapter import BACKBONE, Adapter, backbone_note, generate_adapters, write_adapter
 from polyloom.export.adapterhub import write_adapterhub
 from polyloom.export.card import card
 from polyloom.export.onnx import write_onnx
@@ -24,7 +24,6 @@ from polyloom.workflows.run import Run
 
 Format = Literal["polyloom", "adapterhub", "peft", "onnx", "onnx-baked"]
 Progress = Callable[[Path], None]
-_BACKBONE = "backbone"  # directory of the backbone beside the adapters
 
 
 def export_run(
@@ -66,7 +65,7 @@ def export_run(
                 write(adapter, run.model.backbone, partial / place, name=(into / place).name, to=to)
                 written.append(into / place)
             if backbone:
-                save_backbone(run, partial / _BACKBONE)
+                save_backbone(run, partial / BACKBONE)
     for path in written:
         progress(path)
     return written
@@ -80,7 +79,7 @@ def _adapters(run: Run, conditions: Sequence[Condition], *, backbone: bool) -> I
         place = Path() if len(conditions) == 1 and not backbone else Path(*str(condition).split("/"))
         facts = about | {"scores": scores.get(str(condition), []), "zero_shot": str(condition) not in run.trained_on}
         if backbone:
-            name = os.path.relpath(_BACKBONE, place)
+            name = os.path.relpath(BACKBONE, place)
             facts |= {"backbone": name, "settings": {"name": name, "dtype": run.recipe.backbone.dtype}}
         else:
             remember(backbone_note(adapter.identity), run.recipe.backbone.name or "")
@@ -134,7 +133,7 @@ def _licences(run: Run) -> dict[str, str | None]:
     licences: dict[str, str | None] = {}
     for name in {name: None for names in run.recipe.data.train.values() for name in names}:
         try:
-            (corpus,) = run.recipe.data.resolve([name])
+            (corpus,) = run.resolve([name])
             licence = corpus.licence
         except PolyloomError:  # the corpus is not on this machine
             licence = None

@@ -1,7 +1,7 @@
 """A trained run: predict, translate, evaluate, add languages, export, report."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ from polyloom.inference.predictions import (
 from polyloom.inference.predictor import Predictor
 from polyloom.inference.translate import steps, translate, translate_all
 from polyloom.inference.untrained import warn_untrained
+from polyloom.io.access import Access, allow_paths
 from polyloom.loading import load_run_dir, load_source, tokenizer_name
 from polyloom.model import Model
 from polyloom.rundir import RunDir
@@ -49,6 +50,7 @@ class Run:
         checkpoint: The checkpoint that was loaded. Of adapters: their directory.
         predictor: The model with its tokenizer, for records and batches.
         trained_on: Conditions with training data; the others are zero-shot.
+        access: Which files the recipe may name.
     """
 
     path: Path
@@ -56,6 +58,7 @@ class Run:
     checkpoint: Path
     predictor: Predictor
     trained_on: Sequence[str]
+    access: Access
 
     @classmethod
     def load(cls, path: str | Path, *, checkpoint: str | None = None, device: str | None = None) -> Self:
@@ -193,12 +196,14 @@ class Run:
             on_event: Called with progress events.
         """
         if corpora is None:
-            matrix = self._evaluate(self.corpora(split, tasks=tasks, languages=languages), pivot, on_event)
+            matrix = self._evaluate(
+                self.corpora(split, tasks=tasks, languages=languages), self.resolve, pivot, on_event
+            )
             if RunDir(self.path).exists():
                 store(matrix, self.path, split, pivot=pivot)
             return matrix
         listed = {name: [given] if isinstance(given, str) else given for name, given in corpora.items()}
-        return self._evaluate(listed, pivot, on_event)
+        return self._evaluate(listed, self.recipe.data.resolve, pivot, on_event)
 
     def corpora(
         self, split: str = "test", *, tasks: Sequence[str] | None = None, languages: Sequence[str] | None = None
@@ -226,8 +231,18 @@ class Run:
             raise ConfigError("tasks, languages", [f"data.{split} has none of these tasks in these languages."])
         return chosen
 
-    def _evaluate(self, corpora: Mapping[str, Sequence[str]], pivot: str | None, on_event: OnEvent) -> Matrix:
-        asked = {Condition.parse(name): self.recipe.data.resolve(given) for name, given in corpora.items()}
+    def resolve(self, names: Iterable[str]) -> list[Corpus]:
+        """Find corpora of the recipe by their names; raise an error for files that the run may not read."""
+        return self.recipe.data.resolve(names, self.access.require)
+
+    def _evaluate(
+        self,
+        corpora: Mapping[str, Sequence[str]],
+        resolve: Callable[[Sequence[str]], list[Corpus]],
+        pivot: str | None,
+        on_event: OnEvent,
+    ) -> Matrix:
+        asked = {Condition.parse(name): resolve(given) for name, given in corpora.items()}
         refused = {condition: reason for condition in asked if (reason := self._refusal(condition, pivot))}
         supported = {condition: given for condition, given in asked.items() if condition not in refused}
         self.predictor.report_long()  # counts from here on
@@ -349,12 +364,21 @@ class Run:
         return write_report(runs, Path(output), split=split, examples=examples)
 
 
-def load(source: str | Path, *, checkpoint: str | None = None, device: str | None = None) -> Run:
+def load(
+    source: str | Path,
+    *,
+    checkpoint: str | None = None,
+    device: str | None = None,
+    allow: Iterable[str | Path] = (),
+) -> Run:
     """Load a run, an exported adapter, a folder of adapters, or a repository of adapters on the Hub (``owner/name``).
 
     Args:
         source: A directory, or the name of a repository on the Hugging Face Hub, which is downloaded once.
         checkpoint: Of a run, the name of a checkpoint such as ``step-00000200``. Default: the best one.
         device: Such as ``cpu``. By default a GPU if there is one.
+        allow: Files and folders that runs may read, from now on. Default: a run that was not trained by this user on
+            this machine reads its own folder and the data root only.
     """
+    allow_paths(allow)
     return Run(*load_source(source, checkpoint=checkpoint, device=device))

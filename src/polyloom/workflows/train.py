@@ -126,7 +126,7 @@ def train_recipe(
         raise
     if process_group.is_main:
         directory.prepare()
-        directory.write(directory.recipe, dump_yaml(resolved(recipe)))
+        directory.write_recipe(dump_yaml(resolved(recipe)), own=True)
         directory.note(RunStarted(versions=versions(), corpora=setup.hashes(), changed=changed).to_dict())
         for issue in issues:
             directory.note(issue.to_dict())

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from polyloom.data.tokenization.python_backends import PythonBackend
+from polyloom.data.tokenization.trial import try_tokenizer
 from polyloom.errors import PolyloomError
+from polyloom.io.model_folder import CONFIG, TOKENIZER, check_config, find_folder
 
 WORD_MARKS = ("▁", "Ġ")  # how SentencePiece and byte-level vocabularies mark the beginning of a word
 # How translation models write language tokens: M2M100, Marian, mBART, NLLB.
@@ -244,15 +246,21 @@ def save_tokenizer(name: str | Path, into: Path) -> None:
 
 
 def load_hf_tokenizer(name: str | Path) -> Any:
-    """Load the tokenizer of Transformers itself."""
+    """Load the tokenizer of Transformers itself, after a trial in a process with limits."""
     from transformers import AutoTokenizer  # noqa: PLC0415 - seconds to import
 
     try:
+        folder = find_folder(name, TOKENIZER)
+        if (folder / CONFIG).exists():
+            check_config(folder)
+        try_tokenizer(folder)
         with warnings.catch_warnings():
             # Marian's tokenizer recommends a package that it would not use.
             warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")
-            return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, ImportError) as error:
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except PolyloomError:
+        raise
+    except Exception as error:  # the Hub, Transformers and tokenizers raise many types
         first_line = (str(error).splitlines() or [repr(error)])[0]
         raise PolyloomError(
             f"backbone.name: the tokenizer of {str(name)!r} cannot be read ({first_line}). "
