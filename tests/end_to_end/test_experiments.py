@@ -299,6 +299,7 @@ def test_headline_rows_have_three_seeds():
         assert [run["seed"] for run in results("transfer")[row].runs] == [0, 1, 2]
 
 
+@pytest.mark.nightly
 def test_the_page_says_what_the_results_say():
     done = run_experiments("draw", "--check")
     assert done.returncode == 0, done.stderr

@@ -99,6 +99,8 @@ def test_the_first_hour(pretrained, mirror, tmp_path, steps):
     fewer = {
         "train mini/hyperx-single-task": f"train mini/hyperx-single-task train.steps={steps}",
         "train mini/madx": f"train mini/madx stages.languages.train.steps={steps} stages.tasks.train.steps={steps}",
+        "evaluate runs/hyperx": "evaluate runs/hyperx --languages de,tr,mt",
+        "evaluate runs/madx": "evaluate runs/madx --languages de,tr,mt",
     }
     cache = str(hub_cache(tmp_path / "hf", pretrained))
     printed = follow("Train a tagger", tmp_path, fewer if steps else {}, HF_HOME=cache, POLYLOOM_MIRROR=mirror)

@@ -77,6 +77,7 @@ def steps_of(run):
     return {e["total"]: {key: e[key] for key in keep} for e in read_log(run) if e["event"] == "step"}
 
 
+@pytest.mark.nightly
 def test_memory_to_prepare_grows_by_the_hashes_alone(tmp_path, monkeypatch):
     # Allocators that keep what is freed, each its own, say 2 MB more or less from time to time; one says the same.
     monkeypatch.setenv("MALLOC_ARENA_MAX", "1")

@@ -47,7 +47,7 @@ def right(model, condition, family):
     [
         ("xlm-roberta", "hyperx"),
         ("bert", "madx"),
-        ("m2m_100", "hyper-adapters"),
+        pytest.param("m2m_100", "hyper-adapters", marks=pytest.mark.nightly),
         pytest.param("llama", "hyperx", marks=pytest.mark.nightly),
     ],
 )

@@ -4,6 +4,7 @@ Results go to stdout, messages to stderr. Exit codes: 0, 1 for a mistake in the 
 also 130 and 143 if SIGINT or SIGTERM stopped it.
 """
 
+import gc
 import os
 import sys
 import warnings
@@ -93,6 +94,7 @@ def main() -> None:
     # Generated weights are large and short-lived. Without huge pages the kernel allocates them in pages of 4 KB, which
     # can take longer than computing them; torch reads this when it is imported.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    gc.set_threshold(100_000)  # importing Transformers makes a million objects that stay: a sixth of the start
     warnings.showwarning = _show_warning
     try:
         app(prog_name="polyloom")

@@ -14,7 +14,10 @@ def require_regular(path: Path) -> int:
 
     Links inside the folder are followed, and those in the cache of the Hugging Face Hub, whose snapshots are links.
     """
-    real = path.resolve(strict=True)
+    try:
+        real = path.resolve(strict=True)
+    except RuntimeError as error:  # what Python 3.11 and 3.12 raise
+        raise OSError("is a link to itself.") from error
     cache = path.absolute().parent.parent.parent / "blobs"
     if path.is_symlink() and not any(real.is_relative_to(home.resolve()) for home in (path.parent, cache)):
         raise OSError(f"is a link to {real}, outside its folder. Copy that file here.")
