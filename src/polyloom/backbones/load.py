@@ -33,11 +33,9 @@ def load_backbone(
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     auto_class = getattr(transformers, family_of(config.model_type).auto_class)
     with _reading(name, "the model"):
-        with torch.device("meta"):
-            planned = auto_class.from_config(config)
         if device == "meta":
-            return Backbone(planned.eval())
-        _require_size(planned, folder)
+            return Backbone(_without_weights(auto_class, config).eval())
+        _require_size(_without_weights(auto_class, config), folder)
         transformers.utils.logging.disable_progress_bar()  # stderr is for our own messages
         model, info = auto_class.from_pretrained(
             folder,
@@ -68,6 +66,11 @@ def _reading(name: str | Path, what: str) -> Iterator[None]:
             f"backbone.name: {what} of {str(name)!r} cannot be read ({first_line}). Without network, give a directory, "
             "or write the shape into the recipe as `backbone.config`."
         ) from error
+
+
+def _without_weights(auto_class: Any, config: transformers.PretrainedConfig) -> Any:
+    with torch.device("meta"):
+        return auto_class.from_config(config)
 
 
 def _require_size(planned: torch.nn.Module, folder: Path) -> None:

@@ -71,7 +71,7 @@ def _root(
 ) -> None:
     """Adapt one multilingual Transformer to many languages and tasks.
 
-    polyloom demo shows all of it in three minutes; polyloom list recipes shows where to start.
+    polyloom demo shows all of it in five minutes; polyloom list recipes shows where to start.
     """
 
 

@@ -30,7 +30,7 @@ def demo(
 ) -> None:
     """Show everything once: train two methods on synthetic languages, add a language, export, write a report.
 
-    Needs no network and takes about four minutes. Every step is a command that is printed and can be typed.
+    Needs no network and takes about five minutes. Every step is a command that is printed and can be typed.
     """
     if folder.exists():
         raise typer.BadParameter(f"{folder} exists already. Choose another folder (-o), or remove it.")
