@@ -18,6 +18,7 @@ from polyloom.workflows.train import train_recipe
 from tests.strangers.conftest import call
 from tests.tiny_run import tiny_recipe
 
+DIGEST = 64  # letters
 ASKED = ["ba do fi", "gu ko"]
 
 
@@ -55,7 +56,8 @@ def probed(run):
     source = read_source(run, name="run", split="test")
     if "weights" in source.missing:  # a report shows this sentence
         raise PolyloomError(source.missing["weights"])
-    return source.probes["weights"]
+    # A flip in the name of the digest leaves a key that nobody reads.
+    return {key: value for key, value in source.probes["weights"].items() if len(str(value)) != DIGEST}
 
 
 # Who reads which file of a run. A new file needs a new line.
