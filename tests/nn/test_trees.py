@@ -261,3 +261,13 @@ def test_parser_learns_trees_it_is_shown():
         assert maximum_spanning_tree(scores).tolist() == heads[row, :length].tolist()
     best = head.relations(words, mask, heads_SW=heads).argmax(-1)
     assert torch.equal(best[mask], relations[mask])
+
+
+def test_relations_that_the_parser_does_not_have_are_left_out_of_the_loss():
+    """A run that is continued can meet new relations; their words still teach heads."""
+    head, (words, mask, heads, relations) = parser(), batch()
+    unknown = relations.masked_fill(mask, -1)
+    loss, count = head.loss(words, mask, heads_SW=heads, relations_SW=unknown)
+    scores = head(words, mask)[mask].log_softmax(-1)
+    torch.testing.assert_close(loss, -scores.gather(1, heads[mask][:, None]).sum())
+    assert count == mask.sum()

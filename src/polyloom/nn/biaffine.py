@@ -64,11 +64,14 @@ class Biaffine(nn.Module):
     def loss(
         self, words_SWD: Tensor, mask_SW: Tensor, *, heads_SW: Tensor, relations_SW: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Sum the cross entropy of heads, and of relations at the gold heads, over words; also return their number."""
+        """Sum the cross entropy of heads, and of relations at the gold heads, over words; also return their number.
+
+        A relation of -1 is one that the parser does not have, and is left out.
+        """
         arcs_SWH = self(words_SWD, mask_SW)
         labels_SWR = self.relations(words_SWD, mask_SW, heads_SW=heads_SW)
         total = _cross_entropy(arcs_SWH, heads_SW, mask_SW=mask_SW)
-        total = total + _cross_entropy(labels_SWR, relations_SW, mask_SW=mask_SW)
+        total = total + _cross_entropy(labels_SWR, relations_SW, mask_SW=mask_SW & (relations_SW >= 0))
         return total, mask_SW.sum()
 
     def _with_root(self, words_SWD: Tensor, mask_SW: Tensor) -> Tensor:

@@ -283,7 +283,7 @@ class TrainLoop:
             model.backbone.enable_gradient_checkpointing()
         self._objective = Objective(model)
         self.objective = parallelize(self._objective, model, process_group=process_group, strategy=plan.train.strategy)
-        self.optimizer = Optimizer(model, plan.stage, plan.optim)
+        self.optimizer = Optimizer(model, plan.optim)
         self.mixture = plan.make_mixture()
         self.datasets = {dataset.name: dataset for dataset in plan.datasets}
         self.max_length = plan.train.max_length or model.backbone.max_length

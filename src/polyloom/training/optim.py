@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from polyloom.errors import ConfigError, suggest
-from polyloom.methods.base import Stage
 from polyloom.model import Model
 from polyloom.nn.tables import Bank
 from polyloom.training.config import OptimConfig
@@ -57,14 +56,13 @@ class Optimizer:
 
     Args:
         model: The model, with the stage set: parameters that require a gradient are trained.
-        stage: The stage, whose groups have the learning rates of `config.groups`.
-        config: Settings.
+        config: Settings. A parameter has the learning rate of the smallest group of `groups` that it is in.
 
     Attributes:
         names: Names of all trained parameters.
     """
 
-    def __init__(self, model: Model, stage: Stage, config: OptimConfig) -> None:
+    def __init__(self, model: Model, config: OptimConfig) -> None:
         unknown = [name for name in config.groups if name not in model.groups()]
         if unknown:
             mistakes = [f"optim.groups.{name}: unknown group. {suggest(name, model.groups())}" for name in unknown]
@@ -72,8 +70,8 @@ class Optimizer:
         self.config = config
         self.names = {p: name for name, p in model.named_parameters() if p.requires_grad}
         rates = dict.fromkeys(self.names, config.lr)
-        for group in stage.trains:
-            rates |= {p: config.groups[group] for p in model.group(group) if group in config.groups and p in rates}
+        for group in sorted(config.groups, key=lambda name: -len(model.group(name))):  # a part after its whole
+            rates |= {p: config.groups[group] for p in model.group(group) if p in rates}
         banks = {p for module in model.modules() if isinstance(module, Bank) for p in module.parameters()}
         self._optimizers: list[torch.optim.Optimizer] = []
         split = ((torch.optim.AdamW, self.names.keys() - banks), (RowAdam, self.names.keys() & banks))
