@@ -36,7 +36,7 @@ def _try(path: Path) -> None:
     worker = Path(__file__).with_name("trial_worker.py")
     try:
         done = subprocess.run(  # noqa: S603 - our own program
-            [sys.executable, "-I", str(worker), str(path)],
+            [sys.executable, "-P", str(worker), str(path)],
             capture_output=True,
             text=True,
             timeout=_SECONDS,

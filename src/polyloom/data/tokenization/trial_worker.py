@@ -6,6 +6,7 @@ Polyloom is not imported here: this takes a tenth of a second.
 import resource
 import signal
 import sys
+from contextlib import suppress
 
 SECONDS = 4  # of processor time
 MEMORY = 2 << 30
@@ -14,7 +15,8 @@ TEXTS = [unit * 2000 for unit in ("a", " ", "1", "-", "é", "a1 ", "\u4e2d")]
 
 def main(path: str) -> None:
     """Load the tokenizer of a file and tokenize texts that slow regular expressions are slow on."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    with suppress(ValueError):  # macOS has no such limit
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     if path.endswith(".json"):
