@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from polyloom.io.access import allow_paths
-from polyloom.registry import load_code
 
 Checkpoint = Annotated[str | None, typer.Option(metavar="step-…", help="Checkpoint of the run. Default: the best one.")]
 _Code = Annotated[
@@ -27,6 +26,8 @@ def extensible(function: Command) -> Command:
     """Add the option --code to a command: the files that it names run before the command does."""
 
     def load(files: list[Path]) -> None:
+        from polyloom.registry import load_code  # noqa: PLC0415
+
         for file in files:
             load_code(file)
 
