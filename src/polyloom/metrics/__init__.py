@@ -10,6 +10,7 @@ from polyloom.metrics.score import register_metric as register_metric
 from polyloom.metrics.score import signature as signature
 from polyloom.metrics.significance import bootstrap_interval as bootstrap_interval
 from polyloom.metrics.significance import paired_bootstrap as paired_bootstrap
+from polyloom.metrics.spans import chunk_statistics as chunk_statistics
 from polyloom.metrics.spans import repair_bio as repair_bio
 from polyloom.metrics.spans import span_statistics as span_statistics
 from polyloom.metrics.tags import tag_statistics as tag_statistics
