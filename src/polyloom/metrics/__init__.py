@@ -1,5 +1,6 @@
 """Score predictions: sufficient statistics per sentence, metrics of their sums, and significance tests."""
 
+from polyloom.metrics.answers import answer_statistics as answer_statistics
 from polyloom.metrics.attachment import attachment_statistics as attachment_statistics
 from polyloom.metrics.bleu import bleu_statistics as bleu_statistics
 from polyloom.metrics.bleu import chrf_statistics as chrf_statistics
