@@ -19,7 +19,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def answer_statistics(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> Array:
-    """Count exact matches, the F1 of words, and questions: ``[N, 3]``, for `EXACT_MATCH` and `ANSWER_F1`.
+    """Count exact matches, the F1 of words, and questions: ``[N, 3]``, for `ANSWER_EXACT` and `ANSWER_F1`.
 
     Args:
         gold: The answers to each question.

@@ -10,7 +10,7 @@ from torch import Tensor
 from polyloom.data.readers.choices import first_label, make_choices
 from polyloom.data.records import Choices, Kind, Record
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.errors import ConditionError, DataError
+from polyloom.errors import DataError
 from polyloom.metrics.score import ACCURACY, Array, Metric
 from polyloom.metrics.tags import majority_share, tag_statistics
 from polyloom.tasks.base import (
@@ -110,8 +110,6 @@ class MultipleChoice(Task):
 
     def _scores(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         """Score the choices of each example by the first token of their rows; minus infinity where there is none."""
-        if states.classify is not None:
-            raise ConditionError("copa: psf generates classifiers of labels, and choices are none. Use another method.")
         scores_B = self.classifier(states.hidden_BTD[:, 0])[:, 0].float()
         return torch.where(rows.targets["mask_EC"], scores_B[rows.targets["row_EC"]], -torch.inf)
 
@@ -134,19 +132,19 @@ class MultipleChoice(Task):
         """Read premise, question and choices: separated by tabs, or from a JSON object."""
         number = lines[0].number
         if form == "jsonl":
-            source: dict[str, Any] | str = (entry := read_json(lines))
-            record = make_choices(entry, STDIN, number, labelled=False)
+            entry = read_json(lines)
         else:
-            texts = [text.strip() for text in lines[0].content.split("\t")]
+            texts = lines[0].content.split("\t")
             if len(texts) < 4:
                 what = (
                     f"{len(texts)} column{'s' * (len(texts) > 1)}, not 4 or more: a premise, a question, and choices."
                 )
                 raise DataError(STDIN, number, what)
-            source, record = "", Choices(texts[0], texts[1], tuple(texts[2:]), "")
-        if (letters := sum(map(len, (record.premise, record.question, *record.choices)))) > MAX_LETTERS:
+            entry = {"premise": texts[0], "question": texts[1], "choices": texts[2:]}
+        record = make_choices(entry, STDIN, number, labelled=False)
+        if (letters := max(map(len, (record.premise, record.question, *record.choices)))) > MAX_LETTERS:
             raise DataError(STDIN, number, f"{letters:,} letters. At most {MAX_LETTERS:,} are allowed: split the text.")
-        return StreamItem(number, record, source)
+        return StreamItem(number, record, entry if form == "jsonl" else "")
 
     @classmethod
     def write(cls, item: StreamItem, prediction: Any, form: Format) -> str:

@@ -11,9 +11,9 @@ from torch import Tensor
 from polyloom.data.readers.questions import make_question
 from polyloom.data.records import Kind, Question, Record
 from polyloom.data.tokenization.tokenizer import Located, Tokenizer
-from polyloom.errors import ConditionError, DataError
+from polyloom.errors import DataError
 from polyloom.metrics.answers import answer_statistics, normalized_answer
-from polyloom.metrics.score import ANSWER_F1, EXACT_MATCH, Array, Metric
+from polyloom.metrics.score import ANSWER_EXACT, ANSWER_F1, Array, Metric
 from polyloom.ranges import Count
 from polyloom.tasks.base import (
     Columns,
@@ -70,7 +70,7 @@ class QuestionAnswering(Task):
     columns: ClassVar[Columns] = {
         "question": "ints", "context": "ints", "begins": "ints", "ends": "ints", "first": "int", "last": "int",
     }  # fmt: skip
-    metrics: ClassVar[tuple[Metric, ...]] = (ANSWER_F1, EXACT_MATCH)
+    metrics: ClassVar[tuple[Metric, ...]] = (ANSWER_F1, ANSWER_EXACT)
     summary = "question answering (XQuAD, SQuAD): F1, exact match"
     needs_labels = False
     inputs: ClassVar[Mapping[Format, Format]] = {"columns": "columns", "jsonl": "jsonl"}
@@ -179,8 +179,6 @@ class QuestionAnswering(Task):
 
     def _logits(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         """Compute the logits of the first and of the last token: ``[2, B, T]``."""
-        if states.classify is not None:
-            raise ConditionError("qa: psf generates classifiers of labels, and an answer is none. Use another method.")
         hidden_BTD = states.hidden_BTD[:, : rows.targets["begin_BT"].shape[1]]  # rows of other tasks may be longer
         logits_BT2: Tensor = self.classifier(hidden_BTD)
         return logits_BT2.movedim(-1, 0)
@@ -209,7 +207,7 @@ class QuestionAnswering(Task):
                 raise DataError(STDIN, number, what)
             entry = {"question": texts[0], "context": texts[1]}
         record = make_question(entry, STDIN, number, labelled=False)
-        if (letters := len(record.question) + len(record.context)) > MAX_LETTERS:
+        if (letters := max(len(record.question), len(record.context))) > MAX_LETTERS:
             raise DataError(STDIN, number, f"{letters:,} letters. At most {MAX_LETTERS:,} are allowed: split the text.")
         return StreamItem(number, record, entry if form == "jsonl" else "")
 

@@ -10,6 +10,7 @@ from polyloom.errors import DataError
 from polyloom.io.files import File, as_file, checked_text, read_json_lines
 
 EXPECTED = '{"premise": "…", "question": "cause", "choice1": "…", "choice2": "…", "label": 0}'
+MAX_CHOICES = 20  # each of them takes a row of a batch
 _NUMBERED = re.compile(r"choice([1-9])")
 _LETTERED = re.compile(r"answer([A-Z])")
 
@@ -42,8 +43,8 @@ def make_choices(row: Mapping[str, Any], source: Any, number: int, *, labelled: 
     names = [key for key in sorted(row) if (_LETTERED if lettered else _NUMBERED).fullmatch(key)]
     choices = listed if isinstance(listed, list) and not names else [row[name] for name in names]
     premise = "context" if lettered else "premise"
-    if not {premise, "question"} <= row.keys() or len(choices) < 2:
-        raise DataError(source, number, f"expected {EXPECTED}, with two choices or more.")
+    if not {premise, "question"} <= row.keys() or not 2 <= len(choices) <= MAX_CHOICES:
+        raise DataError(source, number, f"expected {EXPECTED}, with 2 to {MAX_CHOICES} choices.")
     texts = [
         checked_text(value, source, number, name=name).strip()
         for name, value in ((premise, row[premise]), ("question", row["question"]), *(("choice", c) for c in choices))

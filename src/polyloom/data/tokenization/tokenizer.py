@@ -258,8 +258,8 @@ def _trimmed(
     Accents that a normalizer joined to the letter before belong to the token of that letter.
     """
     begins, ends = [], []
-    following = [*(begin for begin, _ in offsets[1:]), len(text)]
-    for token, (start, stop), limit in zip(ids, offsets, following, strict=True):
+    following = [begin for begin, _ in offsets[1:]]
+    for token, (start, stop), limit in zip(ids, offsets, [*following, len(text)], strict=False):
         end = stop
         while end < limit and unicodedata.category(text[end]).startswith("M"):
             end += 1
