@@ -225,6 +225,9 @@ def test_the_real_tokenizer_finds_every_answer_exactly(pretrained):
             record = Question(context, "a", (Answer(answer, context.index(answer)),))
             (row,) = TASKS["qa"].encode([record], tokenizer, {})
             assert gold_stretch(row).of(record) == answer
+    located = tokenizer.located(["ไทย", "a b"])
+    assert located[0].begins == [-1, 0, 1, 2], "a bare word mark is no part of an answer"
+    assert (located[1].begins, located[1].ends) == ([0, 2], [1, 3])
 
 
 def test_the_second_of_two_equal_words_is_found_where_it_is(tokenizer):
@@ -269,6 +272,17 @@ def test_a_window_has_the_question_and_a_part_of_the_context(tokenizer):
     assert batch.targets["targets_B2"].tolist() == [[6, 7], [0, 0]], "the second has only a half of the answer"
     assert batch.targets["begin_BT"].tolist() == [[-1] * 4 + [0, 3, 6, 9, -1], [-1] * 4 + [9, 12, 15, -1, -1]]
     assert batch.targets["end_BT"].tolist() == [[-1] * 4 + [2, 5, 8, 11, -1], [-1] * 4 + [11, 14, 18, -1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "targets"),
+    [("ba", [[4, 4], [0, 0]]), ("gu", [[7, 7], [4, 4]]), ("gu ko", [[0, 0], [4, 5]]), ("fi gu ko", [[0, 0], [0, 0]])],
+)
+def test_an_answer_is_learnt_in_every_window_that_has_all_of_it(tokenizer, answer, targets):
+    context = "ba do fi gu ko lem"
+    record = Question(context, "sat mur", (Answer(answer, context.index(answer)),))
+    _, batch = collated(tokenizer, record, max_length=9, stride=1)
+    assert batch.targets["targets_B2"].tolist() == targets
 
 
 @torch.no_grad()
