@@ -317,7 +317,9 @@ def _names_mistakes(sections: Mapping[str, Any]) -> list[str]:
     for name, config in tasks.items():
         labels = config.label_names if config else ()
         mistakes += [f"tasks.{name}.labels: {label!r} is listed twice." for label in _repeated(labels)]
-        if config and config.labels == ():
+        if config and config.labels is not None and name in TASKS and not TASKS[name].needs_labels:
+            mistakes.append(f"tasks.{name}.labels: {name} has no label set. Remove it.")
+        elif config and config.labels == ():
             mistakes.append(f"tasks.{name}.labels: empty. Leave it out to take the labels of the data.")
     for pattern in sections.get("directions") or ():
         ends = pattern.split("/")

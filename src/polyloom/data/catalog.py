@@ -31,7 +31,17 @@ from polyloom.data.synthetic import LICENCE, SyntheticCorpus
 from polyloom.errors import DataError, suggest
 from polyloom.io.files import File, sha256_of
 
-KINDS = dict[str, Kind](pos="tags", ner="tags", dep="tree", nli="pair", cls="labelled", mlm="text", mt="bitext")
+KINDS = dict[str, Kind](
+    pos="tags",
+    ner="tags",
+    dep="tree",
+    nli="pair",
+    cls="labelled",
+    mlm="text",
+    mt="bitext",
+    copa="choices",
+    qa="question",
+)
 NON_COMMERCIAL = "nc"  # the folder of the root with corpora for non-commercial use
 
 _NAME = r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*"

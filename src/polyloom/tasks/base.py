@@ -25,7 +25,7 @@ from polyloom.tasks.formats import Format, Line, StreamItem
 EncodedExample = Mapping[str, Any]  # a stored example: integers and arrays of integers, by column
 Columns = Mapping[str, Literal["int", "ints"]]
 Head = Literal["token-classification", "sequence-classification", "language-modelling"]
-Display = Literal["tags", "tree", "label", "text"]
+Display = Literal["tags", "tree", "label", "answer", "text"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,8 @@ class Task(nn.Module, ABC):
         multiline: Input formats in which one input takes several lines, up to a blank one.
         export_head: What its head computes, for formats of other libraries: logits of labels for every token or for
             the whole sequence, or of the vocabulary. ``None``: something that no other format can hold.
-        display: How reports show an example: words with tags, a dependency tree, a label, or a text.
+        display: How reports show an example: words with tags, a dependency tree, a label, an answer in its
+            context, or a text.
     """
 
     Config: ClassVar[type[TaskConfig]] = TaskConfig
@@ -296,6 +297,21 @@ class Task(nn.Module, ABC):
     def write(cls, item: StreamItem, prediction: Any, form: Format) -> str:
         """Write a prediction in one of the formats of `outputs`; ``None`` is that of an empty input."""
         raise NotImplementedError
+
+
+def choice_loss(logits_BN: Tensor, mask_BN: Tensor, targets_B: Tensor, *, smoothing: float) -> Tensor:
+    """Sum the cross entropy of one choice per row, among as many candidates as its mask has.
+
+    Args:
+        logits_BN: Logits of the candidates.
+        mask_BN: Whether there is a candidate; every row has one.
+        targets_B: Position of the right one.
+        smoothing: Label smoothing, spread over the candidates of a row.
+    """
+    logs_BN = logits_BN.float().masked_fill(~mask_BN, -math.inf).log_softmax(-1)
+    right_B = logs_BN.gather(-1, targets_B[:, None])[:, 0]
+    spread_B = logs_BN.masked_fill(~mask_BN, 0.0).sum(-1) / mask_BN.sum(-1)
+    return -((1 - smoothing) * right_B + smoothing * spread_B).sum()
 
 
 def linear_classifier(width: int, num_labels: int) -> nn.Linear:
