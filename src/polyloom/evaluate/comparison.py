@@ -14,7 +14,7 @@ from polyloom.metrics.significance import paired_bootstrap
 
 SAMPLES = 10_000  # p-values must be small enough for the correction over hundreds of conditions
 LEVEL = 0.05
-_SLICE = re.compile(r"\[\d*:\d*\](?=\+|$)")
+_SLICE = re.compile(r"(?:\[random:[\d:]+\]|\[\d*:\d*\])+(?=\+|$)")
 
 
 @dataclass(frozen=True)
