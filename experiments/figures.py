@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.read import CORPORA, SEEN, UNSEEN, Row, few_shot_scores, interval, mean, results, select, swapped
 from experiments.tables import translation
-from polyloom.probe.languages import flat_map
+from polyloom.probe.projection import flat_map
 
 mpl.use("agg")
 import matplotlib.pyplot as plt

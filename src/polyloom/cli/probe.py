@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -27,6 +27,7 @@ Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Run to analyse.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")]
 Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw a figure (PNG, SVG or PDF).")]
 NameList = Annotated[str | None, typer.Option(help="Only these, separated by commas: yo,br.")]
+Projection = Literal["pca", "umap"]
 Progress = Callable[[str], None]
 
 
@@ -38,6 +39,7 @@ def languages(
     typology: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Tables of families and features. Default: DATA/meta.")
     ] = None,
+    projection: Annotated[Projection, typer.Option(help="Projection of the map. umap needs polyloom[umap].")] = "pca",
     json_file: Json = None,
     figure: Figure = None,
 ) -> None:
@@ -48,10 +50,12 @@ def languages(
     from polyloom.cli.render.probe import show_languages  # noqa: PLC0415 - what follows imports torch
     from polyloom.figures.languages import draw_languages  # noqa: PLC0415
     from polyloom.probe.languages import language_vectors, probe_languages  # noqa: PLC0415
+    from polyloom.probe.projection import require_projection  # noqa: PLC0415
 
     _check_figure(figure)
+    require_projection(projection)
     loaded = _load(run)
-    result = probe_languages(language_vectors(loaded.model), _typology(loaded, typology))
+    result = probe_languages(language_vectors(loaded.model), _typology(loaded, typology), projection=projection)
     _hand_out("languages", loaded, result, text=show_languages(result), json_file=json_file)
     _draw(draw_languages, result, figure)
 
