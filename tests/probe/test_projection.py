@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from polyloom.cli.probe import app
 from polyloom.errors import PolyloomError
 from polyloom.probe import projection
 from polyloom.probe.languages import probe_languages
+from polyloom.report.sections import languages
 from tests.metrics.peers import PYTHON, needs_peers
 
 SOURCE = Path(projection.__file__).parents[2]
@@ -93,3 +94,17 @@ def test_without_the_package_the_command_says_what_to_install_before_it_loads_an
     monkeypatch.setattr(projection, "find_spec", lambda _: None)
     with pytest.raises(PolyloomError, match=r"umap-learn is not installed. pip install 'polyloom\[umap\]'"):
         CliRunner().invoke(app, ["languages", str(tmp_path), "--projection", "umap"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "caption", "command"),
+    [
+        ({}, "first two principal components", "polyloom probe languages runs/x"),
+        ({"projection": "umap"}, "projected by UMAP", "polyloom probe languages runs/x --projection umap"),
+    ],
+)
+def test_the_report_says_what_it_shows_and_how_to_make_it(chosen, caption, command):
+    probe = probe_languages({f"l{i}": row for i, row in enumerate(groups((3, 3)))}) | {"projection": "pca"} | chosen
+    shown = languages._show(SimpleNamespace(name="x", shell="runs/x"), probe)  # type: ignore[arg-type]
+    assert caption in shown["plane"]
+    assert shown["command"] == command
