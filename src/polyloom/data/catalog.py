@@ -6,7 +6,7 @@ Treebanks (repository, commit, licence) are rows of ``catalog.tsv``. Everything 
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import islice
@@ -27,6 +27,7 @@ from polyloom.data.readers.bitext import (
 from polyloom.data.readers.formats import parse_file, read_records
 from polyloom.data.readers.huggingface import HubTable
 from polyloom.data.records import Kind, Record
+from polyloom.data.slices import Sample, parse_slice
 from polyloom.data.synthetic import LICENCE, SyntheticCorpus
 from polyloom.errors import DataError, suggest
 from polyloom.io.files import File, sha256_of
@@ -45,7 +46,6 @@ KINDS = dict[str, Kind](
 NON_COMMERCIAL = "nc"  # the folder of the root with corpora for non-commercial use
 
 _NAME = r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*"
-_SLICE = re.compile(r"\[(\d*):(\d*)\]$")
 _SPLITS = {split: split for split in SPLITS}
 _UNITS = (
     "split",
@@ -173,7 +173,8 @@ class Corpus:
         split: ``train``, ``dev`` or ``test``; ``None`` if unknown.
         licence: The licence; ``None`` if unknown.
         non_commercial: Whether the licence forbids commercial use.
-        start: First example, counted from 0.
+        sample: A random choice of its examples; ``None`` for all.
+        start: First example, counted from 0, of those chosen.
         stop: The end of the slice, exclusive; ``None`` for all.
         languages: For bitext: the languages of its two sides, in the order of the name; ``None`` if unknown.
     """
@@ -185,6 +186,7 @@ class Corpus:
     split: str | None = None
     licence: str | None = None
     non_commercial: bool = False
+    sample: Sample | None = None
     start: int = 0
     stop: int | None = None
     languages: tuple[str, str] | None = None
@@ -197,10 +199,20 @@ class Corpus:
             direction: For bitext: source and target language. If neither the name nor the file names the languages,
                 the first side is the source.
         """
+        return (record for _, record in self.numbered(kind, direction=direction))
+
+    def numbered(self, kind: Kind, *, direction: tuple[str, str] | None = None) -> Iterator[tuple[int, Record]]:
+        """Read the examples of the slice, each with its position in the whole corpus, from 0."""
+        rows: Iterable[tuple[int, Record]] = enumerate(self._all(kind, direction))
+        if self.sample:
+            rows = self.sample.of(rows)
+            if len(rows) < self.sample.size:
+                what = f"there are {len(rows):,} examples only, so {self.sample.size:,} cannot be chosen."
+                raise DataError(self.name, None, what)
         seen = self.start
-        for record in islice(self._all(kind, direction), self.start, self.stop):
+        for row in islice(rows, self.start, self.stop):
             seen += 1
-            yield record
+            yield row
         if seen < (self.stop or self.start + 1) and (self.start or self.stop):
             raise DataError(self.name, None, "there are fewer examples than the slice asks for.")
 
@@ -249,12 +261,12 @@ def resolve(name: str, *, root: Path | None = None, check: Callable[[Path], None
     Args:
         name: ``collection:item/split``, ``hf:org/name[:config]/split[#column]``, or the path of a file, with its format
             and columns after ``#``; for bitext also ``train.{en,de}`` and ``pairs.tsv#en,de``. A slice such as
-            ``[:20]`` or ``[10:20]`` may follow.
+            ``[:20]``, ``[10:20]`` or ``[random:20]`` may follow.
         root: The folder of the corpora; see ``data_root``.
         check: Called with every file or folder that the name is a path of; raises an error if it may not be read.
     """
-    bare, start, stop = _without_slice(name)
-    return replace(_resolve(name, bare, data_root(root), check), start=start, stop=stop)
+    bare, part = parse_slice(name)
+    return replace(_resolve(name, bare, data_root(root), check), **part._asdict())
 
 
 def _resolve(name: str, bare: str, root: Path, check: Callable[[Path], None]) -> Corpus:
@@ -403,18 +415,6 @@ def _pattern(collection: str) -> re.Pattern[str]:
     parts = re.split(r"\{(\w+)\}", about.layout)
     body = "".join(groups[part] if odd % 2 else re.escape(part) for odd, part in enumerate(parts))
     return re.compile(body + r"(?:\.gz|\.xz)?")
-
-
-def _without_slice(name: str) -> tuple[str, int, int | None]:
-    match = _SLICE.search(name)
-    if match is None:
-        if name.endswith("]") and not Path(name).exists():
-            raise DataError(name, None, "not a slice. Write [:20], [10:20] or [10:], counted from 0.")
-        return name, 0, None
-    start, stop = int(match[1] or 0), int(match[2]) if match[2] else None
-    if stop is not None and stop <= start:
-        raise DataError(name, None, "the slice is empty. Write [:20], [10:20] or [10:], counted from 0.")
-    return name[: match.start()], start, stop
 
 
 def _find(collection: str, item: str, *, split: str | None, root: Path) -> Place:

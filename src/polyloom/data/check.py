@@ -1,7 +1,6 @@
 """Check corpora before training: count what is in them, and find leaks, missing labels and other issues.
 
-Texts are kept as hashes of 8 bytes and lengths of 4, so that memory is 16 bytes per sentence (48 per pair of a sentence
-and its translation).
+Of a text only a hash and lengths are kept: 16 bytes per sentence, 48 per pair of a sentence and its translation.
 """
 
 import json
@@ -47,8 +46,7 @@ _BATCH = 1000
 _SIDES = ("source", "target")
 _PAIRS = ("pair", "choices", "question")  # kinds whose rows are pairs of texts
 _FORMAT = 1  # of stored statistics; raise it when what is counted changes
-# Languages whose corpora often have the code of another one of the group.
-_GROUPS = ({"nob", "nno"}, {"hbs", "srp", "hrv", "bos"})
+_GROUPS = ({"nob", "nno"}, {"hbs", "srp", "hrv", "bos"})  # corpora often have the code of another one of the group
 
 
 class CorpusRole(NamedTuple):
@@ -58,6 +56,12 @@ class CorpusRole(NamedTuple):
     language: str
     role: Role
     corpus: Corpus
+
+    @property
+    def direction(self) -> tuple[str, str] | None:
+        """Source and target of translation."""
+        source, between, target = self.language.partition("/")
+        return (source, target) if between else None
 
 
 @dataclass(frozen=True)
@@ -305,8 +309,7 @@ def _look(
     labels: Counter[str] = Counter()
     first_label: str | None = None
     empty = unknown = 0
-    source, between, target = use.language.partition("/")
-    records = use.corpus.records(kind, direction=(source, target) if between else None)
+    records = use.corpus.records(kind, direction=use.direction)
     while batch := list(islice(records, _BATCH)):
         for record in batch:
             parts = _parts(record)
@@ -410,9 +413,15 @@ def _shared_slice(corpus: _Seen, other: _Seen) -> int:
     files = [item.source.path if isinstance(item.source, File) else item.source for item in corpora]
     if files[0] != files[1]:
         return 0
-    starts = [item.start for item in corpora]
-    stops = [start + seen.facts.sentences for start, seen in zip(starts, (corpus, other), strict=True)]
-    return max(0, min(stops) - max(starts))
+    one, two = sorted((_positions(corpus), _positions(other)), key=len)
+    return sum(position in two for position in one)
+
+
+def _positions(seen: _Seen) -> range | set[int]:
+    """Return the positions of the examples of a slice in its file; a random choice is read again for them."""
+    corpus, kind = seen.use.corpus, KINDS[seen.use.task]
+    whole = range(corpus.start, corpus.start + seen.facts.sentences)
+    return {n for n, _ in corpus.numbered(kind, direction=seen.use.direction)} if corpus.sample else whole
 
 
 def _overlap_issues(overlaps: Sequence[tuple[_Seen, _Seen, Overlap]]) -> Iterator[Issue]:

@@ -19,7 +19,7 @@ from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConditionError, ConfigError
 from polyloom.io.printable import is_printable
 from polyloom.metrics.score import Array, Metric
-from polyloom.ranges import Count
+from polyloom.ranges import Count, NotNegative
 from polyloom.tasks.formats import Format, Line, StreamItem
 
 EncodedExample = Mapping[str, Any]  # a stored example: integers and arrays of integers, by column
@@ -35,9 +35,13 @@ class TaskConfig:
     Attributes:
         labels: The label set as a list of names, which fixes it: other labels in the data are an error. Or the number
             of labels, for planning. Default: the labels of the training data.
+        weight: Factor of the task's loss in training. Defaults to 1. Weights are not normalised: 2 doubles the gradient
+            of the task and leaves that of other tasks as it is. With 0 nothing is learnt from the task; its loss is
+            still computed and logged. Validation and evaluation do not use it.
     """
 
     labels: Count | tuple[str, ...] | None = None
+    weight: NotNegative = 1.0
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -50,9 +54,12 @@ class TaskConfig:
         return len(self.labels) or None if isinstance(self.labels, tuple) else self.labels
 
     def settings(self) -> dict[str, Any]:
-        """Return all settings but the labels that differ from the defaults, as plain data."""
-        default = asdict(type(self)())
-        return {key: value for key, value in asdict(self).items() if key != "labels" and value != default[key]}
+        """Return the settings that differ from the defaults as plain data, except the labels and the weight.
+
+        Labels are stored apart. The weight belongs to the training of a recipe, not to the trained model.
+        """
+        default, apart = asdict(type(self)()), ("labels", "weight")
+        return {key: value for key, value in asdict(self).items() if key not in apart and value != default[key]}
 
 
 class Tokens(NamedTuple):
