@@ -10,7 +10,13 @@ from experiments.tables.translation import added
 TARGETS = [language for language in read_plan("head")["languages"] if language != "en"]
 COMMON, *OTHERS = read_plan("start")["languages"]
 HEAD = {"frozen": "raw text, head frozen", "learning": "raw text, head learning", "no-text": "no raw text"}
-START = ("dense", "lang-adapters-xavier", "lang-adapters-identity", "hyper-adapters-identity")
+START = {
+    "dense-former": "dense, N(0, 0.02)",
+    "lang-adapters-former": "lang-adapters `xavier`, N(0, 0.02)",
+    "dense": "dense",
+    "lang-adapters-identity": "lang-adapters `identity`",
+    "hyper-adapters-identity": "hyper-adapters `identity`",
+}
 
 
 def head() -> Comparison:
@@ -26,15 +32,15 @@ def head() -> Comparison:
 def start() -> Comparison:
     """Compare adapters by their initialisation with each other and with a dense model."""
     sides = []
-    for name in START:
+    for name, label in START.items():
         row = result("start", name)
         scores: dict[Key, Scores] = {
             "BLEU from the common language": [(row, f"mt/{COMMON}/{other}") for other in OTHERS],
             "BLEU into the common language": [(row, f"mt/{other}/{COMMON}") for other in OTHERS],
             "validation perplexity": perplexities(row),
         }
-        sides.append(Side(name, scores, (f"{added(row):,}",)))
-    return Comparison(sides=sides, labels=("method", "added parameters"), base="lang-adapters-xavier")
+        sides.append(Side(label, scores, (f"{added(row):,}",)))
+    return Comparison(sides=sides, labels=("method", "added parameters"), base=START["lang-adapters-former"])
 
 
 def perplexities(row: Row) -> Selection:
