@@ -217,6 +217,30 @@ def test_overrides_change_a_recipe() -> None:
     assert len(recipe.inventory().directions) == 100
 
 
+def test_a_star_stands_for_every_language_that_the_condition_does_not_name() -> None:
+    data = {
+        "train": {"mlm/*": ["wikipedia/*.txt", "more/*.txt"], "pos/en": "en.conllu", "mlm/yo": "own.txt"},
+        "validation": {"pos/en/*": "dev.conllu"},
+        "test": {"pos/*": "ud:*_x/test"},
+    }
+    recipe = parse_recipe(settings(languages=["en", "tr", "yo"], tasks={"mlm": {}, "pos": {}}, data=data))
+    assert recipe.data.train == {
+        "pos/en": ("en.conllu",),
+        "mlm/yo": ("own.txt",),
+        "mlm/en": ("wikipedia/en.txt", "more/en.txt"),
+        "mlm/tr": ("wikipedia/tr.txt", "more/tr.txt"),
+    }
+    assert recipe.data.validation == {"pos/en/tr": ("dev.conllu",), "pos/en/yo": ("dev.conllu",)}
+    assert recipe.data.test == {f"pos/{name}": (f"ud:{name}_x/test",) for name in ("en", "tr", "yo")}
+    assert parse_recipe(resolved(recipe)) == recipe
+
+
+def test_steps_and_epochs_exclude_each_other() -> None:
+    assert parse_recipe(settings(train={"epochs": 20})).train.epochs == 20
+    with pytest.raises(ConfigError, match=r"train\.epochs: set either this or train\.steps"):
+        parse_recipe(settings(train={"epochs": 20, "steps": 5}))
+
+
 def test_every_task_has_settings_of_its_own() -> None:
     tasks = {"pos": {"labels": ["X", "Y"]}, "dep": {"arc_size": 40, "labels": 3}, "mlm": {"mask_probability": 0.4}}
     recipe = parse_recipe(settings(tasks=tasks))

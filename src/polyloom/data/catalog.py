@@ -13,6 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from polyloom.data.readers.bitext import (
     SPLITS,
     Aligned,
@@ -27,6 +29,7 @@ from polyloom.data.readers.bitext import (
 from polyloom.data.readers.formats import parse_file, read_records
 from polyloom.data.readers.huggingface import HubTable
 from polyloom.data.records import Kind, Record
+from polyloom.data.shuffle import permuted
 from polyloom.data.synthetic import LICENCE, SyntheticCorpus
 from polyloom.errors import DataError, suggest
 from polyloom.io.files import File, sha256_of
@@ -35,7 +38,8 @@ KINDS = dict[str, Kind](pos="tags", ner="tags", dep="tree", nli="pair", cls="lab
 NON_COMMERCIAL = "nc"  # the folder of the root with corpora for non-commercial use
 
 _NAME = r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*"
-_SLICE = re.compile(r"\[(\d*):(\d*)\]$")
+_SLICE = re.compile(r"\[(?:(\d*):(\d*)|<=(\d+)|random:(\d+)(?::(\d+))?)\]$")
+_SLICES = "Write [:20], [10:20] or [10:], counted from 0; [<=20] for at most 20; [random:20] or [random:20:SEED]."
 _SPLITS = {split: split for split in SPLITS}
 _UNITS = (
     "split",
@@ -166,6 +170,8 @@ class Corpus:
         start: First example, counted from 0.
         stop: The end of the slice, exclusive; ``None`` for all.
         languages: For bitext: the languages of its two sides, in the order of the name; ``None`` if unknown.
+        at_most: Whether there may be fewer examples than the slice asks for.
+        sample: Size and seed of a random sample, which `start` and `stop` are a slice of; ``None`` for all examples.
     """
 
     name: str
@@ -178,9 +184,11 @@ class Corpus:
     start: int = 0
     stop: int | None = None
     languages: tuple[str, str] | None = None
+    at_most: bool = False
+    sample: tuple[int, int] | None = None
 
     def records(self, kind: Kind, *, direction: tuple[str, str] | None = None) -> Iterator[Record]:
-        """Read the examples of the slice; too few examples are an error.
+        """Read the examples of the slice; too few examples are an error, unless `at_most` is set.
 
         Args:
             kind: The kind of record.
@@ -188,11 +196,19 @@ class Corpus:
                 the first side is the source.
         """
         seen = self.start
-        for record in islice(self._all(kind, direction), self.start, self.stop):
+        rows = self._all(kind, direction) if self.sample is None else self._sampled(*self.sample, kind, direction)
+        for record in islice(rows, self.start, self.stop):
             seen += 1
             yield record
-        if seen < (self.stop or self.start + 1) and (self.start or self.stop):
+        if seen < (self.stop or self.start + 1) and (self.start or self.stop) and not self.at_most:
             raise DataError(self.name, None, "there are fewer examples than the slice asks for.")
+
+    def _sampled(self, size: int, seed: int, kind: Kind, direction: tuple[str, str] | None) -> Iterator[Record]:
+        """Read a random sample; with the same seed, a smaller sample is the beginning of a larger one."""
+        rows = list(self._all(kind, direction))
+        if len(rows) < size:
+            raise DataError(self.name, None, f"there are only {len(rows)} examples to sample from.")
+        return (rows[index] for index in permuted(np.arange(size), len(rows), (seed,)).tolist())
 
     def _all(self, kind: Kind, direction: tuple[str, str] | None) -> Iterator[Record]:
         source = self.source
@@ -238,13 +254,14 @@ def resolve(name: str, *, root: Path | None = None, check: Callable[[Path], None
 
     Args:
         name: ``collection:item/split``, ``hf:org/name[:config]/split[#column]``, or the path of a file, with its format
-            and columns after ``#``; for bitext also ``train.{en,de}`` and ``pairs.tsv#en,de``. A slice such as
-            ``[:20]`` or ``[10:20]`` may follow.
+            and columns after ``#``; for bitext also ``train.{en,de}`` and ``pairs.tsv#en,de``. A path may also be below
+            the root. A slice such as ``[:20]``, ``[10:20]``, ``[<=20]`` or ``[random:20:SEED]`` may follow.
         root: The folder of the corpora; see ``data_root``.
         check: Called with every file or folder that the name is a path of; raises an error if it may not be read.
     """
-    bare, start, stop = _without_slice(name)
-    return replace(_resolve(name, bare, data_root(root), check), start=start, stop=stop)
+    bare, examples = _without_slice(name)
+    corpus = _resolve(name, bare, data_root(root), check)
+    return replace(corpus, start=examples.start, stop=examples.stop, at_most=examples.at_most, sample=examples.sample)
 
 
 def _resolve(name: str, bare: str, root: Path, check: Callable[[Path], None]) -> Corpus:
@@ -266,7 +283,7 @@ def _resolve(name: str, bare: str, root: Path, check: Callable[[Path], None]) ->
         place = _find(collection, item, split=split, root=root)
         licence, non_commercial = licence_of(place, root)
         return Corpus(name, place.path, COLLECTIONS[collection].task, language_of(item), split, licence, non_commercial)
-    if corpus := _resolve_path(name, bare):
+    if corpus := _resolve_path(name, bare, root):
         for path in corpus.files:
             check(path)
         return corpus
@@ -279,14 +296,16 @@ def _resolve(name: str, bare: str, root: Path, check: Callable[[Path], None]) ->
     raise DataError(name, None, what)
 
 
-def _resolve_path(name: str, bare: str) -> Corpus | None:
-    """Find a file, with what may follow it after ``#``, or two files that belong together."""
-    if Path(bare).is_file():
-        return Corpus(name, Path(bare))
-    file = parse_file(bare)
-    if bitext := table_of(file, bare) if file else aligned_of(bare):
-        return Corpus(name, bitext[0], "mt", languages=bitext[1])
-    return Corpus(name, file) if file else None
+def _resolve_path(name: str, bare: str, root: Path) -> Corpus | None:
+    """Find a file, with what may follow it after ``#``, or two files that belong together: here, or below the root."""
+    for path in (bare, str(root / bare)):
+        if Path(path).is_file():
+            return Corpus(name, Path(path))
+        if file := parse_file(path):
+            table = table_of(file, bare)
+            return Corpus(name, table[0], "mt", languages=table[1]) if table else Corpus(name, file)
+    aligned = aligned_of(bare, root)
+    return Corpus(name, aligned[0], "mt", languages=aligned[1]) if aligned else None
 
 
 def _resolve_bitext(name: str, bare: str, root: Path) -> Corpus:
@@ -395,16 +414,31 @@ def _pattern(collection: str) -> re.Pattern[str]:
     return re.compile(body + r"(?:\.gz|\.xz)?")
 
 
-def _without_slice(name: str) -> tuple[str, int, int | None]:
+class _Slice(NamedTuple):
+    """What stands in brackets after a name, see `Corpus`."""
+
+    start: int = 0
+    stop: int | None = None
+    at_most: bool = False
+    sample: tuple[int, int] | None = None
+
+
+def _without_slice(name: str) -> tuple[str, _Slice]:
     match = _SLICE.search(name)
     if match is None:
         if name.endswith("]") and not Path(name).exists():
-            raise DataError(name, None, "not a slice. Write [:20], [10:20] or [10:], counted from 0.")
-        return name, 0, None
-    start, stop = int(match[1] or 0), int(match[2]) if match[2] else None
-    if stop is not None and stop <= start:
-        raise DataError(name, None, "the slice is empty. Write [:20], [10:20] or [10:], counted from 0.")
-    return name[: match.start()], start, stop
+            raise DataError(name, None, f"not a slice. {_SLICES}")
+        return name, _Slice()
+    first, last, most, size, seed = match.groups()
+    start, stop = int(first or 0), int(last) if last else None
+    examples = _Slice(start, stop)
+    if most is not None:
+        examples = _Slice(0, int(most), at_most=True)
+    elif size is not None:
+        examples = _Slice(sample=(int(size), int(seed or 0)))
+    if (stop is not None and stop <= start) or "0" in (most, size):
+        raise DataError(name, None, f"the slice is empty. {_SLICES}")
+    return name[: match.start()], examples
 
 
 def _find(collection: str, item: str, *, split: str | None, root: Path) -> Place:

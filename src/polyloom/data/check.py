@@ -400,7 +400,7 @@ def _shared_slice(corpus: _Seen, other: _Seen) -> int:
     """Count the examples that two slices of the same file have in common, whatever is read of them."""
     corpora = corpus.use.corpus, other.use.corpus
     files = [item.source.path if isinstance(item.source, File) else item.source for item in corpora]
-    if files[0] != files[1]:
+    if files[0] != files[1] or any(item.sample for item in corpora):
         return 0
     starts = [item.start for item in corpora]
     stops = [start + seen.facts.sentences for start, seen in zip(starts, (corpus, other), strict=True)]
