@@ -211,7 +211,7 @@ def test_every_method_has_a_recipe() -> None:
 def test_overrides_change_a_recipe() -> None:
     path = ROOT / "src/polyloom/recipes/hyper-adapters/ml50-base.yaml"
     recipe = load_recipe(path, ["method.hidden_size=204", "optim.lr=5e-5"])
-    assert recipe.method == HyperAdaptersConfig(hidden_size=204, adapter_size=128)
+    assert recipe.method == HyperAdaptersConfig(hidden_size=204, adapter_size=128, init="default")
     assert recipe.optim.lr == 5e-5
     assert len(recipe.languages) == 51
     assert len(recipe.inventory().directions) == 100
