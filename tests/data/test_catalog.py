@@ -11,7 +11,7 @@ import pytest
 from polyloom.data.catalog import COLLECTIONS, KINDS, data_root, places, resolve, treebanks
 from polyloom.data.records import Bitext, LabelledText, Pair, Tagged, Text, Tree
 from polyloom.errors import DataError
-from tests.shared import DATA, needs_data
+from tests.shared import DATA, lines_of, needs_data
 
 LINES = "one two\nthree\nfour\nfive\nsix\n"
 
@@ -130,7 +130,7 @@ def test_a_slice_of_at_most_so_many_takes_what_there_is(root):
 
 def test_a_random_sample_depends_on_its_seed_alone_and_smaller_ones_begin_it(root):
     def sample(part):
-        return [record.text for record in resolve(f"leipzig:yo{part}", root=root).records("text")]
+        return lines_of(f"leipzig:yo{part}", root)
 
     whole = sample("[:5]")
     by_seed = [sample(f"[random:5:{seed}]") for seed in range(20)]
@@ -191,7 +191,7 @@ def test_a_relative_path_is_looked_for_below_the_root_too(root, monkeypatch):
 def test_a_path_below_the_root_is_checked_as_every_path(root):
     (root / "data").mkdir()
     (root / "secret.txt").write_text("key\n")
-    checked = []
+    checked: list[Path] = []
     resolve("../secret.txt", root=root / "data", check=checked.append)
     assert [path.resolve() for path in checked] == [(root / "secret.txt").resolve()]
 
