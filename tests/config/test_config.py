@@ -235,6 +235,17 @@ def test_a_star_stands_for_every_language_that_the_condition_does_not_name() -> 
     assert parse_recipe(resolved(recipe)) == recipe
 
 
+def test_nothing_in_the_place_of_a_pattern_leaves_it_out() -> None:
+    def train(data: dict[str, Any]) -> set[str]:
+        sections = {"languages": ["en", "tr"], "tasks": {"mlm": {}, "pos": {}}, "data": {"train": data}}
+        return set(parse_recipe(settings(**sections)).data.train)
+
+    assert train({"mlm/*": "*.txt", "pos/en": "x.conllu", "mlm/tr": None}) == {"mlm/en", "pos/en"}
+    assert train({"mlm/*": None, "pos/en": "x.conllu"}) == {"pos/en"}
+    with pytest.raises(ConfigError, match="pos/en"):
+        train({"mlm/*": "*.txt", "pos/en": None})
+
+
 def test_steps_and_epochs_exclude_each_other() -> None:
     assert parse_recipe(settings(train={"epochs": 20})).train.epochs == 20
     with pytest.raises(ConfigError, match=r"train\.epochs: set either this or train\.steps"):

@@ -166,7 +166,8 @@ def _section(name: str, value: Any, mistakes: list[str]) -> Any:
 def expand_languages(data: Any, languages: Any) -> Any:
     """Expand the conditions for every language: ``mlm/*: wikipedia/*.txt`` stands for one corpus per language.
 
-    Languages that the condition names already are left out, and conditions that are written out come first.
+    Languages that the condition names already are left out, and conditions that are written out come first: ``mlm/tr:
+    null`` leaves out one of them.
     """
     if not isinstance(data, dict) or not isinstance(languages, list | tuple):
         return data
@@ -176,12 +177,15 @@ def expand_languages(data: Any, languages: Any) -> Any:
 def _expanded_split(split: Any, languages: Sequence[Any]) -> Any:
     if not isinstance(split, dict):
         return split
-    expanded = {name: corpora for name, corpora in split.items() if "*" not in str(name).split("/")[1:]}
-    for name, corpora in split.items():
-        if name not in expanded:
-            for language in languages:
-                if str(language) not in name.split("/")[1:]:
-                    expanded.setdefault(name.replace("*", str(language)), _named(corpora, str(language)))
+    patterns = {name: corpora for name, corpora in split.items() if "*" in str(name).split("/")[1:]}
+    expanded = {name: corpora for name, corpora in split.items() if name not in patterns}
+    for pattern, corpora in patterns.items():
+        for language in (str(code) for code in languages if str(code) not in pattern.split("/")[1:]):
+            name = pattern.replace("*", language)
+            if expanded.get(name, corpora) is None:
+                expanded.pop(name, None)
+            else:
+                expanded.setdefault(name, _named(corpora, language))
     return expanded
 
 
