@@ -1,6 +1,6 @@
-# The experiments of docs/results.md. Finished runs are not repeated; interrupted runs resume.
+# The experiments of the result pages. Finished runs are not repeated; interrupted runs resume.
 # POLYLOOM_DATA names the folder of the corpora; BACKBONE=DIR replaces the backbone of experiments/plans/methods.yaml.
-EXPERIMENTS = tuning transfer conditioning short language-stage bilingual ablations few-shot mt-table mt-analysis
+EXPERIMENTS = tuning transfer conditioning short language-stage bilingual ablations few-shot mt-table mt-analysis head start
 
 results: ## run them all (hours), one run per core at a time
 	python -m experiments run $(EXPERIMENTS) $(if $(BACKBONE),--backbone $(BACKBONE))

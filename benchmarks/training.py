@@ -86,7 +86,7 @@ def measure(folder: Path, data: Path, rounds: int) -> dict[str, Any]:
     variants = {
         "full": make_loop(folder, FullConfig(), stage=None, data=data, tokenizer=tokenizer),
         "hyperx": make_loop(
-            folder, HyperXConfig(adapter_size=48, norm=True), stage=None, data=data, tokenizer=tokenizer
+            folder, HyperXConfig(adapter_size=48, norm="before"), stage=None, data=data, tokenizer=tokenizer
         ),
         "stored": make_loop(
             folder,

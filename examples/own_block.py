@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import polyloom as pl
-from polyloom.nn.blocks import BlockKind, TensorSpec, TensorSpecs
+from polyloom.nn.blocks import BlockKind, Norm, TensorSpec, TensorSpecs
 from polyloom.weights import BackboneShape, Shapes
 
 
@@ -21,7 +21,7 @@ class Scale(BlockKind):
 
     name = "scale"
 
-    def tensors(self, shape: BackboneShape, size: int, *, norm: bool = False) -> TensorSpecs:  # noqa: ARG002
+    def tensors(self, shape: BackboneShape, size: int, *, norm: Norm = "none") -> TensorSpecs:  # noqa: ARG002
         """Describe the vector; it has the width of the backbone, whatever the adapter size."""
         return {"scale": TensorSpec((shape.width,), start=1.0, neutral=1.0)}
 

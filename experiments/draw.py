@@ -7,15 +7,25 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments.tables import add_languages, transfer, translation
+from experiments.comparison import Comparison, Tables, UnfairError
+from experiments.tables import add_languages, confirmations, transfer, translation
 from polyloom.errors import PolyloomError, suggest
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES: dict[str, dict[str, Callable[[], str]]] = {
+PAGES: dict[str, dict[str, Callable[[], Tables]]] = {
     "results.md": transfer.TABLES,
     "translation-results.md": translation.TABLES,
     "adding-languages-results.md": add_languages.TABLES,
+    "confirmations.md": confirmations.TABLES,
 }
+BANNERS = {
+    "results.md": "the language-modelling head was frozen",
+    "translation-results.md": "adapters began several times as strong as the layers that they sit on",
+    "adding-languages-results.md": "the language-modelling head was frozen and translation adapters began too strong",
+}
+BANNER = """> **Superseded.** This page was measured while {cause}, which decides several of its results
+> ([confirmations](confirmations.md)). It will be measured again. Do not choose a method by it.
+"""
 
 
 def draw_table(name: str) -> str:
@@ -23,7 +33,7 @@ def draw_table(name: str) -> str:
     tables = {name: table for page in PAGES.values() for name, table in page.items()}
     if name not in tables:
         raise PolyloomError(f"table {name!r}: there is none. {suggest(name, tables)}")
-    return tables[name]()
+    return _table(tables[name]())
 
 
 def draw_pages() -> None:
@@ -47,18 +57,28 @@ def check_pages() -> None:
 
 
 def _fill(page: str) -> str:
-    """Return the text of a page with new tables."""
+    """Return the text of a page with new tables and, if it is superseded, a new banner."""
     text = (DOCS / page).read_text(encoding="utf-8")
-    for name, table in PAGES[page].items():
-        pattern, drawn = rf"(<!-- {name} -->\n).*?(<!-- end -->)", _draw_or_explain(table)
-        text, count = re.subn(pattern, lambda m, t=drawn: f"{m[1]}\n{t}\n{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
+    drawn = {name: _table(table()) for name, table in PAGES[page].items()}
+    if page in BANNERS:
+        drawn["superseded"] = BANNER.format(cause=BANNERS[page])
+    for name, new in drawn.items():
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
+        text, count = re.subn(pattern, lambda m, t=new: f"{m[1]}\n{t}\n{m[2]}", text, flags=re.DOTALL)  # type: ignore[misc]
         assert count == 1, f"{page}: {count} places for the table {name}"
     return text
 
 
-def _draw_or_explain(table: Callable[[], str]) -> str:
-    """Draw a table, or name the result that it lacks."""
+def _table(comparisons: Tables) -> str:
+    """Draw the comparisons of a table below their titles."""
+    return "\n".join((f"**{title}**\n\n" if title else "") + _draw(build) for title, build in comparisons.items())
+
+
+def _draw(build: Callable[[], Comparison]) -> str:
+    """Draw a comparison, or say why it is left out: a result is missing, or the rows cannot be compared."""
     try:
-        return table()
+        return build().markdown()
+    except UnfairError as unfair:
+        return f"*Left out, since the rows cannot be compared: {unfair}*\n"
     except KeyError as missing:
-        return f"*Not run yet: {missing.args[0]}.*\n"
+        return f"*Not measured yet: {missing.args[0]}.*\n"

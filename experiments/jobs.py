@@ -1,7 +1,7 @@
 """Expand plans into jobs: one recipe for every row and seed, all with the same corpora and budgets."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ class Job:
         seed: The random seed.
         recipe: The settings for `polyloom train`.
         swaps: The donor languages to score each condition with, by condition.
+        directions: What the rows of a translation experiment share: pairs, languages, size of the vocabulary.
     """
 
     experiment: str
@@ -35,6 +36,7 @@ class Job:
     seed: int
     recipe: Settings
     swaps: Mapping[str, tuple[str, ...]]
+    directions: Settings = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -176,19 +178,23 @@ def _budget(steps: Mapping[str, int], conditions: Iterable[str], *, stages: bool
 
 
 def _translation_jobs(name: str, plan: Settings, *, runs: Path) -> Iterator[Job]:
+    """Yield the jobs of a plan that translates. Its keys replace those of `DIRECTIONS`; its settings override them."""
+    shared = DIRECTIONS | {key: plan[key] for key in DIRECTIONS if key in plan and key != "set"}
+    common = merge(DIRECTIONS["set"], plan.get("set", {}))
+    folder = "vocabulary" if shared["pairs"] == DIRECTIONS["pairs"] else f"vocabulary-{name}"
     for seed in plan["seeds"]:
         for row, row_settings in plan["rows"].items():
             halves = HALVES if row_settings.get("split") else {}
             without = row_settings.get("without", "")
-            data = _translation_data(halves, row_settings.get("zero-shot", DIRECTIONS["zero-shot"]), without=without)
-            recipe = merge(DIRECTIONS["set"], data)
+            zero_shot = row_settings.get("zero-shot", shared["zero-shot"])
+            recipe = merge(common, _translation_data(shared, halves, zero_shot, without=without))
             method = row_settings["method"]
-            recipe = merge(recipe, row_settings.get("set") or DIRECTIONS["methods"].get(method["name"], {}))
+            recipe = merge(recipe, row_settings.get("set") or shared["methods"].get(method["name"], {}))
             recipe |= {"method": method, "train": recipe["train"] | {"seed": seed}}
-            vocabulary = f"vocabulary-without-{without}" if without else "vocabulary"
+            vocabulary = f"{folder}-without-{without}" if without else folder
             backbone = recipe["backbone"] | {"tokenizer": str(runs / vocabulary)}
             swaps = _translation_swaps() if seed in row_settings.get("swap", ()) else {}
-            yield Job(name, row, seed, recipe | {"backbone": backbone}, swaps)
+            yield Job(name, row, seed, recipe | {"backbone": backbone}, swaps, shared)
 
 
 def _translation_swaps() -> dict[str, tuple[str, ...]]:
@@ -201,29 +207,33 @@ def _translation_swaps() -> dict[str, tuple[str, ...]]:
     }
 
 
-def _translation_data(halves: dict[str, tuple[str, str]], zero_shot: Sequence[str], *, without: str) -> Settings:
+def _translation_data(
+    shared: Settings, halves: Mapping[str, tuple[str, str]], zero_shot: Sequence[str], *, without: str
+) -> Settings:
     """Build languages and corpora.
 
     Args:
+        shared: Pairs, languages and number of test pairs; the first language is in all pairs.
         halves: Languages to split into two, with half of the pairs each.
         zero_shot: Language pairs that are scored but not trained.
         without: A language to leave out, so that it can be added later.
     """
     data: dict[str, Settings] = {"train": {}, "validation": {}, "test": {}}
-    languages = [ENGLISH]
-    for other in (language for language in OTHERS if language != without):
-        corpus = f"{DIRECTIONS['pairs']}:{ENGLISH}-{other}"
-        test_slice = "" if other in DIRECTIONS["whole"] else f"[:{DIRECTIONS['test']}]"
+    common, *others = shared["languages"]
+    languages = [common]
+    for other in (language for language in others if language != without):
+        corpus = f"{shared['pairs']}:{common}-{other}"
+        test_slice = "" if other in shared["whole"] else f"[:{shared['test']}]"
         for number, half in enumerate(halves.get(other, (other,))):
             languages.append(half)
-            names = f"#{ENGLISH},{half}" if other in halves else ""
+            names = f"#{common},{half}" if other in halves else ""
             train_slice = f"[{HALF * number}:{HALF * (number + 1)}]" if other in halves else ""
-            for direction in (f"mt/{ENGLISH}/{half}", f"mt/{half}/{ENGLISH}"):
+            for direction in (f"mt/{common}/{half}", f"mt/{half}/{common}"):
                 data["train"][direction] = f"{corpus}/train{names}{train_slice}"
                 data["validation"][direction] = f"{corpus}/dev{names}[:20]"
                 data["test"][direction] = f"{corpus}/test{names}{test_slice}"
     for pair in zero_shot:
         left, right = pair.split("-")
         for direction in (f"mt/{left}/{right}", f"mt/{right}/{left}"):
-            data["test"][direction] = f"tatoeba-zero:{pair}/test[:{DIRECTIONS['test']}]"
-    return {"languages": languages, "directions": [f"{ENGLISH}/*", f"*/{ENGLISH}"], "data": data}
+            data["test"][direction] = f"tatoeba-zero:{pair}/test[:{shared['test']}]"
+    return {"languages": languages, "directions": [f"{common}/*", f"*/{common}"], "data": data}

@@ -19,11 +19,18 @@ GROUPS = {"seen": SEEN, "unseen": UNSEEN, "all": [*SEEN, *UNSEEN]}
 
 
 @dataclass(frozen=True)
+class Value:
+    """A score without statistics of single sentences, such as a loss; it has no interval."""
+
+    value: float
+
+
+@dataclass(frozen=True)
 class Row:
     """The runs of a row, one per seed, and their scores by condition."""
 
     runs: Sequence[Mapping[str, Any]]
-    scores: Sequence[Mapping[str, Score]]
+    scores: Sequence[Mapping[str, Score | Value]]
 
     def first(self, seeds: int = 1) -> "Row":
         """Select the first seeds."""
@@ -64,9 +71,10 @@ def mean(selection: Selection) -> float:
 def resampled(selection: Selection) -> Array:
     """Compute the mean of many bootstrap samples; the same conditions are resampled alike, so samples can be paired."""
     draws = [
-        scores[c].metric.value(resampled_sums(scores[c].statistics_NP, number, samples=SAMPLES))
+        score.metric.value(resampled_sums(score.statistics_NP, number, samples=SAMPLES))
         for number, (row, c) in enumerate(selection)
-        for scores in row.scores
+        for score in (scores[c] for scores in row.scores)
+        if isinstance(score, Score)
     ]
     return np.asarray(np.mean(draws, axis=0))
 
@@ -78,21 +86,29 @@ def interval(selection: Selection, minus: Selection | None = None) -> tuple[floa
     return float(low), float(high)
 
 
-def difference(selection: Selection, minus: Selection) -> str:
-    """Format the difference of two means of the same conditions with its interval."""
+def difference(selection: Selection, minus: Selection, *, digits: int = 1) -> str:
+    """Format the difference of two means of the same conditions, with its interval if there are single sentences."""
     assert [c for _, c in selection] == [c for _, c in minus], "means of the same conditions"
     if not selection:
         return "–"
+    text = f"{mean(selection) - mean(minus):+.{digits}f}"
+    if not all(_has_sentences(scores[c]) for row, c in (*selection, *minus) for scores in row.scores):
+        return text
     low, high = interval(selection, minus)
-    return f"{mean(selection) - mean(minus):+.1f} [{low:+.1f}, {high:+.1f}]"
+    return f"{text} [{low:+.{digits}f}, {high:+.{digits}f}]"
 
 
-def spread(selection: Selection) -> str:
+def _has_sentences(score: Score | Value) -> bool:
+    return isinstance(score, Score) and len(score.statistics_NP) > 1
+
+
+def spread(selection: Selection, *, digits: int = 1) -> str:
     """Format a mean, with the standard deviation over seeds if there are several."""
     if not selection:
         return "–"
     values = by_seed(selection)
-    return f"{values.mean():.1f}" + (f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else "")
+    deviation = f" ± {values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return f"{values.mean():.{digits}f}{deviation}"
 
 
 @cache
@@ -105,11 +121,18 @@ def results(experiment: str) -> dict[str, Row]:
     return {row: Row(seeds, [first_scores(run["results"]) for run in seeds]) for row, seeds in runs.items()}
 
 
+def result(experiment: str, row: str) -> Row:
+    """Read one row of an experiment; raise KeyError with its full name if it has no results."""
+    if row not in results(experiment):
+        raise KeyError(f"{experiment}/{row}")
+    return results(experiment)[row]
+
+
 def stored(kind: str, name: str) -> dict[str, Any]:
     """Read one raw result; raise KeyError if there is none."""
-    if not (result := read_result(RESULTS / kind / f"{name}.json")):
+    if not (found := read_result(RESULTS / kind / f"{name}.json")):
         raise KeyError(f"{kind}/{name}")
-    return result
+    return found
 
 
 def first_scores(by_condition: Mapping[str, Any]) -> dict[str, Score]:
@@ -144,7 +167,7 @@ def _donor(condition: str, donors: Mapping[str, str]) -> str | None:
 def layer_rows(run: str) -> dict[str, Row]:
     """Read a run's scores with its own weights in some layers only, by those layers."""
     by_layers = stored("layers", run)["results"]
-    return {layers: Row([{}], [first_scores(scores)]) for layers, scores in by_layers.items()}
+    return {layers: Row([stored("transfer", run)], [first_scores(scores)]) for layers, scores in by_layers.items()}
 
 
 def source_losses(run: str) -> dict[str, dict[str, float]]:
@@ -153,8 +176,11 @@ def source_losses(run: str) -> dict[str, dict[str, float]]:
     return losses
 
 
-def few_shot_scores(start: str, language: str) -> list[float]:
-    """Read tagging accuracy after 0, 5, 10, 20 and 50 labelled sentences of a language, first seed."""
-    method, condition = start.partition("-")[0], f"pos/{language}"
-    rows = [results("few-shot")[f"{method}-{language}-{count}"] for count in (5, 10, 20, 50)]
-    return [row.scores[0][condition].value for row in (results("transfer")[start], *rows)]
+def few_shot_rows(start: str, language: str) -> list[Row]:
+    """Read the rows after 0, 5, 10, 20 and 50 labelled sentences of a language, first seed.
+
+    The first has the scores of the run that all others start from: those of the second before its first step.
+    """
+    method = start.partition("-")[0]
+    rows = [result("few-shot", f"{method}-{language}-{count}") for count in (5, 10, 20, 50)]
+    return [Row(rows[0].runs, result("transfer", start).first().scores), *rows]

@@ -10,8 +10,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from experiments.jobs import DIRECTIONS, ENGLISH, HALVES, OTHERS, Job
-from experiments.storage import read_result, write_result
+from experiments.jobs import HALVES, Job
+from experiments.storage import Settings, read_result, write_result
 
 
 def run_jobs(jobs: Sequence[Job], *, runs: Path, results: Path, workers: int) -> None:
@@ -57,7 +57,7 @@ def run_job(job: Job, runs: Path, results: Path) -> str:
 
     folder, translates = runs / job.experiment / job.name, "mt" in job.recipe["tasks"]
     if translates and not (vocabulary := Path(job.recipe["backbone"]["tokenizer"])).exists():
-        make_vocabulary(vocabulary)
+        make_vocabulary(vocabulary, job.directions)
     recipe = parse_recipe(job.recipe, source=job.name)
     if not (known := read_result(result_path(job, results))):
         train_recipe(recipe, folder)
@@ -69,22 +69,23 @@ def run_job(job: Job, runs: Path, results: Path) -> str:
     return f"{job.experiment}/{job.name} {training['seconds']:.0f} s: {', '.join(scores)}"
 
 
-def make_vocabulary(path: Path) -> None:
-    """Train the vocabulary of all translation experiments, or one without a language if the folder's name says so.
+def make_vocabulary(path: Path, directions: Settings) -> None:
+    """Train the vocabulary of translation experiments, or one without a language if the folder's name says so.
 
     It has language tokens for halves of languages too.
     """
     from polyloom.data.catalog import resolve  # noqa: PLC0415
     from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary  # noqa: PLC0415
 
-    texts: dict[str, list[str]] = {ENGLISH: []}
-    without = path.name.removeprefix("vocabulary-without-")
-    for other in (language for language in OTHERS if language != without):
-        pairs: list[Any] = list(resolve(f"{DIRECTIONS['pairs']}:{ENGLISH}-{other}/train").records("bitext"))
-        texts[ENGLISH] += [pair.source for pair in pairs]
+    common, *others = directions["languages"]
+    texts: dict[str, list[str]] = {common: []}
+    without = path.name.partition("-without-")[2]
+    for other in (language for language in others if language != without):
+        pairs: list[Any] = list(resolve(f"{directions['pairs']}:{common}-{other}/train").records("bitext"))
+        texts[common] += [pair.source for pair in pairs]
         texts[other] = [pair.target for pair in pairs]
-    tokens = [*texts, *(half for halves in HALVES.values() for half in halves)]
-    train_vocabulary(texts, path, config=VocabularyConfig(size=DIRECTIONS["vocabulary"]), languages=tokens)
+    tokens = [*texts, *(half for language in directions["split"] for half in HALVES[language])]
+    train_vocabulary(texts, path, config=VocabularyConfig(size=directions["vocabulary"]), languages=tokens)
 
 
 def portable(recipe: dict[str, Any]) -> dict[str, Any]:

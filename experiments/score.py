@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.jobs import DIRECTIONS, ENGLISH, Job
+from experiments.jobs import Job
 from experiments.storage import Settings
 from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
@@ -39,16 +39,17 @@ def score_labelling(run: Run, job: Job, test: Corpora, known: dict[str, Any]) ->
 
 
 def score_translation(run: Run, job: Job, test: Corpora) -> Settings:
-    """Score all directions, untrained ones also via English, and some with donors' weights."""
+    """Score all directions, untrained ones also via the common language, and some with donors' weights."""
     direct = run.evaluate(test).to_dict()
-    untrained = {name: corpora for name, corpora in test.items() if ENGLISH not in name.split("/")}
-    via_english = run.evaluate(untrained, pivot=ENGLISH).to_dict()
+    common = job.directions["languages"][0]
+    untrained = {name: corpora for name, corpora in test.items() if common not in name.split("/")}
+    pivoted = run.evaluate(untrained, pivot=common).to_dict()
     swaps: dict[str, Settings] = {condition: {} for condition in job.swaps}
     run.predictor.cache = cache = DonatedCache(run.model)
     for donors in zip(*job.swaps.values(), strict=True):  # all conditions at once: first related, then unrelated donors
         donor_of = dict(zip(job.swaps, donors, strict=True))
         cache.donated = {
-            condition: with_donor(condition, donor, ENGLISH) or condition
+            condition: with_donor(condition, donor, common) or condition
             for condition, donor in ((Condition.parse(name), donor) for name, donor in donor_of.items())
         }
         scored = run.evaluate({condition: test[condition] for condition in donor_of}).to_dict()["results"]
@@ -56,19 +57,19 @@ def score_translation(run: Run, job: Job, test: Corpora) -> Settings:
             swaps[condition][donor] = _compact(scored[condition])
     return {
         "results": {name: _compact(result) for name, result in direct["results"].items()},
-        "pivot": {name: _compact(result) for name, result in via_english["results"].items()},
+        "pivot": {name: _compact(result) for name, result in pivoted["results"].items()},
         "refused": direct["refused"],
         "swaps": swaps,
         "baselines": {},
-        "embeddings": _embeddings(run) if job.recipe["method"]["name"] == "hyper-adapters" else {},
+        "embeddings": _embeddings(run, job.directions) if job.recipe["method"]["name"] == "hyper-adapters" else {},
         "versions": direct["run"]["versions"],
     }
 
 
-def _embeddings(run: Run) -> dict[str, list[float]]:
+def _embeddings(run: Run, directions: Settings) -> dict[str, list[float]]:
     """Return the embeddings of the unsplit languages, rounded."""
     vectors = language_vectors(run.model)
-    return {name: [round(x, 4) for x in vectors[name]] for name in DIRECTIONS["languages"] if name in vectors}
+    return {name: [round(x, 4) for x in vectors[name]] for name in directions["languages"] if name in vectors}
 
 
 def _compact(result: Settings) -> Settings:

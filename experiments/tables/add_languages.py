@@ -1,69 +1,71 @@
 """Tables of docs/adding-languages-results.md."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from statistics import fmean
 from typing import Any
 
-from experiments.add_languages import PLAN, Addition, additions
-from experiments.read import CORPORA, stored
-from polyloom.cli.render.tables import markdown
+from experiments.add_languages import PLAN, Addition
+from experiments.comparison import Comparison, Key, Scores, Side, Tables
+from experiments.read import CORPORA, Row, Selection, Value, stored
 
-HYPERX, MADX = PLAN["runs"]["hyperx"], PLAN["runs"]["madx"]
+HYPERX = PLAN["runs"]["hyperx"]
 NAMES = {"hyperx": "Hyper-X", "madx": "MAD-X"}
+METHODS = {"hyperx": "hyperx", "madx": "madx", "mt": "hyper-adapters"}
 CLOSE = 2.0  # points that a suggested donor may be below the best
+LINES = [str(lines) for lines in PLAN["lines"]]
 
 
 def _result(*addition: Any) -> dict[str, Any]:
     return stored("add-languages", Addition(*addition).name)
 
 
-def _after(*addition: Any) -> str:
-    return ", ".join(f"{score:.1f}" for score in _result(*addition)["after"].values())
+def _values(method: str, values: Mapping[str, float]) -> Selection:
+    """Select values of a run to which languages were added, all with the same number of steps and lines per batch."""
+    recipe = {"method": {"name": METHODS[method]}, "train": {"steps": PLAN["steps"], "rows_per_batch": 32}}
+    runs = [{"experiment": "add-languages", "seed": 0, "recipe": recipe}]
+    row = Row(runs, [{condition: Value(value) for condition, value in values.items()}])
+    return [(row, condition) for condition in values]
 
 
-def _losses(*addition: Any) -> str:
-    return " → ".join(f"{-x:.2f}" for x in _result(*addition)["held_out"])
+def text() -> Tables:
+    """Compare initialisations of languages added from raw text by their tags, and with the best donor."""
+    return {name: partial(_text, method) for method, name in NAMES.items()}
 
 
-def text() -> str:
-    """Show tags of languages added from raw text."""
-    lines = []
-    for language in HYPERX["languages"]:
-        for amount in PLAN["lines"]:
-            line = [language, str(amount)]
-            for method in NAMES:
-                tags = {donor: scores["pos"] for donor, scores in _result(method)["donors"][language].items()}
-                oracle = max(tags, key=lambda donor: (tags[donor], donor))
-                line.append(f"{tags[oracle]:.1f} ({oracle})")
-                line += [_after(method, language, amount, start) for start in PLAN["runs"][method]["init_from"]]
-            lines.append(line)
-    columns = [
-        f"{name}: {column}"
-        for method, name in NAMES.items()
-        for column in ("oracle donor", *PLAN["runs"][method]["init_from"])
-    ]
-    return markdown(["language", "lines", *columns], lines)
+def _text(method: str) -> Comparison:
+    cells = [(language, lines) for language in HYPERX["languages"] for lines in LINES]
+    donors = _result(method)["donors"]
+    oracle = {x: max(scores["pos"] for scores in donors[x].values()) for x in HYPERX["languages"]}
+    best: dict[Key, Scores] = {cell: _values(method, {f"pos/{cell[0]}": oracle[cell[0]]}) for cell in cells}
+    sides = [Side("oracle donor", best)]
+    for start in PLAN["runs"][method]["init_from"]:
+        after: dict[Key, Scores] = {
+            (language, lines): _values(method, _result(method, language, int(lines), start)["after"])
+            for language, lines in cells
+        }
+        sides.append(Side(start, after))
+    return Comparison(sides=sides, labels=("language", "lines"), across=True)
 
 
-def fit() -> str:
-    """Show losses of held-out raw text before and after training."""
-    columns = [(method, start) for method in NAMES for start in ("best-donor", "fresh")]
-    rows = [
-        [language, str(lines), *(_losses(method, language, lines, start) for method, start in columns)]
-        for language in HYPERX["languages"]
-        for lines in PLAN["lines"]
-    ]
-    return markdown(["language", "lines", *(f"{NAMES[method]}: {start}" for method, start in columns)], rows)
+def fit() -> Tables:
+    """Compare losses of held-out raw text before and after training."""
+    return {name: partial(_fit, method) for method, name in NAMES.items()}
 
 
-def seconds() -> str:
-    """Show the trainable parameters and the time it takes to train them."""
-    lines = []
-    for method, trainable in (("hyperx", "64"), ("madx", "a language adapter"), ("mt", "50")):
-        added = [addition for addition in additions() if addition.method == method and addition.language]
-        took = [_result(*addition)["seconds"] for addition in added]
-        lines.append([method, trainable, f"{min(took):.0f}–{max(took):.0f}"])
-    return markdown(["method", "trainable parameters", "seconds"], lines)
+def _fit(method: str) -> Comparison:
+    sides = []
+    for start in ("best-donor", "fresh"):
+        for place, when in enumerate(("before", "after")):
+            losses: dict[Key, Scores] = {
+                (language, lines): _values(
+                    method, {f"mlm/{language}": -_result(method, language, int(lines), start)["held_out"][place]}
+                )
+                for language in HYPERX["languages"]
+                for lines in LINES
+            }
+            sides.append(Side(f"{start}, {when}", losses))
+    return Comparison(sides=sides, labels=("language", "lines"), across=True, digits=2)
 
 
 def judged(method: str) -> dict[str, tuple[str, str, dict[str, float]]]:
@@ -75,14 +77,20 @@ def judged(method: str) -> dict[str, tuple[str, str, dict[str, float]]]:
     return by_language
 
 
-def donors() -> str:
+def donors() -> Tables:
     """Compare the suggested with the best donor of every language."""
-    lines = []
-    for method in NAMES:
-        for language, (suggested, best, tags) in judged(method).items():
-            shown = [f"{donor} {tags[donor]:.1f}" for donor in (suggested, best)]
-            lines.append([method, language, *shown, f"{tags[suggested] - tags[best]:+.1f}"])
-    return markdown(["method", "language", "suggested", "best", "difference"], lines)
+    return {name: partial(_donors, method) for method, name in NAMES.items()}
+
+
+def _donors(method: str) -> Comparison:
+    best: dict[Key, Scores] = {}
+    chosen: dict[Key, Scores] = {}
+    for language, (suggested, most, tags) in judged(method).items():
+        key = language, suggested, most
+        best[key], chosen[key] = (_values(method, {f"pos/{language}": tags[donor]}) for donor in (most, suggested))
+    sides = [Side("best donor's tags", best), Side("suggested donor's tags (− best)", chosen)]
+    labels = ("language", "suggested donor", "best donor")
+    return Comparison(sides=sides, labels=labels, base="best donor's tags", across=True)
 
 
 def near(method: str) -> list[str]:
@@ -94,38 +102,52 @@ def near(method: str) -> list[str]:
     ]
 
 
-def close() -> str:
-    """Count the languages whose suggested donor is close to the best."""
-    lines = []
-    for method in NAMES:
-        rows = judged(method).values()
-        suggested_mean = fmean(tags[suggested] for suggested, _, tags in rows)
-        any_mean = fmean(fmean(tags.values()) for _, _, tags in rows)
-        english = [tags[best] - tags["en"] <= CLOSE for _, best, tags in rows if "en" in tags]
-        always = f"{sum(english)} of {len(english)}"
-        counts = [f"{len(near(method))} of {len(rows)}", always]
-        lines.append([method, *counts, f"{suggested_mean:.1f}", f"{any_mean:.1f}"])
-    within = f"within {CLOSE:g} points"
-    columns = [f"suggested: {within}", f"English: {within}", "suggested, mean", "any donor, mean"]
-    return markdown(["method", *columns], lines)
+def close() -> Tables:
+    """Compare ways to choose a donor, in all languages but English: it cannot be its own donor."""
+    return {name: partial(_close, method) for method, name in NAMES.items()}
 
 
-def translation() -> str:
-    """Show BLEU and losses of a language added to a translation run, and BLEU of a run trained with it."""
-    lines, directions = [], ("mt/eng/por", "mt/por/eng")
-    for amount in PLAN["lines"]:
-        for start in PLAN["runs"]["mt"]["init_from"]:
-            result = _result("mt", "por", amount, start)
-            scores = [f"{result['before'][name]:.1f} → {result['after'][name]:.1f}" for name in directions]
-            lines.append([str(amount), start, *scores, _losses("mt", "por", amount, start)])
-    known = stored("mt-table", "hyper-33-0")["results"]
-    lines.append(["all", "*trained with it*", *(f"{known[name]['scores'][0]['value']:.1f}" for name in directions), ""])
-    columns = ["BLEU from English", "BLEU into English", "held-out loss"]
-    return markdown(["pairs", "initialisation", *columns], lines)
+def _close(method: str) -> Comparison:
+    rows = {language: row for language, row in judged(method).items() if language != "en"}
+    ways: dict[str, Callable[[str, str, dict[str, float]], float]] = {
+        "best": lambda _, best, tags: tags[best],
+        "suggested by text": lambda suggested, _, tags: tags[suggested],
+        "English": lambda _, __, tags: tags["en"],
+        "any, mean": lambda _, __, tags: fmean(tags.values()),
+    }
+    sides = []
+    for label, way in ways.items():
+        tags = {f"pos/{language}": way(*row) for language, row in rows.items()}
+        within = {f"pos/{x}": 100.0 * (row[2][row[1]] - tags[f"pos/{x}"] <= CLOSE) for x, row in rows.items()}
+        scores: dict[Key, Scores] = {
+            "POS": _values(method, tags),
+            f"languages within {CLOSE:g} points of the best, %": _values(method, within),
+        }
+        sides.append(Side(label, scores))
+    return Comparison(sides=sides, labels=("donor",))
+
+
+def translation() -> Tables:
+    """Compare initialisations of a language added to a translation run by BLEU and losses."""
+    return {"": _translation}
+
+
+def _translation() -> Comparison:
+    sides = []
+    for start in PLAN["runs"]["mt"]["init_from"]:
+        scores: dict[Key, Scores] = {}
+        for lines in LINES:
+            found = _result("mt", "por", int(lines), start)
+            for place, when in enumerate(("before", "after")):
+                for way, condition in (("BLEU from English", "mt/eng/por"), ("BLEU into English", "mt/por/eng")):
+                    scores[lines, way, when] = _values("mt", {condition: found[when][condition]})
+                scores[lines, "held-out loss", when] = _values("mt", {"loss": -found["held_out"][place]})
+        sides.append(Side(start, scores))
+    return Comparison(sides=sides, labels=("pairs", "score", "training"), across=True, digits=2)
 
 
 assert set(PLAN["data"]) & set(CORPORA["text"]) == set(), "added languages are new"
-TABLES: dict[str, Callable[[], str]] = {
-    "added-text": text, "added-fit": fit, "added-seconds": seconds, "added-donors": donors, "added-close": close,
+TABLES: dict[str, Callable[[], Tables]] = {
+    "added-text": text, "added-fit": fit, "added-donors": donors, "added-close": close,
     "added-translation": translation,
 }  # fmt: skip

@@ -1,300 +1,294 @@
 """Tables of docs/results.md."""
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
+from experiments.comparison import Comparison, Key, Scores, Side, Tables
 from experiments.read import (
     CORPORA,
     GROUPS,
-    SEEN,
     UNSEEN,
     Row,
     Selection,
-    by_seed,
-    difference,
-    few_shot_scores,
-    interval,
+    few_shot_rows,
     layer_rows,
-    mean,
+    result,
     results,
     second,
     select,
-    spread,
     swapped,
 )
-from polyloom.cli.render.tables import markdown
 
-MIXED = ["en", "tr", "wo", "id", "vi", "te"]  # languages labelled for one task in each partition
-NEVER = [language for language in GROUPS["all"] if language not in MIXED]
+LABELS = {  # the partitions of the mixed setting: which tasks have labels in which languages
+    1: {"pos": ["en", "tr", "wo"], "ner": ["id", "vi", "te"]},
+    2: {"pos": ["id", "vi", "te"], "ner": ["en", "tr", "wo"]},
+}
+MIXED = sorted({language for partition in LABELS.values() for some in partition.values() for language in some})
 STAGE_LANGUAGES = ["mt", "wo", "bm"]
-
-
-def tuning() -> str:
-    """Show the mean zero-shot score on the tuning languages, by method and learning rate."""
-    lines: dict[str, dict[str, str]] = {}
-    for name, row in results("tuning").items():
-        method, _, size = name.rpartition("-")
-        every = [(row, condition) for condition in row.scores[0]]
-        lr = row.runs[0]["recipe"]["optim"]["lr"]
-        lines.setdefault(method, {})[size] = f"{mean(every):.1f} ({lr:g})"
-    sizes = {"low": "low", "mid": "mid", "high": "high", "embeddings": "mid, embeddings 1e-2"}
-    rows = [[method, *(by_size.get(size, "") for size in sizes)] for method, by_size in lines.items()]
-    return markdown(["method", *sizes.values()], rows)
-
-
-def transfer() -> str:
-    """Compare Hyper-X with other methods on English labels, as in the paper's tables 2 and 3."""
-    lines = []
-    for setting, method, names in (
-        ("English, one task", "full", ["full-pos", "full-ner"]),
-        ("", "Hyper-X", ["hyperx-pos", "hyperx-ner"]),
-        ("English, both tasks", "full", ["full-multi"]),
-        ("", "multilingual", ["multilingual"]),
-        ("", "MAD-X", ["madx"]),
-        ("", "Hyper-X", ["hyperx-multi"]),
-    ):
-        rows = [results("transfer")[name] for name in names]
-        scores = [spread(select(rows, task, group)) for task in ("pos", "ner") for group in GROUPS.values()]
-        lines.append([setting, method, *scores, *_cost(rows)])
-    groups = [f"{task} {group}" for task in ("POS", "NER") for group in GROUPS]
-    return markdown(["setting", "method", *groups, "trainable", "minutes"], lines)
-
-
-def mixed() -> str:
-    """Compare methods trained on different languages for different tasks, zero-shot conditions only."""
-    lines, scored = [], {}
-    for method, name in (("full", "full"), ("PSF", "psf"), ("Hyper-X", "hyperx")):
-        rows = [results("transfer")[f"{name}-mixed{partition}"] for partition in (1, 2)]
-        scored[method] = [select(rows, t, group, zero_shot=True) for group in (MIXED, NEVER) for t in ("pos", "ner")]
-        lines.append([method, *map(spread, scored[method]), *_cost(rows)])
-    lines.append(["Hyper-X, English only", *_english("hyperx-multi"), "", ""])
-    for method in ("full", "PSF"):
-        pairs = zip(scored["Hyper-X"], scored[method], strict=True)
-        lines.append([f"Hyper-X − {method} [95 %]", *(difference(h, o) if o else "–" for h, o in pairs), "", ""])
-    columns = ["POS, other task labelled", "NER, other task labelled", "POS, no labels", "NER, no labels"]
-    return markdown(["method", *columns, "trainable", "minutes"], lines)
-
-
-def _english(name: str) -> list[str]:
-    """Show the same conditions of a row trained on English labels only; English itself is left out."""
-    row = results("transfer")[name]
-    others = [language for language in MIXED if language != "en"]
-    return [spread(select(row, task, group)) for group in (others, NEVER) for task in ("pos", "ner")]
-
-
-def _cost(rows: Sequence[Row]) -> list[str]:
-    """Show trainable parameters and minutes of training."""
-    parameters = max(sum(row.runs[0]["training"]["parameters"].values()) for row in rows)
-    return [f"{parameters / 1e6:.1f}M", f"{sum(row.mean('seconds') for row in rows) / 60:.1f}"]
-
-
-def languages() -> str:
-    """Show every language, with the 95 % interval over sentences for Hyper-X."""
-    names = {"full": "full-multi", "multilingual": "multilingual", "MAD-X": "madx", "Hyper-X": "hyperx-multi"}
-    lines = []
-    for language in ["en", *SEEN, *UNSEEN]:
-        line = [f"{CORPORA['names'][language]} ({language})", CORPORA["families"][language]]
-        for task in ("pos", "ner"):
-            baseline = results("transfer")["hyperx-multi"].runs[0]["baselines"].get(f"{task}/{language}")
-            line += [f"{baseline:.1f}" if baseline is not None else "–"] if task == "pos" else []
-            for method, name in names.items():
-                scored = select(results("transfer")[name], task, [language])
-                line.append(f"{mean(scored):.1f}" if scored else "–")
-                if method == "Hyper-X" and scored:
-                    low, high = interval(scored)
-                    line[-1] += f" [{low:.1f}, {high:.1f}]"
-        lines.append(line)
-    columns = [f"POS {name}" for name in ("majority", *names)] + [f"NER {name}" for name in names]
-    return markdown(["language", "family", *columns], lines)
-
-
-def differences() -> str:
-    """Show the main differences of means over languages, with intervals over sentences, and seed by seed."""
-    lines = []
-    for name, left, right in (
-        ("Hyper-X, both tasks − full, both tasks", ["hyperx-multi"], ["full-multi"]),
-        ("Hyper-X, both tasks − multilingual", ["hyperx-multi"], ["multilingual"]),
-        ("Hyper-X, both tasks − MAD-X", ["hyperx-multi"], ["madx"]),
-        ("MAD-X − multilingual", ["madx"], ["multilingual"]),
-        ("Hyper-X, one task − full, one task", ["hyperx-pos", "hyperx-ner"], ["full-pos", "full-ner"]),
-        ("Hyper-X, both tasks − Hyper-X, one task", ["hyperx-multi"], ["hyperx-pos", "hyperx-ner"]),
-    ):
-        common = min(len(results("transfer")[row].runs) for row in (*left, *right))
-        rows = [[results("transfer")[row].first(common) for row in names] for names in (left, right)]
-        for task in ("pos", "ner"):
-            for group, languages in GROUPS.items():
-                ours, theirs = (select(side, task, languages) for side in rows)
-                seeds = ", ".join(f"{value:+.1f}" for value in by_seed(ours) - by_seed(theirs))
-                lines.append([name, f"{task.upper()} {group}", difference(ours, theirs), seeds])
-                name = ""  # noqa: PLW2901 - named in its first line only
-    return markdown(["comparison", "scores", "difference [95 %]", "by seed"], lines)
-
-
+TASKS = ("pos", "ner")
 DONORS = {"related": "related", "peer": "unrelated, same group", "distant": "unrelated, other group"}
 
 
-def swaps() -> str:
-    """Compare scores with own weights and with the weights of related and unrelated donors."""
-    lines = []
-    for method, name in (("Hyper-X", "hyperx-multi"), ("MAD-X", "madx")):
-        for task in ("pos", "ner"):
-            for kind, group, languages in (
-                ("related", "with a related language", [*CORPORA["related"]]),
-                *((kind, group, members) for kind in ("peer", "distant") for group, members in GROUPS.items()),
-            ):
-                own, other = (select(row, task, languages) for row in swapped(results("transfer")[name], CORPORA[kind]))
-                scores = [f"{mean(own):.1f}", f"{mean(other):.1f}", difference(own, other)]
-                lines.append([method, task.upper(), group, DONORS[kind], *scores])
-    return markdown(
-        ["method", "task", "languages", "donor", "own weights", "donor's weights", "own − donor [95 %]"], lines
-    )
+def tuning() -> Tables:
+    """Compare the learning rates of each method by the mean zero-shot score on the tuning languages."""
+    sizes = {"low": "low", "mid": "mid", "high": "high", "embeddings": "mid, embeddings 1e-2"}
+    methods = dict.fromkeys(name.rpartition("-")[0] for name in results("tuning"))
+    return {method: partial(_rates, method, sizes) for method in methods}
 
 
-def length() -> str:
-    """Compare 40 and 200 steps of raw text per language: scores of unseen languages, and own minus donor's weights."""
-    lines = []
-    for method, name in (("multilingual", "multilingual"), ("MAD-X", "madx"), ("Hyper-X", "hyperx-multi")):
-        for task in ("pos", "ner"):
-            row = results("transfer")[name]
-            rows = results("short")[name], row.first()
-            less, more = (select(some_row, task, UNSEEN) for some_row in rows)
-            line = [method, task.upper(), f"{mean(less):.1f}", f"{mean(more):.1f}", difference(more, less)]
-            for some_row in rows:
-                own, other = (select(side, task, GROUPS["all"]) for side in swapped(some_row, CORPORA["distant"]))
-                line.append(difference(own, other))
-            lines.append(line)
-    columns = [
-        "unseen, 40 steps",
-        "unseen, 200 steps",
-        "difference [95 %]",
-        "own − donor, 40 steps",
-        "own − donor, 200 steps",
+def _rates(method: str, sizes: Mapping[str, str]) -> Comparison:
+    rows = {label: results("tuning").get(f"{method}-{size}") for size, label in sizes.items()}
+    sides = [
+        Side(label, {"mean": [(row, c) for c in row.scores[0]]}, (f"{row.runs[0]['recipe']['optim']['lr']:g}",))
+        for label, row in rows.items()
+        if row is not None
     ]
-    return markdown(["method", "task", *columns], lines)
+    return Comparison(sides=sides, labels=("rate", "learning rate"))
 
 
-def conditioning() -> str:
+def transfer() -> Tables:
+    """Compare methods trained on English labels, as in the Hyper-X paper's tables 2 and 3."""
+    one = {"full": ["full-pos", "full-ner"], "Hyper-X": ["hyperx-pos", "hyperx-ner"]}
+    both = {"full": ["full-multi"], "multilingual": ["multilingual"], "MAD-X": ["madx"], "Hyper-X": ["hyperx-multi"]}
+    return {"English, one task": partial(_english, one), "English, both tasks": partial(_english, both)}
+
+
+def _english(names: Mapping[str, Sequence[str]]) -> Comparison:
+    sides = [
+        Side(method, _by_group([result("transfer", row).first() for row in rows])) for method, rows in names.items()
+    ]
+    return Comparison(sides=sides, labels=("method",), base="full")
+
+
+def _by_group(rows: Row | Sequence[Row], groups: Iterable[str] = tuple(GROUPS)) -> dict[Key, Scores]:
+    """Select the languages of each task and group."""
+    return {f"{task.upper()} {group}": select(rows, task, GROUPS[group]) for task in TASKS for group in groups}
+
+
+def mixed() -> Tables:
+    """Compare methods, and labels, if different languages have labels for different tasks: zero-shot conditions only.
+
+    A condition of a language with labels of the other task is in one partition, all others are in both.
+    """
+    methods = {"full": "full", "PSF": "psf", "Hyper-X": "hyperx"}
+    return {"Methods": partial(_mixed_methods, methods)} | {
+        f"{method}: labels of six languages, or of English": partial(_mixed_labels, methods[method])
+        for method in ("Hyper-X", "full")
+    }
+
+
+def _mixed_methods(methods: Mapping[str, str]) -> Comparison:
+    sides = [Side(method, mixed_scores([f"{row}-mixed{n}" for n in LABELS])) for method, row in methods.items()]
+    return Comparison(sides=sides, labels=("method",), base="full")
+
+
+def _mixed_labels(method: str) -> Comparison:
+    """Compare labels of several languages with labels of English only; English itself is scored in neither."""
+    sides = [
+        Side("English, both tasks", mixed_scores([f"{method}-multi"] * 2, without="en")),
+        Side("six languages, one task each", mixed_scores([f"{method}-mixed{n}" for n in LABELS], without="en")),
+    ]
+    return Comparison(sides=sides, labels=("labels",), base="English, both tasks")
+
+
+def mixed_scores(names: Sequence[str], without: str = "") -> dict[Key, Scores]:
+    """Select the zero-shot conditions of both partitions; the names are those of the partitions' rows."""
+    rows = dict(zip(LABELS, (result("transfer", name).first() for name in names), strict=True))
+    columns: dict[Key, Scores] = {}
+    for label, chosen in (("other task labelled", MIXED), ("no labels", [x for x in GROUPS["all"] if x not in MIXED])):
+        for task in TASKS:
+            columns[f"{task.upper()}, {label}"] = [
+                pair
+                for number, row in rows.items()
+                for pair in select(row, task, [x for x in chosen if x not in (*LABELS[number][task], without)])
+            ]
+    return columns
+
+
+def swaps() -> Tables:
+    """Compare own weights with the weights of related and unrelated donors."""
+    return {method: partial(_swaps, row) for method, row in (("Hyper-X", "hyperx-multi"), ("MAD-X", "madx"))}
+
+
+def _swaps(name: str) -> Comparison:
+    own: dict[Key, Scores] = {}
+    other: dict[Key, Scores] = {}
+    for task in TASKS:
+        for kind, group, languages in (
+            ("related", "with a related language", [*CORPORA["related"]]),
+            *((kind, group, members) for kind in ("peer", "distant") for group, members in GROUPS.items()),
+        ):
+            key = task.upper(), group, DONORS[kind]
+            own[key], other[key] = (
+                select(row, task, languages) for row in swapped(result("transfer", name), CORPORA[kind])
+            )
+    sides = [Side("own weights", own), Side("donor's weights (− own)", other)]
+    return Comparison(sides=sides, labels=("task", "languages", "donor"), base="own weights", across=True)
+
+
+def length() -> Tables:
+    """Compare 40 and 200 steps of raw text per language."""
+    methods = {"multilingual": "multilingual", "MAD-X": "madx", "Hyper-X": "hyperx-multi"}
+    return {method: partial(_length, row) for method, row in methods.items()}
+
+
+def _length(name: str) -> Comparison:
+    rows = {"40 steps": result("short", name), "200 steps": result("transfer", name).first()}
+    sides = [Side(label, {task.upper(): select(row, task, UNSEEN) for task in TASKS}) for label, row in rows.items()]
+    return Comparison(sides=sides, labels=("raw text",), base="40 steps")
+
+
+def conditioning() -> Tables:
     """Compare Hyper-X at other learning rates, depths and lengths of training, first seed."""
-    main, others = results("transfer")["hyperx-multi"], results("conditioning")
-    lines = []
-    for label, row in (
-        ("as in the main table", main.first()),
-        ("learning rate of embeddings 1e-3, as of the rest", others["mid"]),
-        ("learning rate 3e-3 for everything", others["high"]),
-        ("language-specific weights in layers 1–3 only", others["lower"]),
-        ("three times as much raw text", others["long"]),
-    ):
-        line = [label, *(f"{mean(select(row, t, GROUPS[g])):.1f}" for t in ("pos", "ner") for g in ("seen", "unseen"))]
-        for task, kind in itertools.product(("pos", "ner"), ("peer", "distant")):
+    return {"": _conditioning}
+
+
+def _conditioning() -> Comparison:
+    rows = {
+        "main settings": result("transfer", "hyperx-multi").first(),
+        "learning rate of embeddings 1e-3, as of the rest": result("conditioning", "mid"),
+        "learning rate 3e-3 for everything": result("conditioning", "high"),
+        "language-specific weights in layers 1–3 only": result("conditioning", "lower"),
+        "three times as much raw text": result("conditioning", "long"),
+    }
+    sides = [Side(label, _by_group(row, ("seen", "unseen")) | _own_minus_donor(row)) for label, row in rows.items()]
+    return Comparison(sides=sides, labels=("Hyper-X",))
+
+
+def _own_minus_donor(row: Row) -> dict[Key, Scores]:
+    """Subtract scores with an unrelated donor's weights from those with own weights."""
+    columns: dict[Key, Scores] = {}
+    for task in TASKS:
+        for kind, group in (("peer", "same"), ("distant", "other")):
             own, other = (select(side, task, GROUPS["all"]) for side in swapped(row, CORPORA[kind]))
-            line.append(difference(own, other))
-        lines.append(line)
-    groups = [f"{task} {group}" for task in ("POS", "NER") for group in ("seen", "unseen")]
-    donors = [f"{task} own − unrelated, {group} group" for task in ("POS", "NER") for group in ("same", "other")]
-    return markdown(["Hyper-X", *groups, *donors], lines)
+            columns[f"{task.upper()} own − unrelated, {group} group"] = own, other
+    return columns
 
 
-def layers() -> str:
+def layers() -> Tables:
     """Compare tags with a language's own weights in some layers and English weights in the others."""
-    lines = []
-    for method, run in (("Hyper-X", "hyperx-multi-0"), ("MAD-X", "madx-0")):
-        rows = layer_rows(run)
-        for group, languages in GROUPS.items():
-            base = select(rows["none"], "pos", languages)
-            line = [method, group, f"{mean(base):.1f}"]
-            sets = ("all", "upper", "lower", "peer")
-            lines.append([*line, *(difference(select(rows[s], "pos", languages), base) for s in sets)])
-    columns = ["English in all layers", "own in all", "own in 4–6", "own in 1–3", "unrelated in 1–3"]
-    return markdown(["method", "languages", *columns], lines)
+    return {method: partial(_layers, run) for method, run in (("Hyper-X", "hyperx-multi-0"), ("MAD-X", "madx-0"))}
+
+
+def _layers(run: str) -> Comparison:
+    names = {
+        "none": "English in all layers", "all": "own in all", "upper": "own in 4–6", "lower": "own in 1–3",
+        "peer": "unrelated in 1–3, English in 4–6",
+    }  # fmt: skip
+    rows = layer_rows(run)
+    sides = [
+        Side(label, {group: select(rows[name], "pos", members) for group, members in GROUPS.items()})
+        for name, label in names.items()
+    ]
+    return Comparison(sides=sides, labels=("weights",), base="English in all layers")
 
 
 STAGE = {
-    "low": ("MAD-X", "3e-4", "corpus"),
-    "mid": ("MAD-X", "1e-3", "corpus"),
-    "high": ("MAD-X", "3e-3", "corpus"),
-    "mid-full": ("MAD-X", "1e-3", "all"),
-    "mid-plain": ("MAD-X without invertible adapters", "1e-3", "corpus"),
-    "hyperx-low": ("Hyper-X", "3e-4", "corpus"),
-    "hyperx-mid": ("Hyper-X", "1e-3", "corpus"),
-    "hyperx-embeddings": ("Hyper-X", "1e-3, embeddings 1e-2", "corpus"),
-    "hyperx-warm": ("Hyper-X", "2e-3, 200 steps of warm-up", "corpus"),
+    "MAD-X": {
+        "low": ("3e-4", "corpus"),
+        "mid": ("1e-3", "corpus"),
+        "high": ("3e-3", "corpus"),
+        "mid-full": ("1e-3", "all"),
+        "mid-plain": ("1e-3, without invertible adapters", "corpus"),
+    },
+    "Hyper-X": {
+        "hyperx-low": ("3e-4", "corpus"),
+        "hyperx-mid": ("1e-3", "corpus"),
+        "hyperx-embeddings": ("1e-3, embeddings 1e-2", "corpus"),
+        "hyperx-warm": ("2e-3, 200 steps of warm-up", "corpus"),
+    },
 }
 
 
-def language_stage() -> str:
-    """Show how training on raw text changes tags, by its settings."""
-    lines = []
-    for name, settings in STAGE.items():
-        row = results("language-stage")[name]
+def language_stage() -> Tables:
+    """Compare settings of training on raw text by the tags after it."""
+    return {method: partial(_language_stage, rows) for method, rows in STAGE.items()}
+
+
+def _language_stage(rows: Mapping[str, tuple[str, str]]) -> Comparison:
+    sides = []
+    for name, (label, candidates) in rows.items():
+        row = result("language-stage", name).first()
+        scores: dict[Key, Scores] = {language: select(row, "pos", [language]) for language in STAGE_LANGUAGES}
         donors = {"mt": "bm", "wo": "mt", "bm": "mt"}
         own, other = (select(side, "pos", STAGE_LANGUAGES) for side in swapped(row, donors))
-        scores = [f"{mean(select(row, 'pos', [language])):.1f}" for language in STAGE_LANGUAGES]
-        lines.append([*settings, *scores, difference(own, other)])
-    return markdown(["method", "learning rate", "MLM candidates", *STAGE_LANGUAGES, "own − unrelated [95 %]"], lines)
+        sides.append(Side(f"{label}, {candidates}", scores | {"own − unrelated [95 %]": (own, other)}))
+    return Comparison(sides=sides, labels=("learning rate, MLM candidates",))
 
 
-def bilingual() -> str:
-    """Compare BAD-X by ratio with MAD-X and the multilingual adapter."""
-    rows, targets = results("bilingual"), ["mt", "wo", "myv", "hsb"]
-    lines = []
-    for method, name in (
-        ("multilingual", "multilingual"),
-        ("MAD-X", "madx"),
-        *((f"BAD-X {r[0]}:{r[1]}", f"badx-*-{r}") for r in ("11", "51", "12")),
-    ):
-        of = {target: rows[name.replace("*", target)] for target in targets}
-        line = [method]
+def bilingual() -> Tables:
+    """Compare BAD-X by ratio, MAD-X with the multilingual adapter, and all of them."""
+    ratios = {f"BAD-X {r[0]}:{r[1]}": f"badx-*-{r}" for r in ("11", "51", "12")}
+    shared = {"MAD-X": "madx", "multilingual": "multilingual"}
+    return {
+        "BAD-X": partial(_bilingual, ratios),
+        "MAD-X and one adapter for all languages": partial(_bilingual, shared),
+        "BAD-X and MAD-X": partial(_bilingual, shared | ratios),
+    }
+
+
+def _bilingual(names: Mapping[str, str]) -> Comparison:
+    targets, sides = ["mt", "wo", "myv", "hsb"], []
+    for label, name in names.items():
+        rows = {target: result("bilingual", name.replace("*", target)) for target in targets}
+        scores: dict[Key, Scores] = {}
         for task, metric in (("pos", "accuracy"), ("dep", "uas"), ("dep", "las")):
-            scored: Selection = [pair for t in targets for pair in select(second(of[t], metric), task, [t])]
-            base: Selection = [pair for t in targets for pair in select(second(rows["madx"], metric), task, [t])]
-            line += [f"{row.scores[0][c].value:.1f}" for row, c in scored]
-            line.append(f"{mean(scored):.1f}" + ("" if name == "madx" else f" ({difference(scored, base)})"))
-        lines.append(line)
-    columns = [f"{m} {t}" for m in ("POS", "UAS", "LAS") for t in (*targets, "mean (− MAD-X)")]
-    return markdown(["method", *columns], lines)
+            every: Selection = [pair for t in targets for pair in select(second(rows[t], metric), task, [t])]
+            title = "POS" if task == "pos" else metric.upper()
+            scores |= {f"{title} {target}": [pair] for target, pair in zip(targets, every, strict=True)}
+            scores[f"{title} mean"] = every
+        sides.append(Side(label, scores))
+    return Comparison(sides=sides, labels=("score",), base=next(iter(names)), across=True)
 
 
 ABLATIONS = {
-    "base": "as in the main table, with fewer languages and steps",
+    "base": "main settings, with fewer languages and steps",
     "text-of-seen": "no raw text of unseen languages",
-    "no-text": "no raw text at all",
     "temperature-1": "proportional sampling",
     "temperature-5": "temperature 5 (the paper's)",
     "unimax": "UniMax, at most one epoch",
     "embedding-8": "embedding size 8",
     "embedding-256": "embedding size 256",
-    "homogeneous": "one dataset per batch",
 }
+HOMOGENEOUS = {"homogeneous": "raw text of all languages", "no-text": "no raw text at all"}
 
 
-def ablations() -> str:
-    """Compare Hyper-X with one setting changed at a time."""
-    base = results("ablations")["base"]
-    lines = []
-    for name, label in ABLATIONS.items():
-        row, line = results("ablations")[name], [label]
-        for task in ("pos", "ner"):
-            for group in ("seen", "unseen"):
-                ours, theirs = (select(side, task, GROUPS[group]) for side in (row, base))
-                line.append(f"{mean(ours):.1f}" + (f" ({difference(ours, theirs)})" if row is not base else ""))
-        training = row.runs[0]["training"]
-        lines.append([*line, f"{training['tokens'] / 1e3:.0f}k", f"{training['tokens'] / training['seconds']:.0f}"])
-    groups = [f"{task} {group}" for task in ("POS", "NER") for group in ("seen", "unseen")]
-    return markdown(["Hyper-X, both tasks", *groups, "tokens", "tokens/s"], lines)
+def ablations() -> Tables:
+    """Compare Hyper-X with one setting changed at a time, by the datasets in a batch."""
+    return {
+        "Four datasets per batch": partial(_ablations, ABLATIONS),
+        "One dataset per batch": partial(_ablations, HOMOGENEOUS),
+        "One dataset per batch and four": partial(
+            _ablations, {"base": "four", "homogeneous": "one", "no-text": "one, no raw text"}
+        ),
+    }
 
 
-def few_shot() -> str:
-    """Show tagging accuracy after few labelled sentences."""
-    lines = [
-        [label, f"{CORPORA['names'][language]} ({language})", *(f"{v:.1f}" for v in few_shot_scores(start, language))]
-        for label, start in (("Hyper-X", "hyperx-multi"), ("MAD-X", "madx"))
-        for language in ("mt", "myv", "wo", "te")
+def _ablations(names: Mapping[str, str]) -> Comparison:
+    sides = []
+    for name, label in names.items():
+        row = result("ablations", name)
+        tokens = f"{row.runs[0]['training']['tokens'] / 1e3:.0f}k"
+        sides.append(Side(label, _by_group(row, ("seen", "unseen")), (tokens,)))
+    return Comparison(sides=sides, labels=("Hyper-X, both tasks", "tokens"), base=sides[0].label)
+
+
+def few_shot() -> Tables:
+    """Compare tagging accuracy after few labelled sentences."""
+    return {label: partial(_few_shot, start) for label, start in (("Hyper-X", "hyperx-multi"), ("MAD-X", "madx"))}
+
+
+def _few_shot(start: str) -> Comparison:
+    by_language = {language: few_shot_rows(start, language) for language in ("mt", "myv", "wo", "te")}
+    sides = [
+        Side(str(count), {CORPORA["names"][x]: select(rows[place], "pos", [x]) for x, rows in by_language.items()})
+        for place, count in enumerate((0, 5, 10, 20, 50))
     ]
-    return markdown(["method", "language", "0", "5", "10", "20", "50"], lines)
+    return Comparison(sides=sides, labels=("tagged sentences",))
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    "tuning": tuning, "transfer": transfer, "mixed": mixed, "languages": languages, "differences": differences,
-    "swaps": swaps, "conditioning": conditioning, "layers": layers, "length": length,
-    "language-stage": language_stage, "bilingual": bilingual, "ablations": ablations, "few-shot": few_shot,
+TABLES: dict[str, Callable[[], Tables]] = {
+    "tuning": tuning, "transfer": transfer, "mixed": mixed, "swaps": swaps, "conditioning": conditioning,
+    "layers": layers, "length": length, "language-stage": language_stage, "bilingual": bilingual,
+    "ablations": ablations, "few-shot": few_shot,
 }  # fmt: skip

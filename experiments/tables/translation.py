@@ -1,27 +1,25 @@
 """Tables of docs/translation-results.md."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
+from experiments.comparison import Comparison, Key, Scores, Side, Tables
 from experiments.jobs import DIRECTIONS, ENGLISH, HALVES, OTHERS
 from experiments.read import (
     Row,
     Selection,
-    difference,
+    Value,
     first_scores,
-    mean,
-    results,
+    result,
     second,
     source_losses,
-    spread,
     stored,
 )
-from polyloom.cli.render.tables import markdown
 from polyloom.metrics.score import Array
 from polyloom.probe.languages import purity
 
-METHODS = ("dense", "lang-adapters", "pair-adapters", "hyper-17", "hyper-33", "hyper-100")
 LEVELS = DIRECTIONS["resources"]
 GROUP = {language: group for group, members in DIRECTIONS["groups"].items() for language in members}
 RESCALED = {  # rows with their width, and whether they rescale
@@ -65,146 +63,175 @@ def added(row: Row) -> int:
     return sum(size for name, size in sizes if name.partition(".")[0] != "backbone")
 
 
-def steps_to(row: Row, loss: float) -> str:
-    """Show the steps until the mean validation loss of all seeds is at most this, or a dash."""
-    curve = losses(row).mean(0)
-    every = row.runs[0]["recipe"]["train"]["evaluate_every"]
-    reached = np.flatnonzero(curve <= loss)
-    return str(every * (int(reached[0]) + 1)) if len(reached) else "–"
+def best_losses(row: Row) -> Selection:
+    """Select the validation losses of all directions at the best checkpoint of each seed, in nats per token."""
+    best = losses(row).argmin(1)
+    scores = [
+        {f"loss {c}": Value(float(np.log(perplexity))) for c, perplexity in run["training"]["validation"][k].items()}
+        for run, k in zip(row.runs, best, strict=True)
+    ]
+    scored = Row(row.runs, scores)
+    return [(scored, condition) for condition in scores[0]]
 
 
-def table() -> str:
-    """Compare methods: parameters, scores and losses."""
-    rows = {name: results("mt-table")[name] for name in METHODS}
-    best = float(losses(rows["lang-adapters"]).mean(0).min())
-    lines = []
-    for name, row in rows.items():
-        share = f"{100 * added(row) / added(rows['lang-adapters']):.0f} %"
-        scores = [spread(ways(row, level)) for ways in (out_of, into) for level in (OTHERS, *LEVELS.values())]
-        chrf = [f"{mean(ways(second(row, 'chrf'))):.1f}" for ways in (out_of, into)]
-        loss = f"{losses(row).min(1).mean():.3f}"
-        lines.append([name, f"{added(row):,}", share, *scores, *chrf, loss, steps_to(row, best)])
-    groups = [f"BLEU {way} {level}" for way in ("En→X", "X→En") for level in ("all", *LEVELS)]
-    tail = ["chrF En→X", "chrF X→En", "loss", "steps to the best loss of lang-adapters"]
-    return markdown(["method", "added parameters", "relative to lang-adapters", *groups, *tail], lines)
+STORED = ("dense", "lang-adapters", "pair-adapters")
+GENERATED = ("hyper-17", "hyper-33", "hyper-100")
+SETS = {"Shared and stored weights": STORED, "Generated weights": GENERATED, "All methods": (*STORED, *GENERATED)}
 
 
-def differences() -> str:
-    """Show differences with intervals over sentences."""
-    lines = []
-    for left, right in (
-        *((name, "dense") for name in METHODS[1:]),
-        *((name, "lang-adapters") for name in METHODS[3:]),
-        ("pair-adapters", "lang-adapters"),
-    ):
-        rows = [results("mt-table")[name] for name in (left, right)]
-        shown = [difference(*(ways(row) for row in rows)) for ways in (out_of, into)]
-        low = difference(*(both(row, LEVELS["low"]) for row in rows))
-        lines.append([f"{left} − {right}", *shown, low])
-    return markdown(["BLEU [95 %]", "En→X", "X→En", "low, both ways"], lines)
+def table() -> Tables:
+    """Compare methods: parameters and scores."""
+    return {title: partial(_table, names) for title, names in SETS.items()}
 
 
-def sources() -> str:
+def _table(names: Sequence[str]) -> Comparison:
+    sides = []
+    for name in names:
+        row = result("mt-table", name)
+        scores: dict[Key, Scores] = {"En→X": out_of(row), "X→En": into(row), "low, both ways": both(row, LEVELS["low"])}
+        scores |= {f"chrF {way}": ways(second(row, "chrf")) for way, ways in (("En→X", out_of), ("X→En", into))}
+        sides.append(Side(name, scores, (f"{added(row):,}",)))
+    return Comparison(sides=sides, labels=("method, BLEU", "added parameters"), base=names[0])
+
+
+def final_losses() -> Tables:
+    """Compare validation losses."""
+    return {title: partial(_losses, names) for title, names in SETS.items() if title != "All methods"}
+
+
+def _losses(names: Sequence[str]) -> Comparison:
+    sides = [Side(name, {"validation loss": best_losses(result("mt-table", name))}) for name in names]
+    return Comparison(sides=sides, labels=("method",), base=names[0], digits=3)
+
+
+def sources() -> Tables:
     """Compare losses with the right and with a wrong source."""
-    lines = []
-    for name in METHODS:
-        row, shown = results("mt-table")[name], []
-        for ways in (out_of, into):
-            by_direction = [source_losses(f"{name}-{run['seed']}")[c] for run in row.runs for _, c in ways(row)]
-            own, other = (np.mean([loss[key] for loss in by_direction]) for key in ("own", "other"))
-            shown += [f"{own:.2f}", f"{other:.2f}", f"{other - own:.2f}"]
-        lines.append([name, *shown])
-    columns = [f"{way} {what}" for way in ("En→X", "X→En") for what in ("loss", "wrong source", "difference")]
-    return markdown(["method", *columns], lines)
+    return {title: partial(_sources, names) for title, names in SETS.items() if title != "All methods"}
 
 
-def rescaling() -> str:
+def _sources(names: Sequence[str]) -> Comparison:
+    sides = []
+    for name in names:
+        row = result("mt-table", name)
+        scores: dict[Key, Scores] = {}
+        for way, ways in (("En→X", out_of), ("X→En", into)):
+            for source, key in (("right source", "own"), ("wrong source", "other")):
+                by_seed = [source_losses(f"{name}-{run['seed']}") for run in row.runs]
+                scored = Row(row.runs, [{c: Value(loss[key]) for c, loss in found.items()} for found in by_seed])
+                scores[f"{way}, {source}"] = ways(scored)
+        sides.append(Side(name, scores))
+    return Comparison(sides=sides, labels=("method",), digits=2)
+
+
+def rescaling() -> Tables:
     """Compare widths with and without rescaling, output projections initialised like any other layer."""
-    lines = []
-    for name, (size, label) in RESCALED.items():
-        row = results("mt-analysis")[name]
+    return {f"d_h = {size}": partial(_rescaling, size) for size in dict.fromkeys(size for size, _ in RESCALED.values())}
+
+
+def _rescaling(size: int) -> Comparison:
+    sides = []
+    for name, label in ((name, label) for name, (width, label) in RESCALED.items() if width == size):
+        row = result("mt-analysis", name)
         sizes = [f"{stored('magnitudes', f'{name}-0')[when]:,.2f}" for when in ("fresh", "trained")]
-        shown = [f"{losses(row).min():.3f}", *(f"{mean(ways(row)):.1f}" for ways in (out_of, into))]
-        lines.append([str(size), label, *sizes, *shown])
-    measured = ["weight RMS before", "weight RMS after", "best loss", "BLEU En→X", "BLEU X→En"]
-    return markdown(["d_h", "rescaling", *measured], lines)
+        scores: dict[Key, Scores] = {"best loss": best_losses(row), "BLEU En→X": out_of(row), "BLEU X→En": into(row)}
+        sides.append(Side(label, scores, tuple(sizes)))
+    return Comparison(sides=sides, labels=("rescaling", "weight RMS before", "weight RMS after"), digits=2)
 
 
-def bodies() -> str:
+def bodies() -> Tables:
     """Compare linear and non-linear hypernetworks, without and with residual blocks."""
+    return {"": _bodies}
+
+
+def _bodies() -> Comparison:
     rows = {
-        "linear": results("mt-analysis")["linear"],
-        "non-linear": results("mt-analysis")["nonlinear"],
-        "+ residual blocks": results("mt-table")["hyper-33"].first(),
+        "linear": result("mt-analysis", "linear"),
+        "non-linear": result("mt-analysis", "nonlinear"),
+        "+ residual blocks": result("mt-table", "hyper-33").first(),
     }
-    lines = [
-        [name, f"{added(row):,}", f"{losses(row).min():.3f}", *(f"{mean(ways(row)):.1f}" for ways in (out_of, into))]
+    sides = [
+        Side(
+            name,
+            {"best loss": best_losses(row), "BLEU En→X": out_of(row), "BLEU X→En": into(row)},
+            (f"{added(row):,}",),
+        )
         for name, row in rows.items()
     ]
-    return markdown(["hypernetwork", "added parameters", "best loss", "BLEU En→X", "BLEU X→En"], lines)
+    return Comparison(sides=sides, labels=("hypernetwork", "added parameters"), base="linear", digits=2)
 
 
-def masks() -> str:
+def masks() -> Tables:
     """Compare inputs of the encoder's and decoder's adapters, on untrained pairs too."""
-    analysis, first = results("mt-analysis"), results("mt-table")
+    return {"": _masks}
+
+
+def _masks() -> Comparison:
     rows = {
-        ("hyper-33", "source, target", "target", ""): first["hyper-33"].first(),
-        ("hyper-33", "source, target", "target", "0.1"): analysis["dropout"],
-        ("hyper-33", "source, target", "source, target", ""): analysis["both-both"],
-        ("hyper-33", "source", "target", ""): analysis["source-target"],
-        ("lang-adapters", "source", "target", ""): first["lang-adapters"].first(),
-        ("dense", "–", "–", ""): first["dense"].first(),
+        "source, target; target": result("mt-table", "hyper-33").first(),
+        "source, target; target; dropout 0.1": result("mt-analysis", "dropout"),
+        "source, target; source, target": result("mt-analysis", "both-both"),
+        "source; target": result("mt-analysis", "source-target"),
     }
-    base, lines = rows[("hyper-33", "source, target", "target", "")], []
+    sides = []
     for name, row in rows.items():
-        line = list(name)
-        for ways in (out_of, into, untrained, via_english):
-            than_base = f" ({difference(ways(row), ways(base))})" if row is not base else ""
-            line.append(f"{mean(ways(row)):.1f}{than_base}")
-        line += [f"{mean(untrained(second(row, 'chrf', key))):.1f}" for key in ("results", "pivot")]
-        lines.append(line)
-    columns = ["BLEU En→X", "BLEU X→En", "BLEU direct", "BLEU via English", "chrF direct", "chrF via English"]
-    return markdown(["method", "encoder inputs", "decoder inputs", "dropout", *columns], lines)
+        ways = {"En→X": out_of, "X→En": into, "untrained, direct": untrained, "untrained, via English": via_english}
+        sides.append(Side(name, {f"BLEU {way}": selected(row) for way, selected in ways.items()}))
+    return Comparison(sides=sides, labels=("encoder inputs; decoder inputs",), base=sides[0].label)
 
 
-def swaps() -> str:
+def swaps() -> Tables:
     """Compare scores with own weights and with the weights of related and unrelated donors."""
-    lines = []
-    for name in ("lang-adapters", "hyper-33", "hyper-100"):
-        row = results("mt-table")[name].first()
-        for way, ways in (("En→X", out_of), ("X→En", into)):
-            own = ways(row, list(DIRECTIONS["related"]))
-            shown = [f"{mean(own):.1f}"]
-            for kind in ("related", "distant"):
-                donors = {c: DIRECTIONS[kind][_other(c)] for _, c in own}
-                swapped = {c: row.runs[0]["swaps"][c][donor] for c, donor in donors.items()}
-                shown.append(difference([(Row(row.runs, [first_scores(swapped)]), c) for _, c in own], own))
-            lines.append([name, way, *shown])
-    return markdown(["method", "", "BLEU, own weights", "related − own [95 %]", "unrelated − own [95 %]"], lines)
+    return {name: partial(_swaps, name) for name in ("lang-adapters", "hyper-33", "hyper-100")}
 
 
-def split() -> str:
+def _swaps(name: str) -> Comparison:
+    row = result("mt-table", name).first()
+    donated = {"own": row}
+    for label, kind in (("related", "related"), ("unrelated", "distant")):
+        found = {c: by_donor[DIRECTIONS[kind][_other(c)]] for c, by_donor in row.runs[0]["swaps"].items()}
+        donated[label] = Row(row.runs, [first_scores(found)])
+    languages = list(DIRECTIONS["related"])
+    sides = [
+        Side(label, {"BLEU En→X": out_of(some, languages), "BLEU X→En": into(some, languages)})
+        for label, some in donated.items()
+    ]
+    return Comparison(sides=sides, labels=("weights",), base="own")
+
+
+def split() -> Tables:
     """Compare languages with their two halves, each of half the pairs."""
-    lines = []
-    for name in ("lang-adapters", "hyper-33"):
-        whole, halves = results("mt-table")[name].first(), results("mt-analysis")[f"split-{name}"]
-        for way, ways in (("En→X", out_of), ("X→En", into)):
-            names = [half for language in HALVES for half in HALVES[language]]
-            before, after = mean(ways(whole, list(HALVES))), mean(ways(halves, names))
-            lines.append([name, way, f"{before:.1f}", f"{after:.1f}", f"{after - before:+.1f}"])
-    return markdown(["method", "", "BLEU whole", "BLEU split", "difference"], lines)
+    return {name: partial(_split, name) for name in ("lang-adapters", "hyper-33")}
 
 
-def embeddings() -> str:
-    """Show how often the nearest neighbour of a language is in its group."""
-    lines = []
-    for name in METHODS[3:]:
-        for run in results("mt-table")[name].runs:
+def _split(name: str) -> Comparison:
+    rows = {"whole": result("mt-table", name).first(), "split": result("mt-analysis", f"split-{name}")}
+    names = {"whole": list(HALVES), "split": [half for halves in HALVES.values() for half in halves]}
+    sides = [
+        Side(label, {"BLEU En→X": out_of(row, names[label]), "BLEU X→En": into(row, names[label])})
+        for label, row in rows.items()
+    ]
+    return Comparison(sides=sides, labels=("languages",), base="whole")
+
+
+def embeddings() -> Tables:
+    """Compare how often the nearest neighbour of a language is in its group."""
+    return {"": _embeddings}
+
+
+def _embeddings() -> Comparison:
+    sides = []
+    for name in GENERATED:
+        row, shares, chances, ps = result("mt-table", name), [], [], []
+        for run in row.runs:
             vectors = np.array(list(run["embeddings"].values()))
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
             share, chance, p = purity(vectors @ vectors.T, [GROUP[language] for language in run["embeddings"]])
-            lines.append([name, str(run["seed"]), f"{share:.0%}", f"{chance:.0%}", f"{p:.4f}"])
-    return markdown(["method", "seed", "nearest neighbour in the same group", "by chance", "p"], lines)
+            shares.append({"embeddings": Value(100 * share)})
+            chances.append(chance)
+            ps.append(p)
+        scores: dict[Key, Scores] = {"nearest neighbour in the same group, %": [(Row(row.runs, shares), "embeddings")]}
+        sides.append(Side(name, scores, (f"{max(chances):.0%}", f"{max(ps):.4f}")))
+    return Comparison(sides=sides, labels=("method", "by chance", "p, at most"), digits=0)
 
 
 def _other(condition: str) -> str:
@@ -212,7 +239,7 @@ def _other(condition: str) -> str:
     return language
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    "mt-table": table, "mt-differences": differences, "mt-sources": sources, "mt-rescaling": rescaling,
+TABLES: dict[str, Callable[[], Tables]] = {
+    "mt-table": table, "mt-losses": final_losses, "mt-sources": sources, "mt-rescaling": rescaling,
     "mt-bodies": bodies, "mt-masks": masks, "mt-swaps": swaps, "mt-split": split, "mt-embeddings": embeddings,
 }  # fmt: skip

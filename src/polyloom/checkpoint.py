@@ -2,12 +2,13 @@
 
 A checkpoint names its backbone by a hash. It is written under a temporary name, flushed to disk, and renamed, so that
 it is never incomplete. The manifest holds the hashes of the other files and is sealed itself, so that a changed bit in
-any of them is noticed. Manifests of format 1 are not sealed.
+any of them is noticed. Manifests of format 1 are not sealed. Up to format 2 no method with adapters trained the
+backbone's language-modelling head.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,15 @@ from polyloom.io.atomic import atomic_dir
 from polyloom.io.files import sha256_of
 from polyloom.io.sealed import read_sealed, seal
 from polyloom.io.untrusted import require_regular
-from polyloom.methods import METHODS, build_method
+from polyloom.methods import METHODS, MethodConfig, build_method
 from polyloom.model import Model, inventory_of
 from polyloom.registry import HINT
 from polyloom.tasks import task_config
 from polyloom.version import __version__
 
-FORMAT = 2
+FORMAT = 3
 UNSEALED = 1  # the format before manifests were sealed
+FROZEN_HEAD = 2  # the last format before heads were trained
 MANIFEST = "polyloom.json"
 TENSORS = "weights.safetensors"
 TRAINING = "training.safetensors"
@@ -120,13 +122,9 @@ def trained_parameters(model: Model) -> dict[str, nn.Parameter]:
     groups = {group for stage in model.method.stages() for group in stage.trains}
     parameters = {f"method.{name}": parameter for name, parameter in model.method.named_parameters()}
     parameters |= {f"heads.{name}": parameter for name, parameter in model.heads.named_parameters()}
-    if "backbone" in groups:
-        trained = dict(model.backbone.model.named_parameters())
-    elif "backbone.norms" in groups:
-        trained = model.backbone.norm_parameters()
-    else:
-        trained = {}
-    return parameters | {f"backbone.{name}": parameter for name, parameter in trained.items()}
+    trained = {p for group, members in model.groups().items() if group in groups for p in members}
+    backbone = model.backbone.model.named_parameters()
+    return parameters | {f"backbone.{name}": parameter for name, parameter in backbone if parameter in trained}
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -190,12 +188,23 @@ def _build(manifest: dict[str, Any], backbone: Backbone, path: Path) -> Model:
     if name not in METHODS:
         raise CheckpointError(f"{path}: unknown method {name!r}. {suggest(name, METHODS)} {HINT}")
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+    if manifest["format"] <= FROZEN_HEAD:
+        settings = _upgrade(settings, METHODS[name].config_type)
     more = manifest.get("task_settings", {})  # absent where all are the defaults
     configs = {task: task_config(task, labels, more.get(task)) for task, labels in manifest["tasks"].items()}
     inventory = inventory_of(manifest["languages"], configs, manifest["directions"])
     method = build_method(METHODS[name].config_type(**settings), shape=backbone.shape, inventory=inventory)
     # A number of labels stands for a task without a head.
     return Model(backbone, method, tasks={t: c for t, c in configs.items() if not isinstance(c.labels, int)})
+
+
+def _upgrade(settings: dict[str, Any], config_type: type[MethodConfig]) -> dict[str, Any]:
+    """Turn the settings of a method of format 2 into those of today."""
+    if "train_head" in {field.name for field in fields(config_type)}:
+        settings = {"train_head": False} | settings
+    if isinstance(settings.get("norm"), bool):
+        settings["norm"] = "before" if settings["norm"] else "none"
+    return settings
 
 
 @torch.no_grad()

@@ -73,14 +73,15 @@ class Model(nn.Module):
         self.set_stage(0)
 
     def _keep_trained_parts_exact(self) -> None:
-        """Refuse to train a backbone in bf16, where small updates are lost in rounding; its norms become fp32."""
+        """Refuse to train a backbone in bf16, where small updates are lost in rounding; trained parts become fp32."""
         trained = {group for stage in self.method.stages() for group in stage.trains}
         if self.backbone.model.dtype == torch.float32 or "backbone" not in {g.partition(".")[0] for g in trained}:
             return
         if "backbone" in trained:
             name = self.method.config.name
             raise BackboneError(f"backbone.dtype: {name} trains the backbone, which must be in fp32 for that.")
-        for parameter in self.backbone.norm_parameters().values():
+        parts = parameter_groups(self.method, self.backbone)
+        for parameter in (p for group in trained if group.startswith("backbone.") for p in parts[group]):
             parameter.data = parameter.data.float()
 
     @property
@@ -232,7 +233,7 @@ class Model(nn.Module):
         """Compute vocabulary logits of single states, with the inverse of the invertible adapter of their rows."""
         invertible = Weights(tuple(block for block in weights.blocks if block.kind == "invertible"))
         with self.backbone.using(invertible.for_rows(row_N), num_rows=len(row_N)):
-            return self.backbone.vocabulary(hidden_ND[:, None].to(self.backbone.model.dtype), candidates_V)[:, 0]
+            return self.backbone.vocabulary(hidden_ND[:, None], candidates_V)[:, 0]
 
     @torch.no_grad()
     def generate(
@@ -255,9 +256,13 @@ class Model(nn.Module):
         with self.backbone.using(weights, num_rows=_count(inputs, rows, weights), expand=max(beams, returned)):
             return self.backbone.model.generate(**inputs, **options)
 
+    def stages(self) -> list[Stage]:
+        """Return the stages of the method that train something: not every backbone has a head to train."""
+        return [stage for stage in self.method.stages() if any(self.group(name) for name in stage.trains)]
+
     def set_stage(self, stage: int | Stage) -> Stage:
         """Make exactly the groups of a stage trainable; everything else is frozen."""
-        stage = self.method.stages()[stage] if isinstance(stage, int) else stage
+        stage = (self.stages() or self.method.stages())[stage] if isinstance(stage, int) else stage
         self.requires_grad_(False)
         for group in stage.trains:
             for parameter in self.group(group):
@@ -265,7 +270,7 @@ class Model(nn.Module):
         return stage
 
     def groups(self) -> dict[str, list[nn.Parameter]]:
-        """Return all parameters by group: the method's groups, ``backbone``, ``backbone.norms``, ``heads``."""
+        """Return all parameters by group: the method's, ``backbone`` and its parts, ``heads``."""
         return parameter_groups(self.method, self.backbone) | {"heads": list(self.heads.parameters())}
 
     def group(self, name: str) -> list[nn.Parameter]:
@@ -355,6 +360,7 @@ def parameter_groups(method: Method, backbone: Backbone) -> dict[str, list[nn.Pa
     return method.groups() | {
         "backbone": list(backbone.parameters()),
         "backbone.norms": list(backbone.norm_parameters().values()),
+        "backbone.head": list(backbone.head_parameters().values()),
     }
 
 

@@ -40,7 +40,7 @@ def test_only_the_declared_groups_get_gradients(case):
     method, family, settings = case
     model, inputs = tiny_model(method, family, backbone=tiny_backbone(family), **settings), tiny_inputs(family)
     model.train()
-    for stage in model.method.stages():
+    for stage in model.stages():
         model.set_stage(stage)
         model.zero_grad()
         ids = model.method.encode(ROWS)
@@ -61,11 +61,11 @@ def test_groups_cover_every_parameter_once():
     for method in METHODS:
         model = tiny_model(method, "bert")
         groups = model.groups()
-        norms = {id(p) for p in groups.pop("backbone.norms")}
+        parts = {id(p) for name in ("backbone.norms", "backbone.head") for p in groups.pop(name)}
         listed = [id(p) for group in groups.values() for p in group]
         assert len(listed) == len(set(listed))
         assert set(listed) == {id(p) for p in model.parameters()}
-        assert norms <= {id(p) for p in groups["backbone"]}
+        assert parts <= {id(p) for p in groups["backbone"]}
 
 
 @pytest.mark.parametrize("case", pairwise_cases())

@@ -28,7 +28,7 @@ from tests.shared import DATA, lines_of, needs_data
 ROOT = Path(__file__).parents[2]
 NAMES = [
     *("tuning", "transfer", "conditioning", "short", "language-stage", "bilingual", "ablations", "few-shot"),
-    *("mt-table", "mt-analysis"),
+    *("mt-table", "mt-analysis", "head", "start"),
 ]
 JOBS = {f"{name}/{job.name}": job for name in NAMES for job in jobs(name, runs=Path("runs"))}
 TINY = """

@@ -145,6 +145,7 @@ def every_case(place: Path) -> list[Case]:
                 found.append((task, method, family, {"block": "lora"}, "peft"))
     encoders = [name for name in FORMS if not has_two_stacks(name) and not is_decoder(name)]
     found += [("cls", "hyperx", family, {}, "adapterhub") for family in encoders]
+    found += [("pos", "hyperx", family, {"norm": "after"}, "adapterhub") for family in encoders]
     return [
         make(method, family, settings, task=task, format_=format_, place=place / str(number))
         for number, (task, method, family, settings, format_) in enumerate(found)

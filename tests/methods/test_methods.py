@@ -118,7 +118,7 @@ def test_hyperx_lets_as_many_layers_know_the_language_as_it_is_told(depth):
 
 
 def test_hyperx_can_generate_a_layer_norm():
-    tensors = tiny_model("hyperx", "bert", norm=True).weights(["pos/en"]).blocks[0].tensors
+    tensors = tiny_model("hyperx", "bert", norm="before").weights(["pos/en"]).blocks[0].tensors
     assert {"norm_weight", "norm_bias"} <= tensors.keys()
 
 

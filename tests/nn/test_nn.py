@@ -1,6 +1,7 @@
 """Functions that take one set of weights or one per row give each row the same; block kinds start as they say."""
 
 from collections.abc import Mapping
+from typing import get_args
 
 import pytest
 import torch
@@ -8,7 +9,17 @@ from torch import Tensor
 
 from polyloom.errors import BackboneError, PolyloomError
 from polyloom.model import Model
-from polyloom.nn.blocks import BLOCKS, BlockKind, TensorSpec, TensorSpecs, couple, register_block, shapes_of, xavier_std
+from polyloom.nn.blocks import (
+    BLOCKS,
+    BlockKind,
+    Norm,
+    TensorSpec,
+    TensorSpecs,
+    couple,
+    register_block,
+    shapes_of,
+    xavier_std,
+)
 from polyloom.nn.hypernetwork import OutputProjections
 from polyloom.nn.linear import layer_norm, linear
 from polyloom.nn.tables import Bank, GrowingEmbedding, normal_init, xavier_init
@@ -32,7 +43,7 @@ def apply(kind: str, place: str):
     return lambda hidden, weights: BLOCKS[kind].apply(hidden, hidden, weights, place=place)
 
 
-def shapes_for(kind: str, *, norm: bool = False) -> Shapes:
+def shapes_for(kind: str, *, norm: Norm = "none") -> Shapes:
     return shapes_of(BLOCKS[kind].tensors(SHAPE, 6, norm=norm))
 
 
@@ -42,7 +53,7 @@ def shapes_for(kind: str, *, norm: bool = False) -> Shapes:
         *(
             (apply(kind, place), shapes_for(kind, norm=norm))
             for kind, place in PLACES.items()
-            for norm in (False, True)
+            for norm in get_args(Norm)
         ),
         (apply(*UNCOUPLED), shapes_for("invertible")),
         (lambda x, w: linear(x, w["weight"]), {"weight": (9, D)}),
@@ -122,7 +133,7 @@ def test_a_grown_table_trains_saves_and_moves_like_any_other():
 
 def test_initializers_have_the_std_they_claim():
     matrix = torch.empty(3, 2, 200, 300)
-    tensors = {**BLOCKS["bottleneck"].tensors(SHAPE, 6, norm=True), **BLOCKS["lora"].tensors(SHAPE, 6)}
+    tensors = {**BLOCKS["bottleneck"].tensors(SHAPE, 6, norm="before"), **BLOCKS["lora"].tensors(SHAPE, 6)}
     xavier_init(tensors)("up", matrix)
     assert float(matrix.std()) == pytest.approx(xavier_std((200, 300)), rel=0.02)
     normal_init(0.02, tensors)("down", matrix)
@@ -134,7 +145,7 @@ def test_initializers_have_the_std_they_claim():
 
 @pytest.mark.parametrize("kind", ["bottleneck", "lora", "invertible"])
 def test_a_block_with_neutral_values_has_no_effect(kind):
-    tensors = BLOCKS[kind].tensors(SHAPE, 6, norm=True)
+    tensors = BLOCKS[kind].tensors(SHAPE, 6, norm="before")
     random = random_weights(shapes_of(tensors), B)
     values: dict[str, float] = {n: spec.neutral for n, spec in tensors.items() if spec.neutral is not None}
     neutral = random | {name: torch.full_like(random[name], value) for name, value in values.items()}
@@ -150,7 +161,7 @@ class Gain(BlockKind):
 
     name = "gain"
 
-    def tensors(self, shape: BackboneShape, size: int, *, norm: bool = False) -> TensorSpecs:
+    def tensors(self, shape: BackboneShape, size: int, *, norm: Norm = "none") -> TensorSpecs:
         return {"gain": TensorSpec((shape.width,), start=1.0, neutral=1.0)}
 
     def size_of(self, found: Shapes) -> int:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Container, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -102,7 +102,8 @@ class Backbone(nn.Module):
 
     def forward(self, **inputs: Any) -> Any:
         """Run the Transformers model on its usual inputs."""
-        return self.model(**inputs)
+        with self._mixed_precision():
+            return self.model(**inputs)
 
     def hidden(self, **inputs: Any) -> Tensor:
         """Return the last hidden states ``[B, T, D]``, of the decoder if decoder inputs are given."""
@@ -134,6 +135,17 @@ class Backbone(nn.Module):
 
     def vocabulary(self, hidden_BTD: Tensor, candidates_V: Tensor | None = None) -> Tensor:
         """Apply the language-modelling head to hidden states; `candidates_V` restricts the logits to some tokens."""
+        with self._mixed_precision():
+            return self._vocabulary(hidden_BTD.to(self.model.dtype), candidates_V)
+
+    def _mixed_precision(self) -> AbstractContextManager[Any]:
+        """Compute with a head in fp32, because it is trained, in the data type of a backbone in bf16."""
+        dtype = self.model.dtype
+        if dtype == torch.float32 or all(p.dtype == dtype for p in self.head_parameters().values()):
+            return nullcontext()
+        return torch.autocast(self.model.device.type, dtype=dtype)
+
+    def _vocabulary(self, hidden_BTD: Tensor, candidates_V: Tensor | None) -> Tensor:
         if getattr(self.model.config, "scale_decoder_outputs", False):  # T5 with tied embeddings
             hidden_BTD = hidden_BTD * self.shape.width**-0.5
         whole = [] if candidates_V is None else self.model.get_output_embeddings().parameters()
@@ -171,6 +183,12 @@ class Backbone(nn.Module):
             for parameter in module.parameters(recurse=False)
         }
         return {name: parameter for name, parameter in self.model.named_parameters() if id(parameter) in norms}
+
+    def head_parameters(self) -> dict[str, nn.Parameter]:
+        """Return the parameters of the language-modelling head, by name, without its projection to the vocabulary."""
+        output = self.model.get_output_embeddings()
+        others = {*self.model.base_model.parameters(), *([] if output is None else [output.weight])}
+        return {name: parameter for name, parameter in self.model.named_parameters() if parameter not in others}
 
     @torch.no_grad()
     def fingerprint(self, *, skip: Container[str] = ()) -> str:

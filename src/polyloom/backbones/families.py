@@ -24,6 +24,7 @@ class Family:
         undeclared: Keys of its ``config.json`` that Transformers reads without declaring them.
         auto_class: The Transformers auto class that has the family's language-modelling head.
         vocabulary: Modules of that head in order, from hidden states to logits; relative to the model.
+        fairseq: Whether a model from scratch is initialised as Fairseq does, not as Transformers does. Default: false.
     """
 
     stacks: Mapping[str, str]
@@ -35,6 +36,7 @@ class Family:
         "AutoModelForMaskedLM"
     )
     vocabulary: tuple[str, ...] = ("lm_head",)
+    fairseq: bool = False
 
     @property
     def placements(self) -> tuple[str, ...]:
@@ -60,6 +62,7 @@ def _bart_like(*, post_norm: bool) -> Family:
         norm="final_layer_norm" if post_norm else None,
         projections={"query": "self_attn.q_proj", "value": "self_attn.v_proj"},
         auto_class="AutoModelForSeq2SeqLM",
+        fairseq=True,
     )
 
 

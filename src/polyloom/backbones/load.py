@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import transformers
+from torch import nn
 
 from polyloom.backbones.backbone import Backbone
 from polyloom.backbones.families import family_of
@@ -118,7 +119,31 @@ def backbone_from_config(settings: Mapping[str, Any], *, device: str = "cpu") ->
     config = transformers.AutoConfig.for_model(model_type, **settings)
     with torch.device(device):
         model = getattr(transformers, family.auto_class).from_config(config)
+    if family.fairseq:
+        _init_as_fairseq(model)
     return Backbone(model.eval(), family)
+
+
+@torch.no_grad()
+def _init_as_fairseq(model: transformers.PreTrainedModel) -> None:
+    """Initialise a translation model as Fairseq does: Xavier-uniform matrices, embeddings from N(0, 1/d).
+
+    Transformers' N(0, 0.02) is for pretraining; a layer of a small model then adds a tenth of what it should.
+    """
+    output = model.get_output_embeddings()
+    output.weight.normal_(std=output.weight.shape[1] ** -0.5)  # first: it may be tied to embeddings
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding) and module.weight.requires_grad:  # not Marian's sinusoidal positions
+            module.weight.normal_(std=module.embedding_dim**-0.5)
+            if module.padding_idx is not None:
+                module.weight[module.padding_idx].zero_()
+        elif module is output:
+            continue
+        elif isinstance(module, nn.Linear):
+            shared = name.endswith(("q_proj", "k_proj", "v_proj"))  # three matrices that are drawn as one
+            nn.init.xavier_uniform_(module.weight, gain=2**-0.5 if shared else 1.0)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
 
 
 def extend_backbone(name: str, vocab_size: int, into: Path, *, seed: int) -> None:

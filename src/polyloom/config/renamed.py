@@ -36,6 +36,11 @@ def upgrade(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         # Every task of a stored recipe had the settings of translation, empty in all others.
         used = {key: value for key, value in task.items() if key not in TRANSLATION_KEYS or value}
         upgraded["tasks"][name] = _rename_keys(used, TASK_KEYS, f"tasks.{name}.", messages)
+    method = upgraded.get("method")
+    if isinstance(method, dict) and isinstance(method.get("norm"), bool):
+        norm = "before" if method["norm"] else "none"
+        messages.append(f"method.norm: {str(method['norm']).lower()} is now called {norm}.")
+        upgraded["method"] = method | {"norm": norm}
     if isinstance(upgraded.get("data"), dict):
         upgraded["data"] = _renamed_corpora(upgraded["data"], messages)
     return upgraded, list(dict.fromkeys(messages))

@@ -50,6 +50,8 @@ class Adapter:
         identity: Type of the backbone, and hashes of all that decides its output, except the trained parameters.
         about: Information for people and programs: origin, scores, licences.
         settings: Settings of the task that differ from its defaults, as plain data.
+        needs_trained_backbone: Whether its output depends on trained parameters of the backbone. A trained
+            language-modelling head matters only to tasks that use it.
     """
 
     condition: Condition
@@ -60,6 +62,7 @@ class Adapter:
     identity: Mapping[str, str] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    needs_trained_backbone: bool = False
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all tensors, by their names on disk."""
@@ -81,13 +84,22 @@ def generate_adapters(model: Model, conditions: Iterable[Condition], *, whole: b
     """
     parameters = trained_parameters(model) if whole else {}
     trained = {name.removeprefix("backbone."): p for name, p in parameters.items() if name.startswith("backbone.")}
-    identity = identity_of(model.backbone, skip=trained)
+    identity, lm_head = identity_of(model.backbone, skip=trained), model.backbone.head_parameters().keys()
     for condition in conditions:
         task = model.tasks.get(condition.task)
         with torch.no_grad():
             weights = model.method.weights([condition])
         labels, head = (task.labels, dict(task.named_parameters())) if task else ((), {})
-        yield Adapter(condition, weights, labels, head, trained, identity, settings=task.settings() if task else {})
+        yield Adapter(
+            condition,
+            weights,
+            labels,
+            head,
+            trained,
+            identity,
+            settings=task.settings() if task else {},
+            needs_trained_backbone=bool(trained if task is None or task.uses_lm_head else trained.keys() - lm_head),
+        )
 
 
 def load_adapters_into(adapters: Sequence[Adapter], backbone: Backbone, places: Sequence[str] = ()) -> Model:

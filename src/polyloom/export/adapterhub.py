@@ -66,6 +66,7 @@ BOTTLENECK = {
     "down": "adapter_down.{linear}.weight", "down_bias": "adapter_down.{linear}.bias",
     "up": "adapter_up.weight", "up_bias": "adapter_up.bias",
     "norm_weight": "adapter_norm_before.weight", "norm_bias": "adapter_norm_before.bias",
+    "out_norm_weight": "adapter_norm_after.weight", "out_norm_bias": "adapter_norm_after.bias",
 }  # fmt: skip
 INVERTIBLE = {
     f"{net.lower()}_{part}{bias}": f"{net}.{index}.{'bias' if bias else 'weight'}"
@@ -76,7 +77,7 @@ INVERTIBLE = {
 HEADS: dict[Head | None, str] = {"token-classification": "tagging", "sequence-classification": "classification"}
 FIXED: dict[str, Any] = {
     "mh_adapter": False, "output_adapter": True, "cross_adapter": False, "non_linearity": "relu", "is_parallel": False,
-    "ln_after": False, "adapter_residual_before_ln": False, "scaling": 1.0, "use_gating": False, "dropout": 0.0,
+    "adapter_residual_before_ln": False, "scaling": 1.0, "use_gating": False, "dropout": 0.0,
     "phm_layer": False, "stochastic_depth": 0.0,
 }  # fmt: skip
 
@@ -121,7 +122,7 @@ def write_adapterhub(adapter: Adapter, shape: BackboneShape, into: Path) -> list
 def _refuse(adapter: Adapter, bottlenecks: list[Block], form: Form, shape: BackboneShape) -> None:
     """Raise an error for an adapter that the format cannot hold."""
     method = adapter.about.get("method", "the method")
-    if adapter.backbone:
+    if adapter.needs_trained_backbone:
         raise ExportError(
             f"adapterhub: {method} also trained parts of the backbone, such as {next(iter(adapter.backbone))}, which "
             "this format cannot hold. Add --backbone: it also writes the trained backbone, which the adapters then fit."
@@ -159,7 +160,8 @@ def _sizes(block: Block, shape: BackboneShape) -> dict[str, Any]:
     return {
         "reduction_factor": factor,
         "leave_out": left,
-        "ln_before": BLOCKS["bottleneck"].has_norm(block.tensors),
+        "ln_before": BLOCKS["bottleneck"].norm_of(block.tensors) == "before",
+        "ln_after": BLOCKS["bottleneck"].norm_of(block.tensors) == "after",
         "inv_adapter": None,
     }
 
@@ -169,11 +171,11 @@ def _place(site: Site, form: Form) -> str:
 
 
 def _named(block: Block, name: str, form: Form) -> Iterator[tuple[str, Tensor]]:
-    norm = BLOCKS["bottleneck"].has_norm(block.tensors)
+    before = BLOCKS["bottleneck"].norm_of(block.tensors) == "before"
     for index, site in enumerate(block.sites):
         prefix = f"{_place(site, form)}.adapters.{name}."
         for ours, tensor in block.tensors.items():
-            yield prefix + BOTTLENECK[ours].format(linear=int(norm)), tensor[0, index]
+            yield prefix + BOTTLENECK[ours].format(linear=int(before)), tensor[0, index]
             if ours.startswith("norm_"):  # the library has two names for this norm
                 yield f"{prefix}adapter_down.0.{ours.removeprefix('norm_')}", tensor[0, index]
 
@@ -251,9 +253,11 @@ def _placement(config: Mapping[str, Any], form: Form, folder: Path) -> str:
 def _read_block(
     tensors: Mapping[str, Tensor], name: str, placement: str, *, form: Form, shape: BackboneShape, folder: Path
 ) -> Block:
-    norm = any(f".{name}.adapter_norm_before." in key for key in tensors)
+    norms = [norm for norm in ("before", "after") if any(f".{name}.adapter_norm_{norm}." in key for key in tensors)]
     names = {
-        ours: hub_name.format(linear=int(norm)) for ours, hub_name in BOTTLENECK.items() if norm or "norm" not in ours
+        ours: hub_name.format(linear=int("before" in norms))
+        for ours, hub_name in BOTTLENECK.items()
+        if "norm" not in ours or any(f"norm_{norm}." in hub_name for norm in norms)
     }
     sites = tuple(
         s for s in shape.sites if any(key.startswith(f"{_place(s, form)}.adapters.{name}.") for key in tensors)

@@ -68,7 +68,7 @@ def _refuse(adapter: Adapter, family: str) -> None:
             "`block: lora`"
             + (" and without task adapters stacked on top (such as hyperx)." if "lora" in kinds else ".")
         )
-    if adapter.backbone:
+    if adapter.needs_trained_backbone:
         raise ExportError(
             f"peft: {method} also trained parts of the backbone, such as {next(iter(adapter.backbone))}, which LoRA "
             "files cannot hold. Add --backbone: it also writes the trained backbone, which the LoRA then fits."

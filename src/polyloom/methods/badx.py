@@ -1,7 +1,8 @@
 """BAD-X (Parović et al. 2022): bilingual adapters per source and target, and the multilingual adapter as baseline.
 
 As in the paper, a condition ``pos/en/sw`` uses the adapter of the pair en/sw for text in any language, in training and
-at inference. ``pos/sw`` is short for the pair if exactly one pair ends in sw.
+at inference, and each pair has task adapters of its own. ``pos/sw`` is short for the pair if exactly one pair ends in
+sw.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from torch import Tensor
 
 from polyloom.conditions import Condition, ConditionIds, Index
 from polyloom.errors import ConditionError
-from polyloom.methods.madx import StackedConfig, StackedMethod
+from polyloom.methods.madx import INIT_STD, StackedConfig, StackedMethod
+from polyloom.nn.blocks import shapes_of
+from polyloom.nn.tables import Bank, Grid, normal_init
 from polyloom.weights import Site
 
 
@@ -56,6 +59,25 @@ class BadX(StackedMethod):
     def keys(self, ids: ConditionIds, sites: tuple[Site, ...]) -> Tensor:
         """Return the row of the condition's pair, the same at all sites, ``[K, S]``."""
         return ids.pair_K[:, None].expand(-1, len(sites))
+
+    def build_task_adapters(self) -> Bank:
+        """Build the task adapters of every pair; those of raw text have no effect."""
+        tensors = self.block_tensors(self.config.task_adapter_size)
+        sizes, init = (len(self.tasks), len(self.directions)), normal_init(INIT_STD, tensors)
+        grid = Grid(*sizes, num_sites=len(self.shape.sites), shapes=shapes_of(tensors), init=init)
+        return self.pass_raw_text_through(grid)
+
+    def task_rows(self, ids: ConditionIds) -> Tensor:
+        """Return the row of the task adapter of each condition: of its task and its pair."""
+        return ids.task_K * len(self.directions) + ids.pair_K
+
+    def add_direction(self, source: str, target: str, *, like: str | None = None) -> None:
+        """Add a pair of known languages, with a bilingual adapter and task adapters."""
+        row = None if like is None else self.directions.row(like)
+        super().add_direction(source, target, like=like)
+        assert isinstance(self.task_adapters, Grid)
+        self.task_adapters.append_pair(row)
+        self.pass_raw_text_through(self.task_adapters)
 
     def trained_by(self, given: Condition) -> tuple[Condition, ...]:
         """Return the pairs that data train: raw text all pairs with its language, labelled data all pairs from it."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from polyloom.conditions import Condition, ConditionIds, Index, Inventory
 from polyloom.errors import ConditionError, ConfigError, suggest
-from polyloom.nn.blocks import BLOCKS, TensorSpecs
+from polyloom.nn.blocks import BLOCKS, Norm, TensorSpecs
 from polyloom.nn.tables import Bank, GrowingTable
 from polyloom.registry import HINT
 from polyloom.weights import BackboneShape, Block, Placement, Site, Weights
@@ -24,8 +24,8 @@ class Stage:
 
     Attributes:
         name: Name of the stage, as in the paper.
-        trains: Names of the trainable parameter groups: groups of the method, ``backbone``, ``backbone.norms``,
-            ``heads``. Everything else is frozen.
+        trains: Names of the trainable parameter groups: groups of the method, ``backbone`` or its parts
+            ``backbone.norms`` and ``backbone.head``, ``heads``. Everything else is frozen.
         tasks: Tasks whose data the stage uses: ``raw-text``, ``labelled`` (all others) or ``all``. Default: ``all``.
     """
 
@@ -250,21 +250,20 @@ class AdapterMethod(Method):
 
     Attributes:
         preferred: Default placements in order of preference; the first one that the backbone has is used.
-        norm: Whether bottleneck adapters have a layer norm before the down projection.
+        norm: Layer norm of bottleneck adapters: ``none``, ``before`` the down projection, ``after`` the up projection.
     """
 
     preferred: ClassVar[tuple[str, ...]]
-    norm: ClassVar[bool] = False
+    norm: ClassVar[Norm] = "none"
     config: AdapterConfig
 
     def __init__(self, config: AdapterConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
         super().__init__(config, shape=shape, inventory=inventory)
         self.placement = BLOCKS[config.block].choose_placement(shape, config.placement, self.preferred)
 
-    def block_tensors(self, size: int | None = None, *, norm: bool | None = None) -> TensorSpecs:
+    def block_tensors(self, size: int | None = None, *, norm: Norm | None = None) -> TensorSpecs:
         """Describe the tensors of the configured kind of block at one site."""
-        norm = self.norm if norm is None else norm
-        return BLOCKS[self.config.block].tensors(self.shape, size or self.config.adapter_size, norm=norm)
+        return BLOCKS[self.config.block].tensors(self.shape, size or self.config.adapter_size, norm=norm or self.norm)
 
     def block(self, tensors: dict[str, Tensor], sites: tuple[Site, ...] | None = None) -> Block:
         """Build a block of the configured kind and placement."""

@@ -10,9 +10,16 @@ from polyloom.weights import Weights
 
 @dataclass(frozen=True, kw_only=True)
 class FullConfig(MethodConfig):
-    """Settings of a method without adapters: none."""
+    """Settings of full fine-tuning.
+
+    Attributes:
+        raw_text_first: Whether to train on raw text first and then on labelled data, instead of on both at once.
+            Default: false. True with raw text of the source or of the target language is the baseline MLM-SRC or
+            MLM-TRG of the MAD-X paper.
+    """
 
     name: ClassVar[str] = "full"
+    raw_text_first: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +42,12 @@ class Full(Method):
         return Weights()
 
     def stages(self) -> tuple[Stage, ...]:
-        """Return one stage that trains the backbone and the heads."""
+        """Return one stage that trains the backbone and the heads, or one for raw text and one for labelled data."""
+        if isinstance(self.config, FullConfig) and self.config.raw_text_first:
+            return (
+                Stage("text", ("backbone",), tasks="raw-text"),
+                Stage("tasks", ("backbone", "heads"), tasks="labelled"),
+            )
         return (Stage("joint", ("backbone", "heads")),)
 
 

@@ -34,9 +34,9 @@ class HyperAdaptersConfig(AdapterConfig):
         linear: Whether the hypernetwork is linear, an ablation of the paper that needs ``num_blocks: 0``. Default:
             false.
         rescale: Whether to divide the generated weights by √d_h. Default: true; false is an ablation of the paper.
-        init: Initialisation of the output projections. ``default``: Xavier-uniform. ``hyper``: scaled so that the
-            generated weights have the standard deviation of a fresh layer. ``identity``: as ``hyper``, but the
-            adapters have no effect before training; use it with a pretrained backbone. Default: ``hyper``.
+        init: Initialisation of the output projections. ``default``: Xavier-uniform, as in the paper. ``hyper``: scaled
+            so that the generated weights have the standard deviation of a fresh layer (Appendix B.1 of the paper).
+            ``identity``: as ``hyper``, but the adapters have no effect before training. Default: ``identity``.
         encoder_inputs: Languages that the encoder's adapters depend on. Default: ``[source, target]``.
         decoder_inputs: Languages that the decoder's adapters depend on. Default: ``[target]``.
         dropout: Dropout inside the hypernetwork. Default: 0.
@@ -49,7 +49,7 @@ class HyperAdaptersConfig(AdapterConfig):
     num_blocks: int = 2
     linear: bool = False
     rescale: bool = True
-    init: Literal["default", "hyper", "identity"] = "hyper"
+    init: Literal["default", "hyper", "identity"] = "identity"
     encoder_inputs: tuple[Input, ...] = ("source", "target")
     decoder_inputs: tuple[Input, ...] = ("target",)
     dropout: float = 0.0
@@ -70,7 +70,7 @@ class HyperAdapters(AdapterMethod):
     paper = "Baziotis et al. 2022, Hyper-Adapters"
     summary = "one hypernetwork generates the adapter of any (source, target, layer), rescaled by 1/√d_h"
     preferred = ("layer",)
-    norm = True
+    norm = "before"
     conditioned_on = ("language",)
     config: HyperAdaptersConfig
 

@@ -1,9 +1,9 @@
 """Hyper-X (Üstün et al. 2022): one hypernetwork generates the adapter of any (task, language, layer).
 
-``[language ‖ task ‖ layer] → Linear → relu → Linear → one linear head per tensor``. Deviations: the published code
-adds a generated layer norm *after* the bottleneck in one script and none in another; `norm: true` here generates one
-before the down projection, with gain one plus what is generated. All its linear layers start from N(0, 0.02), which is
-what the published model was effectively trained from.
+``[language ‖ task ‖ layer] → Linear → relu → Linear → one linear head per tensor``. All linear layers start from
+N(0, 0.02), which is what the published model was effectively trained from. The paper has no layer norm inside the
+adapter; the published run generates one of the adapter's output (`norm: after`). As there, the transform, norm and bias
+of the backbone's language-modelling head are trained.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from polyloom.conditions import ConditionIds, Inventory
 from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage, check
+from polyloom.nn.blocks import Norm
 from polyloom.nn.hypernetwork import OutputProjections
 from polyloom.nn.tables import FixedEmbedding, GrowingEmbedding, normal_init
 from polyloom.weights import BackboneShape, Weights
@@ -32,12 +33,16 @@ class HyperXConfig(AdapterConfig):
             It decides the number of trainable parameters.
         hidden_size: Size of the projector's hidden layer. Default: 192.
         embedding_size: Size of the embeddings of languages, tasks and layers. Default: 64.
-        norm: Whether to generate a layer norm inside the bottleneck. Default: false.
+        norm: Layer norm inside the adapter. ``none``: as in the paper. ``after``: generated, of the adapter's output,
+            with the generated gain, as in the published code; it bounds what an adapter adds. ``before``: generated,
+            before the down projection, with gain one plus what is generated. Default: ``none``.
         language_layers: Number of layers, from the first, whose adapters depend on the language. Default: all layers.
             Not in the paper: the language-specific part of the upper layers is trained on raw text to predict tokens,
             and can harm other tasks. Lower it if zero-shot scores are poor.
         typology: Whether the hypernetwork also reads the typological features of a language, beside its trained
             embedding. Default: false. Not in the paper.
+        train_head: Whether to train the backbone's language-modelling head. Default: true. With false, the adapters
+            alone must make the backbone predict tokens, and what they learn for that harms other tasks.
     """
 
     name: ClassVar[str] = "hyperx"
@@ -45,9 +50,10 @@ class HyperXConfig(AdapterConfig):
     projection_size: int = 192
     hidden_size: int = 192
     embedding_size: int = 64
-    norm: bool = False
+    norm: Norm = "none"
     language_layers: int | None = None
     typology: bool = False
+    train_head: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -125,4 +131,5 @@ class HyperX(AdapterMethod):
 
     def stages(self) -> tuple[Stage, ...]:
         """Return one stage over the data of all conditions, including masked language modelling."""
-        return (Stage("joint", ("hypernetwork", "embeddings", "backbone.norms", "heads")),)
+        head = ("backbone.head",) if self.config.train_head else ()
+        return (Stage("joint", ("hypernetwork", "embeddings", "backbone.norms", *head, "heads")),)

@@ -3,8 +3,9 @@
 Deviations: all languages' adapters are rows of one bank, so that one run can train them side by side. In
 encoder-decoders the encoder uses the source's adapters, the decoder the target's; as in AdapterHub, the invertible
 adapter acts on the encoder's embeddings and, inverted, before the output projection. `drop_last_layer` (MAD-X 2.0)
-leaves the language adapter out of the last layer of each stack. The backbone's own language-modelling head stays as
-it is, so that languages trained side by side share no trainable parameters.
+leaves the language adapter out of the last layer of each stack. The backbone's language-modelling head is trained
+once, on the raw text of all languages, before their adapters, where AdapterHub trains a head with each language
+adapter: so languages that are trained side by side share no trainable parameters.
 """
 
 from dataclasses import dataclass
@@ -34,12 +35,18 @@ class StackedConfig(AdapterConfig):
             backbone's width is not a multiple of 4.
         drop_last_layer: Whether to leave the language adapter out of the last layer of each stack (MAD-X 2.0). Default:
             false. Try it for zero-shot transfer.
+        language_adapters: Whether there are language adapters. Default: true; false is the ablation -LAD of the MAD-X
+            paper.
+        train_head: Whether to train the backbone's language-modelling head in a stage of its own, before the language
+            adapters. Default: true. Set it to false if the head already knows the languages.
     """
 
     adapter_size: int = 256
     task_adapter_size: int = 48
     invertible: bool = True
     drop_last_layer: bool = False
+    language_adapters: bool = True
+    train_head: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,20 +74,29 @@ class StackedMethod(AdapterMethod):
             site for site in shape.sites if not (config.drop_last_layer and site.layer == last[site.stack])
         )
         num_keys, num_sites = self.num_keys(), len(self.language_sites)
-        self.language_adapters = _bank(self.keyed_by, num_keys, num_sites, self.block_tensors())
+        if config.language_adapters:
+            self.language_adapters = _bank(self.keyed_by, num_keys, num_sites, self.block_tensors())
         if config.invertible:
             self.invertible_adapters = _bank(self.keyed_by, num_keys, 1, BLOCKS["invertible"].tensors(shape, 0))
-        task_tensors = self.block_tensors(config.task_adapter_size)
-        self.task_adapters = _bank("task", len(self.tasks), len(shape.sites), task_tensors)
-        for task in inventory.raw_text:
-            self._pass_through(task)
+        self.task_adapters = self.build_task_adapters()
+
+    def build_task_adapters(self) -> Bank:
+        """Build the task adapters; those of raw text have no effect."""
+        tensors = self.block_tensors(self.config.task_adapter_size)
+        return self.pass_raw_text_through(_bank("task", len(self.tasks), len(self.shape.sites), tensors))
 
     @torch.no_grad()
-    def _pass_through(self, task: str) -> None:
-        """Set a task's adapter to have no effect: language adapters are trained on raw text without task adapters."""
+    def pass_raw_text_through(self, bank: Bank) -> Bank:
+        """Set the task adapters of raw text to have no effect: language adapters are trained without task adapters."""
         for name, spec in self.block_tensors(self.config.task_adapter_size).items():
-            if spec.neutral is not None:
-                self.task_adapters.get_parameter(name)[self.tasks.row(task)] = spec.neutral
+            for first in (self.tasks.row(task) * bank.rows_per_key for task in self.raw_text):
+                if spec.neutral is not None:
+                    bank.get_parameter(name)[first : first + bank.rows_per_key] = spec.neutral
+        return bank
+
+    def task_rows(self, ids: ConditionIds) -> Tensor:
+        """Return the row of the task adapter of each condition."""
+        return ids.task_K
 
     def num_keys(self) -> int:
         """Count the language-dependent adapters."""
@@ -92,12 +108,12 @@ class StackedMethod(AdapterMethod):
 
     def forward(self, ids: ConditionIds) -> Weights:
         """Look up the language adapter, which is applied first, and the task adapter of every condition and site."""
-        keys_KS = self.keys(ids, self.language_sites)
-        tasks_KS = ids.task_K[:, None].expand(-1, len(self.shape.sites))
-        blocks = [
-            self.block(self.language_adapters(keys_KS), self.language_sites),
-            self.block(self.task_adapters(tasks_KS)),
-        ]
+        blocks = []
+        if self.config.language_adapters:
+            languages = self.language_adapters(self.keys(ids, self.language_sites))
+            blocks.append(self.block(languages, self.language_sites))
+        rows_KS = self.task_rows(ids)[:, None].expand(-1, len(self.shape.sites))
+        blocks.append(self.block(self.task_adapters(rows_KS)))
         if self.config.invertible:
             blocks.append(self._invertible(ids))
         return Weights(tuple(blocks))
@@ -110,12 +126,13 @@ class StackedMethod(AdapterMethod):
         return Block("invertible", "embedding", sites, tensors)
 
     def stages(self) -> tuple[Stage, ...]:
-        """Return two stages: language adapters on raw text, then task adapters with the language adapters frozen."""
-        languages = ("language_adapters", "invertible_adapters") if self.config.invertible else ("language_adapters",)
-        return (
-            Stage("languages", languages, tasks="raw-text"),
-            Stage("tasks", ("task_adapters", "heads"), tasks="labelled"),
-        )
+        """Return the stages: head and language adapters on raw text, then task adapters with all of these frozen."""
+        config = self.config
+        used = {"language_adapters": config.language_adapters, "invertible_adapters": config.invertible}
+        languages = tuple(name for name in used if used[name])
+        stages = [Stage("head", ("backbone.head",), tasks="raw-text")] if languages and config.train_head else []
+        stages += [Stage("languages", languages, tasks="raw-text")] if languages else []
+        return (*stages, Stage("tasks", ("task_adapters", "heads"), tasks="labelled"))
 
 
 def _bank(keyed_by: str, num_rows: int, num_sites: int, tensors: TensorSpecs) -> Bank:

@@ -1,7 +1,8 @@
 """Stored adapters for multilingual translation: per language (Bapna and Firat 2019, monolingual) and per pair.
 
-As in the Hyper-Adapters paper, adapters have a layer norm, start Xavier-uniform and act after the whole layer. They
-depend on languages alone; the task of a condition has no influence.
+As in the Hyper-Adapters paper, adapters have a layer norm and act after the whole layer. They depend on languages
+alone; the task of a condition has no influence. The paper's adapters start Xavier-uniform (`init: xavier`): every
+language then begins with a random map as strong as the layer before it.
 """
 
 from dataclasses import dataclass
@@ -23,13 +24,13 @@ class LangAdaptersConfig(AdapterConfig):
 
     Attributes:
         adapter_size: Bottleneck size of the adapters, or the rank if `block` is ``lora``. Default: 128.
-        init: Initialisation of the adapters. ``xavier``: Xavier-uniform matrices. ``identity``: the adapters have no
-            effect before training; use it with a pretrained backbone. Default: ``xavier``.
+        init: Initialisation of the adapters. ``identity``: they have no effect before training. ``xavier``:
+            Xavier-uniform matrices, as in the paper. Default: ``identity``.
     """
 
     name: ClassVar[str] = "lang-adapters"
     adapter_size: int = 128
-    init: Literal["xavier", "identity"] = "xavier"
+    init: Literal["xavier", "identity"] = "identity"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class LangAdapters(AdapterMethod):
     paper = "Bapna & Firat 2019; Baziotis et al. 2022 (baseline)"
     summary = "one adapter per language: the source's in the encoder, the target's in the decoder"
     preferred = ("layer",)
-    norm = True
+    norm = "before"
     keyed_by: ClassVar[str] = "language"
     conditioned_on: ClassVar[tuple[Part, ...]] = ("language",)
 

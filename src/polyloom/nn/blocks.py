@@ -6,7 +6,7 @@ libraries (`polyloom.export`). A new kind is a subclass of `BlockKind`, register
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,6 +46,7 @@ class TensorSpec(NamedTuple):
 
 
 TensorSpecs = Mapping[str, TensorSpec]
+Norm = Literal["none", "before", "after"]
 
 
 class BlockKind(ABC):
@@ -60,22 +61,22 @@ class BlockKind(ABC):
     in_layers: ClassVar[bool] = True
 
     @abstractmethod
-    def tensors(self, shape: BackboneShape, size: int, *, norm: bool = False) -> TensorSpecs:
+    def tensors(self, shape: BackboneShape, size: int, *, norm: Norm = "none") -> TensorSpecs:
         """Describe the tensors at one site.
 
         Args:
             shape: Shape of the backbone.
             size: Bottleneck size, rank, or number of labels.
-            norm: Whether to add a layer norm, if the kind can have one.
+            norm: Layer norm, if the kind can have one.
         """
 
     @abstractmethod
     def size_of(self, shapes: Shapes) -> int:
         """Return the `size` of a block from the shapes of its tensors; 0 if they do not belong to this kind."""
 
-    def has_norm(self, tensors: Mapping[str, object]) -> bool:  # noqa: ARG002 - for kinds that can have one
-        """Return whether a block has a layer norm; false by default."""
-        return False
+    def norm_of(self, tensors: Mapping[str, object]) -> Norm:  # noqa: ARG002 - for kinds that can have one
+        """Return which layer norm a block has; none by default."""
+        return "none"
 
     def placements(self, shape: BackboneShape) -> tuple[str, ...]:
         """List the placements that the kind allows; those of the layers by default."""
@@ -115,36 +116,50 @@ class BlockKind(ABC):
 
 
 class Bottleneck(BlockKind):
-    """A bottleneck adapter: ``z + U·relu(D·LN(x))``."""
+    """A bottleneck adapter: ``z + U·relu(D·x)``; with a norm ``z + U·relu(D·LN(x))`` or ``z + LN(U·relu(D·x))``."""
 
     name = "bottleneck"
 
-    def tensors(self, shape: BackboneShape, size: int, *, norm: bool = False) -> TensorSpecs:
-        """Describe a down and an up projection; with `norm` also a layer norm before the down projection."""
+    def tensors(self, shape: BackboneShape, size: int, *, norm: Norm = "none") -> TensorSpecs:
+        """Describe a down and an up projection, and a layer norm before the first or after the second.
+
+        The norm after them is generated with a plain gain: it starts near 0 and bounds what the adapter adds.
+        """
         width = shape.width
+        neutral = None if norm == "after" else 0.0  # a gain of 0 is enough; with both at 0 nothing could be trained
         tensors = {
             "down": TensorSpec((size, width), start=None),
             "down_bias": TensorSpec((size,), start=0.0),
-            "up": TensorSpec((width, size), start=None, neutral=0.0),
-            "up_bias": TensorSpec((width,), start=0.0, neutral=0.0),
+            "up": TensorSpec((width, size), start=None, neutral=neutral),
+            "up_bias": TensorSpec((width,), start=0.0, neutral=neutral),
         }
-        more = {"norm_weight": TensorSpec((width,), start=1.0), "norm_bias": TensorSpec((width,), start=0.0)}
-        return tensors | more if norm else tensors
+        more = {
+            "none": {},
+            "before": {"norm_weight": TensorSpec((width,), start=1.0), "norm_bias": TensorSpec((width,), start=0.0)},
+            "after": {
+                "out_norm_weight": TensorSpec((width,), start=0.0, neutral=0.0),
+                "out_norm_bias": TensorSpec((width,), start=0.0, neutral=0.0),
+            },
+        }
+        return tensors | more[norm]
 
     def size_of(self, shapes: Shapes) -> int:
         """Return the bottleneck size."""
         return shapes.get("down", (0,))[0]
 
-    def has_norm(self, tensors: Mapping[str, object]) -> bool:
-        """Return whether there is a layer norm before the down projection."""
-        return "norm_weight" in tensors
+    def norm_of(self, tensors: Mapping[str, object]) -> Norm:
+        """Return which layer norm there is."""
+        return "before" if "norm_weight" in tensors else "after" if "out_norm_weight" in tensors else "none"
 
     def apply(self, output_BTE: Tensor, input_BTD: Tensor, tensors: Mapping[str, Tensor], *, place: str) -> Tensor:  # noqa: ARG002
         """Add the adapter's output to the hidden states."""
         if "norm_weight" in tensors:
             input_BTD = layer_norm(input_BTD, tensors["norm_weight"], tensors["norm_bias"])
         inner = torch.relu(linear(input_BTD, tensors["down"], tensors["down_bias"]))
-        return output_BTE + linear(inner, tensors["up"], tensors["up_bias"])
+        added_BTE = linear(inner, tensors["up"], tensors["up_bias"])
+        if "out_norm_weight" in tensors:
+            added_BTE = layer_norm(added_BTE, tensors["out_norm_weight"], tensors["out_norm_bias"])
+        return output_BTE + added_BTE
 
 
 class Lora(BlockKind):
@@ -152,7 +167,7 @@ class Lora(BlockKind):
 
     name = "lora"
 
-    def tensors(self, shape: BackboneShape, size: int, *, norm: bool = False) -> TensorSpecs:  # noqa: ARG002
+    def tensors(self, shape: BackboneShape, size: int, *, norm: Norm = "none") -> TensorSpecs:  # noqa: ARG002
         """Describe a down and an up projection for each projection of the layer."""
         tensors = {}
         for projection, (size_in, size_out) in shape.projections.items():
@@ -187,7 +202,7 @@ class Invertible(BlockKind):
     name = "invertible"
     in_layers = False
 
-    def tensors(self, shape: BackboneShape, size: int = 0, *, norm: bool = False) -> TensorSpecs:  # noqa: ARG002
+    def tensors(self, shape: BackboneShape, size: int = 0, *, norm: Norm = "none") -> TensorSpecs:  # noqa: ARG002
         """Describe two subnetworks F and G, each ``D/2 → D/4 → D/2``."""
         if shape.width % 4:
             raise BackboneError(
@@ -235,7 +250,7 @@ class Classifier(BlockKind):
     name = "classifier"
     in_layers = False
 
-    def tensors(self, shape: BackboneShape, size: int, *, norm: bool = False) -> TensorSpecs:  # noqa: ARG002
+    def tensors(self, shape: BackboneShape, size: int, *, norm: Norm = "none") -> TensorSpecs:  # noqa: ARG002
         """Describe weight and bias of the labels."""
         return {"weight": TensorSpec((size, shape.width), start=None), "bias": TensorSpec((size,), start=0.0)}
 

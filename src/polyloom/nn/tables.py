@@ -22,9 +22,13 @@ class GrowingTable(nn.Module):
         num_rows: Initial number of rows.
         shapes: Shape of a row, by parameter name.
         init: Initialiser, called with a parameter's name and its new rows.
+
+    Attributes:
+        rows_per_key: Rows of one language, task or pair. Default: 1.
     """
 
     trainable = True
+    rows_per_key = 1
 
     def __init__(self, keyed_by: str, num_rows: int, *, shapes: Shapes, init: Initializer) -> None:
         super().__init__()
@@ -107,6 +111,35 @@ class Bank(GrowingTable):
             picked = table_NS.flatten(0, 1).index_select(0, flat)
             selected[name] = picked.view(*rows_KS.shape, *table_NS.shape[2:])
         return selected
+
+
+class Grid(Bank):
+    """A bank with a row for every task and pair, task by task."""
+
+    def __init__(self, num_tasks: int, num_pairs: int, *, num_sites: int, shapes: Shapes, init: Initializer) -> None:
+        super().__init__("task", num_tasks * num_pairs, num_sites=num_sites, shapes=shapes, init=init)
+        self.num_tasks, self.rows_per_key = num_tasks, num_pairs
+
+    def append(self, like: int | Tensor | None = None) -> None:
+        """Add a task: one row for every pair."""
+        self.num_tasks += 1
+        for pair in range(self.rows_per_key):
+            super().append(None if like is None else like * self.rows_per_key + pair)
+
+    @torch.no_grad()
+    def append_pair(self, like: int | None = None) -> None:
+        """Add a pair: one row for every task. All rows are copied."""
+        for name in self.names:
+            parameter = self.get_parameter(name)
+            old = parameter.view(self.num_tasks, self.rows_per_key, *parameter.shape[1:])
+            added = old.new_empty(self.num_tasks, 1, *parameter.shape[1:])
+            if like is None:
+                self.init(name, added)
+            else:
+                added[:, 0] = old[:, like]
+            parameter.grad = None
+            parameter.data = torch.cat([old, added], dim=1).flatten(0, 1)
+        self.rows_per_key += 1
 
 
 def _zeros(_name: str, table: Tensor) -> None:

@@ -41,7 +41,8 @@ def fit_added_row(  # noqa: PLR0913 - all are needed
     Returns:
         The score before and after.
     """
-    first_rows = dict.fromkeys(model.group(f"rows.{kind}"), -1)
+    tables = [table for table in model.method.growing(kind) if table.trainable]
+    first_rows = {parameter: -table.rows_per_key for table in tables for parameter in table.parameters()}
     if first_added_token is not None:
         first_rows |= dict.fromkeys(model.group("backbone.tokens"), first_added_token)
     with _masked_gradients(first_rows):

@@ -170,7 +170,7 @@ class TrainingSetup:
         """Return the stages with their settings and datasets; a continued run skips stages without data."""
         plans = []
         labels = {name: task.labels for name, task in self.model.tasks.items()}
-        for stage in self.model.method.stages():
+        for stage in self.model.stages():
             settings = self.recipe.stage(stage.name)
             try:
                 datasets = training_datasets(self.datasets, method=self.model.method, labels=labels, stage=stage)

@@ -178,7 +178,9 @@ def _cost(config: MethodConfig, backbone: Backbone, recipe: Recipe) -> Cost:
         parameters_per_language=per_language,
         parameters_per_task=extra(_with_task(recipe)) - now,
         acceleration=extra(_with_languages(recipe, 2)) - now - 2 * per_language,
-        stages=method.stages(),
+        stages=tuple(
+            stage for stage in method.stages() if stage.trains != ("backbone.head",) or backbone.head_parameters()
+        ),
     )
 
 
