@@ -217,6 +217,32 @@ def test_a_step_draws_32_directions_of_8000_tokens(name: str) -> None:
     assert smallest.epochs / largest.epochs == pytest.approx((largest.pairs / smallest.pairs) ** 0.5, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("hyperx/mbert-base-mixed-a", ["method.projection_size=32", "mixture.temperature=1", "data.train.mlm/*=null"]),
+        ("hyperx/mbert-base-mixed-b", ["data.train.mlm/tr=null"]),
+        (
+            "madx/xlmr-base",
+            [
+                "data.train={ner/ja: wikiann:ja/train, mlm/*: wikipedia/*.txt}",
+                "data.validation={ner/ja: wikiann:ja/dev}",
+                "method.invertible=false",
+            ],
+        ),
+        ("madx/xlmr-base-mlm-trg", ["data.train={ner/en: wikiann:en/train, mlm/mi: wikipedia/mi.txt}"]),
+        ("badx/mbert-ud", ["stages.languages.mixture.ratio=[5,1]"]),
+        ("hyper-adapters/ml50-base", ["train.steps=160000", "method.num_blocks=0", "method.linear=true"]),
+        ("hyper-adapters/ml50-base", ["method.encoder_inputs=[source]", "method.dropout=0.2"]),
+        ("hyper-adapters/ml50-big", ["method.hidden_size=102"]),
+    ],
+)
+def test_the_variants_of_the_comments_are_accepted(name: str, overrides: list[str]) -> None:
+    changed = load_recipe(name, overrides)
+    assert changed != load_recipe(name)
+    assert len(changed.data.train) > 1
+
+
 # -- each one trains --------------------------------------------------------------------------------------------------
 
 TINY = {
