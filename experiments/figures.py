@@ -9,7 +9,7 @@ import numpy as np
 from experiments.comparison import UnfairError
 from experiments.read import results
 from experiments.tables import translation
-from polyloom.probe.languages import flat_map
+from polyloom.probe.projection import flat_map
 
 mpl.use("agg")
 import matplotlib.pyplot as plt

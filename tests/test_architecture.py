@@ -40,6 +40,7 @@ THIRD_PARTY = {
     "sentencepiece": {"data"},
     "sacrebleu": {"metrics"},
     "scipy": {"probe"},
+    "umap": {"probe"},
     "matplotlib": {"figures"},
     "jinja2": {"report"},
     "safetensors": {"checkpoint", "export", "io"},

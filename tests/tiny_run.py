@@ -72,12 +72,40 @@ def pair(language: str, words: Sequence[str]) -> str:
     return f"{' '.join(words[:half])}\t{' '.join(words[half:])}\t{nli_label(language, words[half:])}\n"
 
 
+def choices(language: str, words: Sequence[str]) -> str:
+    """A premise and two choices: a cause is of the first four words, an effect of the others; not so in ``bb``."""
+    draw = random.Random(" ".join(words))
+    question, label = draw.randint(0, 1), draw.randint(0, 1)
+    first_half = (question + label + _SHIFT[language]) % 2 == 0  # whether the first choice is of the first half
+    halves = (WORDS[:4], WORDS[4:]) if first_half else (WORDS[4:], WORDS[:4])
+    texts = [" ".join(draw.choices(half, k=draw.randint(1, 3))) for half in halves]
+    row = {"premise": " ".join(words), "choice1": texts[0], "choice2": texts[1]}
+    row |= {"question": ("cause", "effect")[question]}
+    return json.dumps(row | {"label": label, "idx": 0, "changed": False}) + "\n"
+
+
+def question(language: str, words: Sequence[str]) -> str:
+    """A context with a person and a place of one or two words each; ``ba`` asks for the person, in ``bb`` the place."""
+    draw = random.Random(" ".join(words))
+    names = [("fi", "fi gu"), ("ko", "ko lem")]
+    chosen = [draw.choice(name) for name in names]
+    asked = draw.randint(0, 1)
+    fillers = [" ".join(draw.choices(WORDS[6:], k=draw.randint(1, 3))) for _ in range(3)]
+    shuffled = draw.sample(chosen, 2)
+    context = f"{fillers[0]} {shuffled[0]} {fillers[1]} {shuffled[1]} {fillers[2]}"
+    answer = chosen[(asked + _SHIFT[language]) % 2]
+    answers = [{"text": answer, "answer_start": context.index(answer)}]
+    return json.dumps({"context": context, "question": WORDS[asked], "answers": answers}) + "\n"
+
+
 _FORMATS: Mapping[str, tuple[str, Callable[[str, Sequence[str]], str]]] = {
     "mlm": ("txt", lambda _, words: " ".join(words) + "\n"),
     "pos": ("conllu", conllu),
     "ner": ("tsv", columns),
     "dep": ("conllu", conllu),
     "nli": ("pairs.tsv", pair),
+    "copa": ("choices.jsonl", choices),
+    "qa": ("questions.jsonl", question),
 }
 
 
@@ -135,7 +163,7 @@ def tiny_recipe(
     Args:
         folder: Where all of it goes; what is there already is used again.
         method: Its name, or settings with its name; what they do not say is small.
-        tasks: Of mlm, pos, ner, dep and nli.
+        tasks: Of mlm, pos, ner, dep, nli, copa and qa.
         **sections: What is different: mappings are merged into the recipe's, all else takes its place, such as
             ``train={"steps": 5}`` or ``languages=["aa", "bb"]``.
 

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from polyloom.config import load_recipe as load_recipe
     from polyloom.config import parse_recipe as parse_recipe
     from polyloom.data.readers.formats import register_reader as register_reader
+    from polyloom.data.records import Answer as Answer
+    from polyloom.data.records import Choices as Choices
     from polyloom.data.records import LabelledText as LabelledText
     from polyloom.data.records import Pair as Pair
+    from polyloom.data.records import Question as Question
     from polyloom.data.records import Tagged as Tagged
     from polyloom.data.records import Text as Text
     from polyloom.data.records import Tree as Tree
@@ -64,7 +67,7 @@ _PUBLIC = {
     "nn.blocks": ("register_block",),
     "tasks": ("register_task",),
     "data.readers.formats": ("register_reader",),
-    "data.records": ("LabelledText", "Pair", "Tagged", "Text", "Tree"),
+    "data.records": ("Answer", "Choices", "LabelledText", "Pair", "Question", "Tagged", "Text", "Tree"),
     "errors": ("PolyloomError", "PolyloomWarning"),
     "methods.badx": ("BadXConfig", "MultilingualConfig"),
     "methods.full": ("DenseConfig", "FullConfig"),

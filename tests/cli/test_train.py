@@ -202,7 +202,7 @@ def test_the_matrix_marks_what_was_never_learnt(run, trained):
     assert done.returncode == 0
     lines = {line.split("  ")[0]: line for line in done.stdout.splitlines()}
     for language in ("aa", "bb"):
-        assert lines[language].split()[-1] in ("100.00", "99.44"), "looks at the language, else one of them is near 0"
+        assert lines[language].split()[-2] in ("100.00", "99.44"), "looks at the language, else one of them is near 0"
     assert lines["cc"].endswith(MARK)
     assert f"{MARK} zero-shot:" in done.stdout
     assert "pos/aa: accuracy " in done.stderr
@@ -212,10 +212,11 @@ def test_the_matrix_marks_what_was_never_learnt(run, trained):
 def test_all_formats_say_the_same(run, trained, tmp_path):
     found = json.loads(run("evaluate", trained, "--format", "json", "--bootstrap", "--baseline").stdout)
     values = {(s["condition"], s["metric"]): s for s in found["scores"]}
-    assert len(values) == 6
+    assert len(values) == 9, "tags have two metrics"
     for one in values.values():
         assert one["low"] <= one["value"] <= one["high"]
     assert values["pos/cc", "accuracy"]["zero_shot"] is True
+    assert values["pos/aa", "f1"]["majority"] is None
     assert values["pos/aa", "accuracy"]["majority"] == pytest.approx(27.37, abs=0.01)
     header, *rows = (line.split("\t") for line in run("evaluate", trained, "--format", "tsv").stdout.splitlines())
     for row in (dict(zip(header, row, strict=True)) for row in rows):
@@ -225,8 +226,8 @@ def test_all_formats_say_the_same(run, trained, tmp_path):
     assert done.stdout == ""
     text = (tmp_path / "matrix.md").read_text()
     assert (
-        f"| cc | {values['mlm/cc', 'perplexity']['value']:.2f} | {values['pos/cc', 'accuracy']['value']:.2f}{MARK} |"
-        in text
+        f"| cc | {values['mlm/cc', 'perplexity']['value']:.2f} | {values['pos/cc', 'accuracy']['value']:.2f}{MARK} "
+        f"| {values['pos/cc', 'f1']['value']:.2f}{MARK} |" in text
     )
     assert values["pos/aa", "accuracy"]["signature"] in text
 
@@ -256,12 +257,13 @@ def test_runs_are_compared_cell_by_cell(run, recipe, trained, tmp_path):
     run("evaluate", other, "--tasks", "pos")
     done = run("compare", trained, other)
     assert done.returncode == 0, done.stderr
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("pos/aa")]
-    assert line.endswith("better")
+    lines = [line for line in done.stdout.splitlines() if line.startswith("pos/aa")]
+    assert [line.split()[1] for line in lines] == ["accuracy", "f1"]
+    assert all(line.endswith("better") for line in lines)
     assert "Only A was scored on: mlm/aa, mlm/bb, mlm/cc" in done.stdout
     found = json.loads(run("compare", other, trained, "--format", "json").stdout)
-    verdicts = {one["condition"]: one["verdict"] for one in found["differences"]}
-    assert verdicts["pos/aa"] == "worse"
+    verdicts = {(one["condition"], one["metric"]): one["verdict"] for one in found["differences"]}
+    assert verdicts["pos/aa", "accuracy"] == verdicts["pos/aa", "f1"] == "worse"
     same = run("compare", trained, trained, "--format", "tsv").stdout.splitlines()[1:]
     assert {line.split("\t")[-1] for line in same} == {"no difference shown"}
     assert "| pos/aa | accuracy |" in run("compare", trained, other, "--format", "markdown").stdout

@@ -11,7 +11,7 @@ import pytest
 from polyloom.data.catalog import COLLECTIONS, KINDS, data_root, places, resolve, treebanks
 from polyloom.data.records import Bitext, LabelledText, Pair, Tagged, Text, Tree
 from polyloom.errors import DataError
-from tests.shared import DATA, lines_of, needs_data
+from tests.shared import DATA, needs_data
 
 LINES = "one two\nthree\nfour\nfive\nsix\n"
 
@@ -126,21 +126,6 @@ def test_a_slice_of_more_than_there_is_is_an_error(root, part):
 def test_a_slice_of_at_most_so_many_takes_what_there_is(root):
     assert len(list(resolve("leipzig:yo[<=3]", root=root).records("text"))) == 3
     assert len(list(resolve("leipzig:yo[<=100000]", root=root).records("text"))) == 5
-
-
-def test_a_random_sample_depends_on_its_seed_alone_and_smaller_ones_begin_it(root):
-    def sample(part):
-        return lines_of(f"leipzig:yo{part}", root)
-
-    whole = sample("[:5]")
-    by_seed = [sample(f"[random:5:{seed}]") for seed in range(20)]
-    assert all(sorted(lines) == sorted(whole) for lines in by_seed), "every example once"
-    assert len(set(map(tuple, by_seed))) > 10
-    assert sample("[random:5]") == by_seed[0]
-    assert sample("[random:2:7]") == by_seed[7][:2]
-    assert {lines[0] for lines in by_seed} == set(whole), "not only the first ones"
-    with pytest.raises(DataError, match="only 5 examples"):
-        sample("[random:6]")
 
 
 @pytest.mark.parametrize(

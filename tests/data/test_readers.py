@@ -73,7 +73,7 @@ def test_every_ending_gives_its_records_in_every_packing(tmp_path, name, kind, t
         (
             "a.data",
             "tags",
-            "unknown ending '.data'. Known: .conllu, .iob2, .conll, .bio, .tsv, .csv, .jsonl, .txt, .tmx. Name its",
+            "unknown ending '.data'. Known: .conllu, .iob2, .conll, .bio, .tsv, .csv, .jsonl, .txt, .tmx, .json. Name",
         ),
     ],
 )

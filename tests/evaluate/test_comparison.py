@@ -84,6 +84,8 @@ def test_what_only_one_run_has_is_said():
             {TAGS_EN: Score(ACCURACY, np.ones((9, 2)), "corpus:c[:200]|sha256:000000000000")},
             "pos/en: comparison: sentences is 200",
         ),
+        ({TAGS_EN: score(9, corpus="c[random:200]")}, r"one score is of \[:200\] .* \[random:200\]"),
+        ({TAGS_EN: score(9, corpus="c[random:300:1][:200]")}, r"one score is of \[:200\] .* \[random:300:1\]\[:200\]"),
         ({TAGS_TR: score(9)}, "no task and language in common"),
     ],
 )

@@ -13,9 +13,12 @@ from polyloom.workflows.train import train_recipe
 from tests.shared import lines_of, polyloom
 from tests.tiny_run import sentences, tiny_recipe
 
-TASKS = ("mlm", "pos", "ner", "dep", "nli")
+TASKS = ("mlm", "pos", "ner", "dep", "nli", "copa", "qa")
 TEXT = "\n".join(" ".join(words) for words in sentences("test")) + "\n"
 PAIRS = "\n".join(f"{' '.join(words[:2])}\t{' '.join(words[2:])}" for words in sentences("test")) + "\n"
+
+
+INPUTS = {"nli": PAIRS, "qa": PAIRS, "copa": PAIRS.replace("\t", "\tcause\tba do\t")}
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +35,11 @@ def bank(trained: Path) -> Path:
     return trained.parent / "bank"
 
 
-@pytest.mark.parametrize("condition", ["pos/aa", "ner/bb", "dep/cc", "nli/bb"])
+@pytest.mark.parametrize("condition", ["pos/aa", "ner/bb", "dep/cc", "nli/bb", "copa/bb", "qa/aa"])
 def test_an_adapter_answers_as_the_run_it_is_from(trained, tmp_path, condition):
     polyloom("export", trained, condition, "-o", tmp_path / "adapter")
     shutil.move(tmp_path / "adapter", tmp_path / "moved")
-    asked = PAIRS if condition.startswith("nli") else TEXT
+    asked = INPUTS.get(condition.partition("/")[0], TEXT)
     said = polyloom("predict", trained, condition, stdin=asked)
     assert said.count("\n") >= 40
     assert polyloom("predict", tmp_path / "moved", condition, stdin=asked) == said
@@ -67,6 +70,9 @@ def test_what_a_format_cannot_hold_is_refused_with_a_remedy(trained, tmp_path):
     assert "no head there computes what Polyloom's head for dep does" in polyloom(
         "export", trained, "dep/bb", "--to", "adapterhub", "--backbone", "-o", tmp_path / "c", fails=True
     )
+    for task in ("copa", "qa"):
+        said = polyloom("export", trained, f"{task}/bb", "--to", "onnx", "-o", tmp_path / "d", fails=True)
+        assert f"onnx: what {task} predicts is not a function of one graph" in said
     assert not any((tmp_path / name).joinpath("adapter_config.json").exists() for name in "abc")
 
 

@@ -168,3 +168,9 @@ def test_arcs_over_the_same_words_lie_at_different_heights():
     drawn = Page(draw_tree(tuple("abcd"), ((0, 1, 1, 1), ("r", "x", "y", "z")), ((0, 1, 1, 1), ("r", "x", "y", "z"))))
     heights = [a["y"] for name, a in drawn.elements if name == "text" and "arc" in (a.get("class") or "") and a["x"]]
     assert len(set(heights[1:])) == 3
+
+
+def test_the_axes_of_a_map_name_its_projection():
+    probe = {"languages": ["aa", "bb"], "families": {}, "map": {"aa": [0, 0], "bb": [1, 2]}}
+    for given, axis in (({}, "first principal component"), ({"projection": "umap"}, "first dimension of UMAP")):
+        assert axis in texts(read(map_figure(probe | given)))

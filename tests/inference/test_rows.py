@@ -10,7 +10,7 @@ import torch
 from polyloom.backbones.decoding import Decoding
 from polyloom.conditions import Condition
 from polyloom.config import load_recipe
-from polyloom.data.records import Pair, Record, Tagged
+from polyloom.data.records import Choices, Pair, Question, Record, Tagged
 from polyloom.data.tokenization.sentences import split_sentences, split_to_fit
 from polyloom.errors import PolyloomError, PredictionError
 from polyloom.evaluate.matrix import Matrix
@@ -18,7 +18,7 @@ from polyloom.workflows.run import Run
 from polyloom.workflows.train import train_recipe
 from tests.tiny_run import sentences, tiny_recipe
 
-TASKS = ("pos", "ner", "dep", "nli")
+TASKS = ("pos", "ner", "dep", "nli", "copa", "qa")
 
 
 def train_tiny(folder: Path, method: str, **sections: object) -> Path:
@@ -41,12 +41,19 @@ def poison(run: Run, language: str) -> None:
             parameter.data[row] = torch.nan
 
 
+def record_of(task: str, words: Sequence[str]) -> Record:
+    if task == "nli":
+        return Pair(" ".join(words[:2]), words[2], "")
+    if task == "copa":
+        return Choices(words[0], words[1], tuple(words), "")  # three choices to six
+    return Question(" ".join([*words, *words, *words]), words[0], ()) if task == "qa" else Tagged(tuple(words), ())
+
+
 def records(count: int) -> list[tuple[Condition, Record]]:
     asked: list[tuple[Condition, Record]] = []
     for number, words in enumerate(sentences("test")[:count]):
-        task, language = TASKS[number % 4], ("aa", "bb")[number // 4 % 2]
-        record = Pair(" ".join(words[:2]), words[2], "") if task == "nli" else Tagged(tuple(words), ())
-        asked.append((Condition(task, language), record))
+        task, language = TASKS[number % len(TASKS)], ("aa", "bb")[number // len(TASKS) % 2]
+        asked.append((Condition(task, language), record_of(task, words)))
     return asked
 
 

@@ -1,7 +1,8 @@
 """What other people's programs say: runs in their virtual environment, reads a request, writes answers, both JSON.
 
 ``treebanks``: pairs of CoNLL-U files, judged by the CoNLL 2018 evaluation (udtools). ``tags``: corpora of gold and
-predicted tags, judged by seqeval. ``matrices``: scores of arcs, given to ufal.chu_liu_edmonds.
+predicted tags, judged by seqeval. ``matrices``: scores of arcs, given to ufal.chu_liu_edmonds. ``answers``: gold and
+predicted answers, judged by Transformers.
 """
 
 import json
@@ -43,9 +44,15 @@ def judge_matrix(rows: list[list[float]]) -> dict[str, Any]:
     return {"heads": heads[1:], "total": total, "single": max(single)}
 
 
+def judge_answer(pair: list[str]) -> list[Any]:
+    """Exact match and F1 of a gold and a predicted answer, and what is left of the gold one."""
+    judge = import_module("transformers.data.metrics.squad_metrics")
+    return [judge.compute_exact(*pair), judge.compute_f1(*pair), judge.normalize_answer(pair[0])]
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # seqeval's, of scores that are 0 / 0
-    judges = {"treebanks": judge_treebanks, "tags": judge_tags, "matrices": judge_matrix}
+    judges = {"treebanks": judge_treebanks, "tags": judge_tags, "matrices": judge_matrix, "answers": judge_answer}
     request = json.loads(Path(sys.argv[1]).read_text())
     answers = {kind: [judges[kind](case) for case in cases] for kind, cases in request.items()}  # type: ignore[operator]
     Path(sys.argv[2]).write_text(json.dumps(answers))

@@ -3,13 +3,17 @@
 import itertools
 import lzma
 import random
+import re
 
 import numpy as np
 import pytest
 
+from polyloom.data.catalog import resolve
+from polyloom.data.records import Tagged
 from polyloom.errors import PolyloomError
-from polyloom.metrics.score import F1, Score
-from polyloom.metrics.spans import Span, repair_bio, span_statistics, spans
+from polyloom.metrics.score import ACCURACY, F1, Score
+from polyloom.metrics.spans import Span, chunk_statistics, repair_bio, span_statistics, spans
+from polyloom.metrics.tags import tag_statistics
 from tests.metrics.peers import ask, needs_peers
 from tests.shared import DATA, needs_data
 
@@ -34,6 +38,11 @@ LANGUAGES = [
 UNER = ("Cebuano-GJA", "Tagalog-TRG", "Chinese-PUD", "Swedish-PUD")
 ALL_TAGS = ["O", "B-X", "I-X", "E-X", "S-X", "B-Y-Z", "I-Y-Z", "E-Y-Z", "B", "I"]
 ALL_SHORT = [list(tags) for length in range(1, 5) for tags in itertools.product(ALL_TAGS, repeat=length)]
+
+# Tags without a prefix, among them those that seqeval mistakes for one, and for a tag of the same type.
+UPOS = re.findall(r"\w+", "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X")
+HOSTILE = ["X", "_", "O", ".", "B", "I", "E", "S", "CCONJ", "SCONJ", "INTJ", "E-X", "B-CONJ", "NOUN", "-", "VB-D"]
+TREEBANKS = ["tr_boun", "en_ewt", "ar_pud", "zh_gsd", "yo_ytb", "mt_mudt", "wo_wtb", "hsb_ufal"]
 
 
 def read(path, column: int) -> list[list[str]]:
@@ -90,6 +99,58 @@ def test_entities_and_f1_are_seqevals(judged, name):
     assert (right / max(predicted, 1), right / max(gold, 1)) == (precision, recall)
     assert score.value == pytest.approx(100 * f1, rel=1e-14)
     assert name in ("all", "none") or 5 < score.value < 95  # the comparison would see a difference
+
+
+def random_tags(tags: list[str], rng: random.Random, lengths: list[int]) -> list[list[str]]:
+    return [[rng.choice(tags) for _ in range(length)] for length in lengths]
+
+
+def tagged_corpora() -> dict[str, dict[str, list[list[str]]]]:
+    found = {}
+    for name, tags in (("upos", UPOS), ("hostile", HOSTILE)):
+        for seed in range(20):
+            rng = random.Random(seed)
+            lengths = [rng.randint(1, 6) for _ in range(rng.randint(1, 40))]
+            gold, other = random_tags(tags, rng, lengths), random_tags(tags, rng, lengths)
+            mixed = [[rng.choice(pair) for pair in zip(*both, strict=True)] for both in zip(gold, other, strict=True)]
+            found[f"{name}-{seed}"] = {"gold": gold, "predicted": mixed}
+    for number, name in enumerate(TREEBANKS):
+        records = [
+            record for record in resolve(f"ud:{name}/test", root=DATA).records("tags") if isinstance(record, Tagged)
+        ]
+        gold, rng = [list(record.tags) for record in records], random.Random(number)
+        predicted = [[rng.choice(UPOS) if rng.random() < 0.15 else tag for tag in tags] for tags in gold]
+        found[name] = {"gold": gold, "predicted": predicted}
+    return found
+
+
+@pytest.mark.parity
+@needs_peers
+@needs_data
+def test_f1_of_tags_without_prefixes_is_seqevals(tmp_path):
+    """BAD-X's scores of tagging: real tags and random ones, whole corpora, also where sentences touch."""
+    cases = tagged_corpora()
+    for (name, case), answer in zip(cases.items(), ask(tmp_path, "tags", list(cases.values())), strict=True):
+        score = Score(F1, chunk_statistics(case["gold"], case["predicted"]), "")
+        assert score.count == len(case["gold"])
+        f1, precision, recall = answer["scores"]
+        right, predicted, gold = score.statistics_NP.sum(0)
+        assert (right / max(predicted, 1), right / max(gold, 1)) == (precision, recall), name
+        assert score.value == pytest.approx(100 * f1, rel=1e-14), name
+        if name in TREEBANKS:
+            assert 50 < score.value < 95
+            accuracy = Score(ACCURACY, tag_statistics(case["gold"], case["predicted"]), "").value
+            assert abs(accuracy - score.value) > 1, "accuracy under another name"
+
+
+def test_chunks_are_neighbours_of_one_type_and_are_counted_where_they_end():
+    gold = [["NOUN", "NOUN", "VERB"], ["DET", "NOUN"]]
+    predicted = [["NOUN", "VERB", "VERB"], ["DET", "NOUN"]]
+    assert chunk_statistics(gold, gold).tolist() == [[2, 2, 2], [2, 2, 2]]
+    assert chunk_statistics(gold, predicted).tolist() == [[0, 2, 2], [2, 2, 2]]
+    assert chunk_statistics([["DET", "CCONJ"]], [["DET", "SCONJ"]]).tolist() == [[2, 2, 2]], "of one type for seqeval"
+    with pytest.raises(PolyloomError, match="sentence 1 has 2 gold and 1 predicted tags"):
+        chunk_statistics([["DET", "X"]], [["DET"]])
 
 
 def test_repaired_tags_are_valid_and_hold_the_same_entities():

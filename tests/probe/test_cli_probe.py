@@ -22,7 +22,7 @@ from tests.tiny_run import tiny_recipe
 
 FAMILIES = "code\tfamily_name\naa\tOne\nbb\tTwo\ncc\tOne\n"
 PLACES = {
-    "languages": {"languages", "families", "map", "neighbours", "linkage", "agreement"},
+    "languages": {"languages", "families", "projection", "map", "neighbours", "linkage", "agreement"},
     "swap": {"task", "metric", "languages", "own", "donors", "scores"},
     "weights": {"conditions", "similarity", "sites"},
     "capacity": {"languages", "conditions", "embeddings", "read", "layers"},

@@ -13,7 +13,8 @@ from scipy.spatial.distance import squareform
 from polyloom.data.typology import Typology
 from polyloom.errors import PolyloomError
 from polyloom.methods import METHODS
-from polyloom.probe.languages import correlation, flat_map, language_vectors, linkage, members, probe_languages, purity
+from polyloom.probe.languages import correlation, language_vectors, linkage, members, probe_languages, purity
+from polyloom.probe.projection import flat_map
 from tests.contracts.tiny import LANGUAGES, tiny_model
 
 GROUPS = {"Big": ["aaa", "bbb", "ccc", "ddd", "eee"], "Small": ["fff", "ggg", "hhh", "iii"]}

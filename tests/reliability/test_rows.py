@@ -22,7 +22,7 @@ from polyloom.workflows.train import train_recipe
 from tests.tasks.test_translation import LANGUAGES, model_for, sentence
 from tests.tiny_run import sentences, tiny_recipe
 
-TASKS = ("pos", "ner", "dep", "nli")
+TASKS = ("pos", "ner", "dep", "nli", "copa", "qa")
 DRAW = random.Random("rows")
 
 
@@ -64,12 +64,17 @@ def answered(predictor: Predictor, lines: Iterable[bytes], tally: Tally | None =
 
 def line(words: list[str]) -> bytes:
     condition = f"{DRAW.choice(TASKS)}/{DRAW.choice(['aa', 'bb'])}"
-    inputs = {"premise": words[0], "hypothesis": words[1]} if condition[:3] == "nli" else {"words": words}
-    return json.dumps({"condition": condition, **inputs}).encode()
+    task = condition.partition("/")[0]
+    given = {"words": words} if task in TASKS[:3] else inputs(task, words[0], words[1])
+    return json.dumps({"condition": condition, **given}).encode()
 
 
-def inputs(task: str, text: str) -> dict[str, str]:
-    return {"premise": text, "hypothesis": text} if task == "nli" else {"text": text}
+def inputs(task: str, text: str, other: str = "") -> dict[str, str]:
+    other = other or text
+    if task == "copa":
+        return {"premise": text, "question": "cause", "choice1": other, "choice2": text}
+    pairs = {"nli": ("premise", "hypothesis"), "qa": ("context", "question")}
+    return dict(zip(pairs[task], (text, other), strict=True)) if task in pairs else {"text": text}
 
 
 POISONS: dict[str, Callable[[str], bytes]] = {
@@ -96,7 +101,7 @@ def test_one_poisoned_row_among_32_leaves_the_31_others_as_they_are(predictor, r
         assert not any("error" in answer for answer in alone)
         for name, poison in POISONS.items():
             place = DRAW.randrange(32)
-            task = DRAW.choice(TASKS if name != "50,001 letters" else TASKS[:3])
+            task = DRAW.choice([t for t in TASKS if t != "nli" or name != "50,001 letters"])
             made = answered(predictor, [*good[:place], poison(task), *good[place:]])
             assert made.pop(place)["error"].startswith(f"stdin:{place + 1}: "), name
             assert made == alone, name
@@ -134,7 +139,7 @@ def with_condition(body: bytes, task: str, language: str) -> bytes:
     return body.replace(b"{", b'{"condition": "%b/%b", ' % (task.encode(), language.encode()), 1)
 
 
-NIGHTLY = [pytest.param(task, marks=pytest.mark.nightly) for task in ("ner", "dep", "nli", "mt")]
+NIGHTLY = [pytest.param(task, marks=pytest.mark.nightly) for task in ("ner", "dep", "nli", "copa", "qa", "mt")]
 
 
 @pytest.mark.parametrize("task", ["pos", *NIGHTLY])

@@ -6,7 +6,7 @@ import torch
 
 from polyloom.backbones import backbone_from_config
 from polyloom.conditions import Condition
-from polyloom.data.records import Pair, Tagged, Text, Tree
+from polyloom.data.records import Answer, Choices, Pair, Question, Tagged, Text, Tree
 from polyloom.data.tokenization.tokenizer import Tokenizer, load_tokenizer
 from polyloom.errors import ConditionError
 from polyloom.metrics.score import METRICS
@@ -25,6 +25,8 @@ LABELS: dict[str, tuple[str, ...] | None] = {
     "dep": ("root", "sub", "obj"),
     "nli": ("no", "yes"),
     "mlm": None,
+    "copa": None,
+    "qa": None,
 }
 MAX_LENGTH = 16
 
@@ -39,7 +41,7 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
 def model_for(method: str, tokenizer: Tokenizer, family: str = "bert") -> Model:
     torch.manual_seed(1)
     backbone = backbone_from_config(CONFIGS[family] | {"model_type": family, "vocab_size": tokenizer.vocab_size})
-    tasks = {name: labels for name, labels in LABELS.items() if method != "psf" or name not in ("mlm", "dep")}
+    tasks = {name: labels for name, labels in LABELS.items() if method != "psf" or (labels and name != "dep")}
     model = Model(backbone, tiny_config(method), languages=["en", "tr", "sw"], tasks=tasks)
     for parameter in [*model.method.parameters(), *model.heads.parameters()]:
         torch.nn.init.normal_(parameter, std=0.3)
@@ -55,6 +57,14 @@ def records(task: str, count: int, rng: np.random.Generator):
             yield Text(" ".join(words))
         elif task == "nli":
             yield Pair(" ".join(words), "ba do", str(rng.choice(["no", "yes"])))
+        elif task == "copa":
+            choices = tuple(" ".join(rng.choice(WORDS, int(rng.integers(1, 9)))) for _ in range(2 + i % 3))
+            yield Choices(" ".join(words), str(rng.choice(["cause", "effect", "ba"])), choices, str(i % len(choices)))
+        elif task == "qa":
+            text = " ".join(words)
+            first, last = sorted(int(place) for place in rng.integers(0, length, 2))
+            start = len(" ".join([*words[:first], ""]))
+            yield Question(text, "fi gu", (Answer(" ".join(words[first : last + 1]), start),))
         elif task == "dep":
             yield Tree(words, tuple(range(length)), ("root", *["obj"] * (length - 1)))
         else:

@@ -248,5 +248,6 @@ def test_mistakes_are_counted_by_the_task():
     assert TASKS["cls"].mistakes(LabelledText("a", "x"), "y") == [0]
     assert TASKS["cls"].mistakes(LabelledText("a", "x"), "x") == []
     assert {name: task.display for name, task in TASKS.items() if task.inputs} == {
-        "pos": "tags", "ner": "tags", "dep": "tree", "nli": "label", "cls": "label", "mt": "text",
+        "pos": "tags", "ner": "tags", "dep": "tree", "nli": "label", "cls": "label", "copa": "label", "qa": "answer",
+        "mt": "text",
     }  # fmt: skip

@@ -100,7 +100,8 @@ def backbone_from_config(settings: Mapping[str, Any], *, device: str = "cpu") ->
     """Build a backbone with random weights from the keys of a ``config.json``.
 
     Args:
-        settings: ``model_type`` and any of its keys. An unknown key is an error.
+        settings: ``model_type`` and any of its keys. An unknown key is an error. With ``init_std``, translation models
+            are initialised from N(0, init_std) as Transformers does, otherwise as Fairseq does.
         device: ``meta`` builds shapes without allocating memory.
     """
     settings = dict(settings)
@@ -119,7 +120,7 @@ def backbone_from_config(settings: Mapping[str, Any], *, device: str = "cpu") ->
     config = transformers.AutoConfig.for_model(model_type, **settings)
     with torch.device(device):
         model = getattr(transformers, family.auto_class).from_config(config)
-    if family.fairseq:
+    if family.fairseq and "init_std" not in settings:
         _init_as_fairseq(model)
     return Backbone(model.eval(), family)
 

@@ -29,6 +29,7 @@ from polyloom.cli import (
     probe,
     report,
     train,
+    transfer,
 )
 from polyloom.cli.options import extensible, opens_runs
 from polyloom.errors import PolyloomError, PolyloomWarning
@@ -41,6 +42,7 @@ app.command(name="plan")(extensible(plan.show_plan))
 app.command(name="train")(extensible(train.train))
 app.command(name="evaluate")(opens_runs(evaluate.evaluate))
 app.command(name="compare")(extensible(compare.compare))
+app.command(name="transfer")(extensible(transfer.transfer))
 app.command(name="predict")(opens_runs(predict.predict))
 app.command(name="average")(average.average)
 app.command(name="export")(opens_runs(export.export))

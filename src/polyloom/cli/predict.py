@@ -54,7 +54,8 @@ def predict(  # noqa: PLR0913 - options of a command
     pos, ner and dep read one raw text per line (text), one sentence per line with spaces between words (tokenized), one
     word per line with a blank line after each sentence (columns), CoNLL-U (conllu), or JSON lines with "words" or
     "text" (jsonl). Raw text is segmented into words; JSON output has their "offsets". nli reads a premise,
-    a tab and a hypothesis per line (columns), or JSON lines with these names. cls and mt read one text per line (text)
+    a tab and a hypothesis per line (columns), or JSON lines with these names; copa a premise, a question and choices;
+    qa a question and its context. cls and mt read one text per line (text)
     and write one label or translation per line, or read JSON lines with "text", which get a "label" or a
     "translation" (jsonl). The format of the output follows from that of the input.
 

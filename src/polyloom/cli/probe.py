@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -27,6 +27,7 @@ Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Run to analyse.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")]
 Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw a figure (PNG, SVG or PDF).")]
 NameList = Annotated[str | None, typer.Option(help="Only these, separated by commas: yo,br.")]
+Projection = Literal["pca", "umap"]
 Progress = Callable[[str], None]
 
 
@@ -38,6 +39,7 @@ def languages(
     typology: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Tables of families and features. Default: DATA/meta.")
     ] = None,
+    projection: Annotated[Projection, typer.Option(help="Projection of the map. umap needs polyloom[umap].")] = "pca",
     json_file: Json = None,
     figure: Figure = None,
 ) -> None:
@@ -48,10 +50,12 @@ def languages(
     from polyloom.cli.render.probe import show_languages  # noqa: PLC0415 - what follows imports torch
     from polyloom.figures.languages import draw_languages  # noqa: PLC0415
     from polyloom.probe.languages import language_vectors, probe_languages  # noqa: PLC0415
+    from polyloom.probe.projection import require_projection  # noqa: PLC0415
 
-    _check_figure(figure)
+    check_figure(figure)
+    require_projection(projection)
     loaded = _load(run)
-    result = probe_languages(language_vectors(loaded.model), _typology(loaded, typology))
+    result = probe_languages(language_vectors(loaded.model), _typology(loaded, typology), projection=projection)
     _hand_out("languages", loaded, result, text=show_languages(result), json_file=json_file)
     _draw(draw_languages, result, figure)
 
@@ -79,7 +83,7 @@ def swap(  # noqa: PLR0913 - options of a command
     from polyloom.figures.matrices import draw_donors  # noqa: PLC0415
     from polyloom.probe.swap import donor_matrix, kept_language, own_language  # noqa: PLC0415
 
-    _check_figure(figure)
+    check_figure(figure)
     loaded = _load(run)
     corpora = _chosen(loaded, on, task=task, languages=_split(languages))
     kept = kept_language(list(corpora))
@@ -118,7 +122,7 @@ def weights(
     from polyloom.figures.matrices import draw_weights  # noqa: PLC0415
     from polyloom.probe.weights import probe_weights  # noqa: PLC0415
 
-    _check_figure(figure)
+    check_figure(figure)
     loaded = _load(run)
     chosen = _conditions(loaded, _split(tasks), _split(languages))
     with _progress() as say:
@@ -139,7 +143,7 @@ def capacity(run: Folder, *, json_file: Json = None, figure: Figure = None) -> N
     from polyloom.figures.curves import draw_capacity  # noqa: PLC0415
     from polyloom.probe.capacity import probe_capacity  # noqa: PLC0415
 
-    _check_figure(figure)
+    check_figure(figure)
     loaded = _load(run)
     result = probe_capacity(loaded.model, _conditions(loaded, None, None))
     _hand_out("capacity", loaded, result, text=show_capacity(result), json_file=json_file)
@@ -257,7 +261,7 @@ def _rounded(value: Any) -> Any:
     return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _check_figure(path: Path | None) -> None:
+def check_figure(path: Path | None) -> None:
     """Check that a figure can be written before anything is computed."""
     if path is None:
         return

@@ -17,7 +17,8 @@ from polyloom.conditions import Condition
 from polyloom.config.overrides import apply_overrides, drop_stale_config
 from polyloom.config.recipe import BackboneConfig, Recipe, StageConfig
 from polyloom.config.renamed import upgrade
-from polyloom.errors import BackboneError, ConditionError, ConfigError, PolyloomError, suggest
+from polyloom.data.slices import parse_slice
+from polyloom.errors import BackboneError, ConditionError, ConfigError, DataError, PolyloomError, suggest
 from polyloom.io.printable import is_printable
 from polyloom.io.yaml import describe, read_settings
 from polyloom.methods import METHODS, Method, build_method
@@ -351,7 +352,9 @@ def _names_mistakes(sections: Mapping[str, Any]) -> list[str]:
     for name, config in tasks.items():
         labels = config.label_names if config else ()
         mistakes += [f"tasks.{name}.labels: {label!r} is listed twice." for label in _repeated(labels)]
-        if config and config.labels == ():
+        if config and config.labels is not None and name in TASKS and not TASKS[name].needs_labels:
+            mistakes.append(f"tasks.{name}.labels: {name} has no label set. Remove it.")
+        elif config and config.labels == ():
             mistakes.append(f"tasks.{name}.labels: empty. Leave it out to take the labels of the data.")
     for pattern in sections.get("directions") or ():
         ends = pattern.split("/")
@@ -367,7 +370,7 @@ def _names_mistakes(sections: Mapping[str, Any]) -> list[str]:
 
 
 def _data_mistakes(sections: Mapping[str, Any]) -> list[str]:
-    """List the mistakes in the conditions that corpora are listed under."""
+    """List the mistakes in the conditions that corpora are listed under, and in slices of corpora."""
     mistakes, data = [], sections.get("data")
     languages, tasks = dict.fromkeys(sections.get("languages") or ()), sections.get("tasks") or {}
     for split in ("train", "validation", "test") if data is not None else ():
@@ -389,6 +392,11 @@ def _data_mistakes(sections: Mapping[str, Any]) -> list[str]:
             mistakes += [f"{place}: unknown language {name!r}. {suggest(name, languages)}" for name in unknown]
             if not corpora:
                 mistakes.append(f"{place}: no corpus. Such as ud:tr_boun/{split}.")
+            for corpus in corpora:
+                try:
+                    parse_slice(corpus)
+                except DataError as error:
+                    mistakes.append(f"{place}: {error}")
     return mistakes
 
 

@@ -6,14 +6,12 @@ Treebanks (repository, commit, licence) are rows of ``catalog.tsv``. Everything 
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from polyloom.data.readers.bitext import (
     SPLITS,
@@ -29,17 +27,25 @@ from polyloom.data.readers.bitext import (
 from polyloom.data.readers.formats import parse_file, read_records
 from polyloom.data.readers.huggingface import HubTable
 from polyloom.data.records import Kind, Record
-from polyloom.data.shuffle import permuted
+from polyloom.data.slices import Sample, parse_slice
 from polyloom.data.synthetic import LICENCE, SyntheticCorpus
 from polyloom.errors import DataError, suggest
 from polyloom.io.files import File, sha256_of
 
-KINDS = dict[str, Kind](pos="tags", ner="tags", dep="tree", nli="pair", cls="labelled", mlm="text", mt="bitext")
+KINDS = dict[str, Kind](
+    pos="tags",
+    ner="tags",
+    dep="tree",
+    nli="pair",
+    cls="labelled",
+    mlm="text",
+    mt="bitext",
+    copa="choices",
+    qa="question",
+)
 NON_COMMERCIAL = "nc"  # the folder of the root with corpora for non-commercial use
 
 _NAME = r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*"
-_SLICE = re.compile(r"\[(?:(\d*):(\d*)|<=(\d+)|random:(\d+)(?::(\d+))?)\]$")
-_SLICES = "Write [:20], [10:20] or [10:], counted from 0; [<=20] for at most 20; [random:20] or [random:20:SEED]."
 _SPLITS = {split: split for split in SPLITS}
 _UNITS = (
     "split",
@@ -167,11 +173,11 @@ class Corpus:
         split: ``train``, ``dev`` or ``test``; ``None`` if unknown.
         licence: The licence; ``None`` if unknown.
         non_commercial: Whether the licence forbids commercial use.
-        start: First example, counted from 0.
+        sample: A random choice of its examples; ``None`` for all.
+        start: First example, counted from 0, of those chosen.
         stop: The end of the slice, exclusive; ``None`` for all.
         languages: For bitext: the languages of its two sides, in the order of the name; ``None`` if unknown.
         at_most: Whether there may be fewer examples than the slice asks for.
-        sample: Size and seed of a random sample, which `start` and `stop` are a slice of; ``None`` for all examples.
     """
 
     name: str
@@ -181,34 +187,36 @@ class Corpus:
     split: str | None = None
     licence: str | None = None
     non_commercial: bool = False
+    sample: Sample | None = None
     start: int = 0
     stop: int | None = None
     languages: tuple[str, str] | None = None
     at_most: bool = False
-    sample: tuple[int, int] | None = None
 
     def records(self, kind: Kind, *, direction: tuple[str, str] | None = None) -> Iterator[Record]:
-        """Read the examples of the slice; too few examples are an error, unless `at_most` is set.
+        """Read the examples of the slice; too few examples are an error.
 
         Args:
             kind: The kind of record.
             direction: For bitext: source and target language. If neither the name nor the file names the languages,
                 the first side is the source.
         """
+        return (record for _, record in self.numbered(kind, direction=direction))
+
+    def numbered(self, kind: Kind, *, direction: tuple[str, str] | None = None) -> Iterator[tuple[int, Record]]:
+        """Read the examples of the slice, each with its position in the whole corpus, from 0."""
+        rows: Iterable[tuple[int, Record]] = enumerate(self._all(kind, direction))
+        if self.sample:
+            rows = self.sample.of(rows)
+            if len(rows) < self.sample.size:
+                what = f"there are {len(rows):,} examples only, so {self.sample.size:,} cannot be chosen."
+                raise DataError(self.name, None, what)
         seen = self.start
-        rows = self._all(kind, direction) if self.sample is None else self._sampled(*self.sample, kind, direction)
-        for record in islice(rows, self.start, self.stop):
+        for row in islice(rows, self.start, self.stop):
             seen += 1
-            yield record
+            yield row
         if seen < (self.stop or self.start + 1) and (self.start or self.stop) and not self.at_most:
             raise DataError(self.name, None, "there are fewer examples than the slice asks for.")
-
-    def _sampled(self, size: int, seed: int, kind: Kind, direction: tuple[str, str] | None) -> Iterator[Record]:
-        """Read a random sample; with the same seed, a smaller sample is the beginning of a larger one."""
-        rows = list(self._all(kind, direction))
-        if len(rows) < size:
-            raise DataError(self.name, None, f"there are only {len(rows)} examples to sample from.")
-        return (rows[index] for index in permuted(np.arange(size), len(rows), (seed,)).tolist())
 
     def _all(self, kind: Kind, direction: tuple[str, str] | None) -> Iterator[Record]:
         source = self.source
@@ -255,13 +263,12 @@ def resolve(name: str, *, root: Path | None = None, check: Callable[[Path], None
     Args:
         name: ``collection:item/split``, ``hf:org/name[:config]/split[#column]``, or the path of a file, with its format
             and columns after ``#``; for bitext also ``train.{en,de}`` and ``pairs.tsv#en,de``. A path may also be below
-            the root. A slice such as ``[:20]``, ``[10:20]``, ``[<=20]`` or ``[random:20:SEED]`` may follow.
+            the root. A slice such as ``[:20]``, ``[10:20]``, ``[<=20]`` or ``[random:20]`` may follow.
         root: The folder of the corpora; see ``data_root``.
         check: Called with every file or folder that the name is a path of; raises an error if it may not be read.
     """
-    bare, examples = _without_slice(name)
-    corpus = _resolve(name, bare, data_root(root), check)
-    return replace(corpus, start=examples.start, stop=examples.stop, at_most=examples.at_most, sample=examples.sample)
+    bare, part = parse_slice(name)
+    return replace(_resolve(name, bare, data_root(root), check), **part._asdict())
 
 
 def _resolve(name: str, bare: str, root: Path, check: Callable[[Path], None]) -> Corpus:
@@ -412,33 +419,6 @@ def _pattern(collection: str) -> re.Pattern[str]:
     parts = re.split(r"\{(\w+)\}", about.layout)
     body = "".join(groups[part] if odd % 2 else re.escape(part) for odd, part in enumerate(parts))
     return re.compile(body + r"(?:\.gz|\.xz)?")
-
-
-class _Slice(NamedTuple):
-    """What stands in brackets after a name, see `Corpus`."""
-
-    start: int = 0
-    stop: int | None = None
-    at_most: bool = False
-    sample: tuple[int, int] | None = None
-
-
-def _without_slice(name: str) -> tuple[str, _Slice]:
-    match = _SLICE.search(name)
-    if match is None:
-        if name.endswith("]") and not Path(name).exists():
-            raise DataError(name, None, f"not a slice. {_SLICES}")
-        return name, _Slice()
-    first, last, most, size, seed = match.groups()
-    start, stop = int(first or 0), int(last) if last else None
-    examples = _Slice(start, stop)
-    if most is not None:
-        examples = _Slice(0, int(most), at_most=True)
-    elif size is not None:
-        examples = _Slice(sample=(int(size), int(seed or 0)))
-    if (stop is not None and stop <= start) or "0" in (most, size):
-        raise DataError(name, None, f"the slice is empty. {_SLICES}")
-    return name[: match.start()], examples
 
 
 def _find(collection: str, item: str, *, split: str | None, root: Path) -> Place:

@@ -1,7 +1,6 @@
 """Check corpora before training: count what is in them, and find leaks, missing labels and other issues.
 
-Texts are kept as hashes of 8 bytes and lengths of 4, so that memory is 16 bytes per sentence (48 per pair of a sentence
-and its translation).
+Of a text only a hash and lengths are kept: 16 bytes per sentence, 48 per pair of a sentence and its translation.
 """
 
 import json
@@ -21,7 +20,7 @@ import numpy as np
 
 from polyloom.data.catalog import KINDS, Corpus
 from polyloom.data.readers.formats import header_of, reader_of
-from polyloom.data.records import Bitext, Kind, LabelledText, Pair, Record, Tagged, Text, Tree
+from polyloom.data.records import Bitext, Choices, Kind, LabelledText, Pair, Question, Record, Tagged, Text, Tree
 from polyloom.data.typology import ISO3, iso3
 from polyloom.errors import DataError, PolyloomError, suggest
 from polyloom.io.atomic import new_file
@@ -45,9 +44,9 @@ ENOUGH_LABELS = 100  # with fewer, rare and missing labels mean nothing
 UNLABELED = "_"  # how CoNLL-U marks a missing value
 _BATCH = 1000
 _SIDES = ("source", "target")
+_PAIRS = ("pair", "choices", "question")  # kinds whose rows are pairs of texts
 _FORMAT = 1  # of stored statistics; raise it when what is counted changes
-# Languages whose corpora often have the code of another one of the group.
-_GROUPS = ({"nob", "nno"}, {"hbs", "srp", "hrv", "bos"})
+_GROUPS = ({"nob", "nno"}, {"hbs", "srp", "hrv", "bos"})  # corpora often have the code of another one of the group
 
 
 class CorpusRole(NamedTuple):
@@ -57,6 +56,12 @@ class CorpusRole(NamedTuple):
     language: str
     role: Role
     corpus: Corpus
+
+    @property
+    def direction(self) -> tuple[str, str] | None:
+        """Source and target of translation."""
+        source, between, target = self.language.partition("/")
+        return (source, target) if between else None
 
 
 @dataclass(frozen=True)
@@ -224,8 +229,8 @@ def text_key(record: Record) -> int:
     if isinstance(record, Bitext):
         low, high = sorted(side_keys(record))
         return _hash(low.to_bytes(8) + high.to_bytes(8))
-    if isinstance(record, Pair):
-        return _text_hash(f"{record.first}\0{record.second}")
+    if isinstance(record, Pair | Choices | Question):
+        return _text_hash("\0".join(_parts(record)))
     return _text_hash(record.text if isinstance(record, Text | LabelledText) else "".join(record.words))
 
 
@@ -304,8 +309,7 @@ def _look(
     labels: Counter[str] = Counter()
     first_label: str | None = None
     empty = unknown = 0
-    source, between, target = use.language.partition("/")
-    records = use.corpus.records(kind, direction=(source, target) if between else None)
+    records = use.corpus.records(kind, direction=use.direction)
     while batch := list(islice(records, _BATCH)):
         for record in batch:
             parts = _parts(record)
@@ -323,7 +327,7 @@ def _look(
             unknown += list(ids).count(tokenizer.unk_id) if tokenizer else 0
     hashes_N, *sides_N = (np.sort(np.frombuffer(keys, dtype=np.uint64)) for keys in (hashes, *sides))
     room = (
-        np.inf if tokenizer is None or max_length is None else max_length - tokenizer.num_special(pair=kind == "pair")
+        np.inf if tokenizer is None or max_length is None else max_length - tokenizer.num_special(pair=kind in _PAIRS)
     )
     corpus = use.corpus
     facts = CorpusStats(
@@ -344,6 +348,10 @@ def _parts(record: Record) -> tuple[str, ...]:
         return record.first, record.second
     if isinstance(record, Bitext):
         return record.source, record.target
+    if isinstance(record, Choices):
+        return record.premise, record.question, *record.choices
+    if isinstance(record, Question):
+        return record.question, record.context
     return (record.text,) if isinstance(record, Text | LabelledText) else record.words
 
 
@@ -352,11 +360,11 @@ def _labels(record: Record) -> tuple[str, ...]:
         return record.tags
     if isinstance(record, Tree):
         return record.relations
-    return (record.label,) if isinstance(record, Pair | LabelledText) else ()
+    return (record.label,) if isinstance(record, Pair | LabelledText | Choices) else ()
 
 
 def _cut(batch: Sequence[Record], kind: Kind, tokenizer: "Tokenizer") -> Iterator[list[int]]:
-    """Tokenize each record, or each side of bitext."""
+    """Tokenize each record, or each side of bitext; of choices, premise and question with the longest of them."""
     parts = [_parts(record) for record in batch]
     if kind in ("tags", "tree"):
         yield from (words.ids for words in tokenizer.words(parts))
@@ -365,7 +373,10 @@ def _cut(batch: Sequence[Record], kind: Kind, tokenizer: "Tokenizer") -> Iterato
     if kind == "bitext":
         yield from flat
     for record in parts if kind != "bitext" else ():
-        yield [token for _ in record for token in next(flat)]
+        tokens = [next(flat) for _ in record]
+        if kind == "choices":
+            tokens[2:] = [max(tokens[2:], key=len)]
+        yield [token for text in tokens for token in text]
 
 
 def _lengths(counts: "array[int]") -> Lengths:
@@ -400,11 +411,17 @@ def _shared_slice(corpus: _Seen, other: _Seen) -> int:
     """Count the examples that two slices of the same file have in common, whatever is read of them."""
     corpora = corpus.use.corpus, other.use.corpus
     files = [item.source.path if isinstance(item.source, File) else item.source for item in corpora]
-    if files[0] != files[1] or any(item.sample for item in corpora):
+    if files[0] != files[1]:
         return 0
-    starts = [item.start for item in corpora]
-    stops = [start + seen.facts.sentences for start, seen in zip(starts, (corpus, other), strict=True)]
-    return max(0, min(stops) - max(starts))
+    one, two = sorted((_positions(corpus), _positions(other)), key=len)
+    return sum(position in two for position in one)
+
+
+def _positions(seen: _Seen) -> range | set[int]:
+    """Return the positions of the examples of a slice in its file; a random choice is read again for them."""
+    corpus, kind = seen.use.corpus, KINDS[seen.use.task]
+    whole = range(corpus.start, corpus.start + seen.facts.sentences)
+    return {n for n, _ in corpus.numbered(kind, direction=seen.use.direction)} if corpus.sample else whole
 
 
 def _overlap_issues(overlaps: Sequence[tuple[_Seen, _Seen, Overlap]]) -> Iterator[Issue]:

@@ -1,9 +1,9 @@
 """The types of records: one record per example, whatever the file format."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
-Kind = Literal["text", "labelled", "tags", "tree", "pair", "bitext"]
+Kind = Literal["text", "labelled", "tags", "tree", "pair", "bitext", "choices", "question"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +55,33 @@ class Bitext:
     target: str
 
 
-Record = Text | LabelledText | Tagged | Tree | Pair | Bitext
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """A premise, a question about it (``cause``, ``effect`` or a sentence), choices, and the position of the right one.
+
+    The position is counted from 0 and written as text, as all labels are.
+    """
+
+    premise: str
+    question: str
+    choices: tuple[str, ...]
+    label: str
+
+
+class Answer(NamedTuple):
+    """A stretch of a context that answers a question, and the position of its first character."""
+
+    text: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about a context, with its gold answers, which are stretches of the context."""
+
+    context: str
+    question: str
+    answers: tuple[Answer, ...]
+
+
+Record = Text | LabelledText | Tagged | Tree | Pair | Bitext | Choices | Question

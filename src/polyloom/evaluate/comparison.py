@@ -9,12 +9,12 @@ import numpy as np
 from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
 from polyloom.evaluate.matrix import Matrix
+from polyloom.metrics import significance
 from polyloom.metrics.score import Score, read_signature
-from polyloom.metrics.significance import paired_bootstrap
 
 SAMPLES = 10_000  # p-values must be small enough for the correction over hundreds of conditions
 LEVEL = 0.05
-_SLICE = re.compile(r"\[\d*:\d*\](?=\+|$)")
+_SLICE = re.compile(r"(?:\[random:[\d:]+\]|\[\d*:\d*\])+(?=\+|$)")
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ def compare(a: Matrix, b: Matrix, *, seed: int = 0) -> Comparison:
     tests = []
     for condition, ours, other in pairs:
         try:
-            _check_slices(ours, other)
-            tests.append(paired_bootstrap(ours, other, seed=seed, samples=SAMPLES))
+            require_same_data(ours, other)
+            tests.append(significance.paired_bootstrap(ours, other, seed=seed, samples=SAMPLES))
         except PolyloomError as error:
             raise PolyloomError(f"{condition}: {error}") from error
     corrected = holm([test.p_value for test in tests])
@@ -116,8 +116,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _check_slices(a: Score, b: Score) -> None:
-    """Check that both scores are of the same slice: slices of a file have the same hash, and may be equally long."""
+def require_same_data(a: Score, b: Score) -> None:
+    """Raise an error unless two scores are of the same metric and data.
+
+    Slices of a file have the same hash and may be equally long, so they are compared too.
+    """
     slices = [_SLICE.findall(read_signature(score.signature).get("corpus", "")) for score in (a, b)]
     if slices[0] != slices[1]:
         ours, theirs = ("+".join(names) or "all" for names in slices)
@@ -125,3 +128,4 @@ def _check_slices(a: Score, b: Score) -> None:
             f"comparison: one score is of {ours} of the corpus, the other of {theirs}. "
             "Only scores on the same data can be compared."
         )
+    significance.require_same_data(a, b)

@@ -26,6 +26,7 @@ from polyloom.checkpoint import (
 from polyloom.conditions import Condition
 from polyloom.errors import CheckpointError, ConditionError
 from polyloom.export.layout import check_block
+from polyloom.inference.modes import eval_mode
 from polyloom.io.atomic import is_taken
 from polyloom.methods.exported import ExportedAdapters
 from polyloom.model import Model
@@ -87,7 +88,7 @@ def generate_adapters(model: Model, conditions: Iterable[Condition], *, whole: b
     identity, lm_head = identity_of(model.backbone, skip=trained), model.backbone.head_parameters().keys()
     for condition in conditions:
         task = model.tasks.get(condition.task)
-        with torch.no_grad():
+        with eval_mode(model.method):
             weights = model.method.weights([condition])
         labels, head = (task.labels, dict(task.named_parameters())) if task else ((), {})
         yield Adapter(

@@ -35,7 +35,7 @@ def _map_and_dendrogram(probe: Probe) -> Any:
 
 @styled
 def map_figure(probe: Probe) -> Any:
-    """Draw languages on the plane of the first two principal components."""
+    """Draw languages on the plane that the probe projected them on."""
     figure = new_figure(6.4, 4.8)
     _draw_map(figure.subplots(), probe)
     return figure
@@ -83,10 +83,12 @@ def _draw_map(ax: Any, probe: Probe) -> None:
             label = f"{printable(name)} ({counts[name]})"
             ax.plot([], [], style.marker, color=style.color, mec=INK, mew=0.6, ms=6, label=label)
         ax.legend(loc="upper left", bbox_to_anchor=(0, -0.13), ncols=3)
-    ax.set(xlabel="first principal component", ylabel="second principal component")
+    pca = probe.get("projection", "pca") == "pca"
+    x_label, y_label = (f"{n} {'principal component' if pca else 'dimension of UMAP'}" for n in ("first", "second"))
+    ax.set(xlabel=x_label, ylabel=y_label)
     ax.margins(0.08)
     ax.set_aspect("equal", adjustable="datalim")  # distances compare in both directions
-    for line in (ax.axhline, ax.axvline):
+    for line in (ax.axhline, ax.axvline) if pca else ():  # UMAP has no origin
         line(0, color=LINE, lw=0.6, zorder=0)
     _write_names(ax, {language: probe["map"][language] for language in probe["languages"]})
 

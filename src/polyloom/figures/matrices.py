@@ -8,6 +8,7 @@ import numpy as np
 
 from polyloom.evaluate.directions import grid, is_translation
 from polyloom.evaluate.matrix import Matrix
+from polyloom.evaluate.transfer import Transfer
 from polyloom.figures.bars import SITE_SERIES, draw_bars
 from polyloom.figures.canvas import new_figure, printable, save, styled
 from polyloom.figures.palette import CMAP, SOFT, STYLES
@@ -47,6 +48,32 @@ def _directions(matrix: Matrix, metric: str) -> Any:
     note = ", framed: zero-shot" if zero_shot else ""
     label = f"{metric_title(metric)}{note}"
     heat_map(ax, scores, names=(languages, languages), limits=limits, framed=zero_shot, label=label)
+    ax.set(xlabel="target", ylabel="source")
+    return figure
+
+
+def draw_transfer(table: Transfer, path: Path) -> None:
+    """Write scores by source and target language to a file; targets with labelled data in training are framed.
+
+    Args:
+        table: The scores.
+        path: The file; its suffix is the format.
+    """
+    save(_transfer(table), path, label=f"{table.task} {metric_title(table.metric)} by source and target")
+
+
+@styled
+def _transfer(table: Transfer) -> Any:
+    trained = [
+        (row, column)
+        for row, source in enumerate(table.sources)
+        for column, target in enumerate(table.targets)
+        if not np.isnan(table.scores[row, column]) and (source, target) not in table.zero_shot
+    ]
+    figure = _sized(table.scores)
+    ax = figure.subplots()
+    label = f"{table.task} {metric_title(table.metric)}{', framed: not zero-shot' if trained else ''}"
+    heat_map(ax, table.scores, names=(table.sources, table.targets), framed=trained, label=label)
     ax.set(xlabel="target", ylabel="source")
     return figure
 

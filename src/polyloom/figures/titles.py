@@ -2,6 +2,7 @@
 
 _TITLES = {
     "f1": "F1", "uas": "UAS", "las": "LAS", "bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "comet": "COMET",
+    "answer_f1": "F1", "answer_exact": "exact match",
 }  # fmt: skip
 
 

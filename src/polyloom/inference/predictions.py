@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from polyloom.conditions import Condition
 from polyloom.data import records
-from polyloom.data.records import Bitext, Pair, Record, Tagged, Tree
+from polyloom.data.records import Bitext, Choices, Pair, Question, Record, Tagged, Tree
 from polyloom.errors import PolyloomError
 from polyloom.tasks.base import Task
 
@@ -77,7 +77,7 @@ class LabelPrediction:
     """One label for a text or a pair of texts.
 
     Attributes:
-        label: The label.
+        label: The label. Of choices: the position of the chosen one, counted from 0.
         score: Its probability. ``None`` if the task gives none.
     """
 
@@ -88,9 +88,32 @@ class LabelPrediction:
         return f"LabelPrediction({self.label}{'' if self.score is None else f', {self.score:.2f}'})"
 
 
+@dataclass(frozen=True, repr=False)
+class AnswerPrediction:
+    """The answer to a question: a slice of its context.
+
+    Attributes:
+        text: The answer.
+        start: Position of its first character in the context.
+        end: Position behind its last character.
+        score: Its probability among all answers that could be predicted. ``None`` if there are none.
+    """
+
+    text: str
+    start: int
+    end: int
+    score: float | None
+
+    def __repr__(self) -> str:
+        return f"AnswerPrediction({self.text!r}{'' if self.score is None else f', {self.score:.2f}'})"
+
+
 _WORDS = "a text, or the words of a sentence as a tuple"
-_EXPECTED = {"tags": _WORDS, "tree": _WORDS, "pair": "two texts as a tuple", "bitext": "a text", "labelled": "a text"}
-Prediction = TagPrediction | ParsePrediction | LabelPrediction | str
+_EXPECTED = {
+    "tags": _WORDS, "tree": _WORDS, "pair": "two texts as a tuple", "bitext": "a text", "labelled": "a text",
+    "choices": "premise, question and choices as a tuple", "question": "question and context as a tuple",
+}  # fmt: skip
+Prediction = TagPrediction | ParsePrediction | LabelPrediction | AnswerPrediction | str
 
 
 class PreparedInput(NamedTuple):
@@ -104,8 +127,8 @@ def prepare_input(value: Any, task: Task, condition: Condition) -> PreparedInput
     """Turn an input into a record of the task.
 
     Args:
-        value: For tasks on words: a text, the words of a sentence, or a record. For pairs: two texts. Otherwise: a
-            text.
+        value: For tasks on words: a text, the words of a sentence, or a record. For pairs: two texts. For choices: the
+            premise, the question and the choices. For questions: the question and its context. Otherwise: a text.
         task: The task.
         condition: What is predicted; its language decides how a text is split into words.
     """
@@ -148,10 +171,14 @@ def _prepare_words(value: Any, condition: Condition) -> PreparedInput | None:
 
 def _make_record(value: Any, kind: str) -> Record | None:
     match kind, value:
-        case ("pair", Pair()) | ("bitext", Bitext()):
+        case ("pair", Pair()) | ("bitext", Bitext()) | ("choices", Choices()) | ("question", Question()):
             record: Record = value
         case ("pair", [str(first), str(second)]):
             record = Pair(first, second, "")
+        case ("choices", [str(premise), str(question), str(), str(), *_]) if all(isinstance(v, str) for v in value):
+            record = Choices(premise, question, tuple(value[2:]), "")
+        case ("question", [str(question), str(context)]):
+            record = Question(context, question, ())
         case ("bitext", str()):
             record = Bitext(value, "")
         case ("labelled", str()):
@@ -173,6 +200,8 @@ def make_prediction(task: Task, source: PreparedInput, decoded: Any, confidence:
         if task.kind == "tree":
             return ParsePrediction(words, tuple(decoded[0]), tuple(decoded[1]), scores, source.offsets)
         return TagPrediction(words, tuple(decoded), scores, source.offsets)
+    if isinstance(source.record, Question):
+        return AnswerPrediction(decoded.of(source.record), decoded.start, decoded.end, confidence)
     return decoded if task.generates else LabelPrediction(decoded, confidence)
 
 

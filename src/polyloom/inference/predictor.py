@@ -217,13 +217,19 @@ class Predictor:
         """Yield the positions of examples of similar length that share a batch."""
         group: list[int] = []
         for position in sorted(range(len(examples)), key=lambda i: examples[i].row["length"]):
-            length = min(examples[position].row["length"], self.max_length)
+            length = self._length(examples[position])
             if group and (len(group) + 1) * length > tokens:
                 yield group
                 group = []
             group.append(position)
         if group:
             yield group
+
+    def _length(self, example: Example) -> int:
+        """Return the number of tokens of an example: what is not cut takes several rows where it is long."""
+        length, task = int(example.row["length"]), self.model.task(example.condition.task)
+        is_cut = task.is_cut(example.row, tokenizer=self.tokenizer, max_length=self.max_length)
+        return min(length, self.max_length) if is_cut else length
 
 
 def join_texts(texts: Sequence[str | PredictionError]) -> str | PredictionError:

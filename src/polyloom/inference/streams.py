@@ -5,7 +5,8 @@ Which formats there are, and how they look, is up to the task (`Task.inputs`, `T
 * ``text``: one raw text per line. For tasks on words it is segmented into words; JSON keeps their ``offsets``.
 * ``tokenized``: one sentence per line, with spaces between words.
 * ``columns``: one word per line, in the first column, and a blank line behind every sentence. For nli, in:
-  ``premise<TAB>hypothesis``, out: the label.
+  ``premise<TAB>hypothesis``, out: the label; likewise ``premise<TAB>question<TAB>choice<TAB>choice`` for copa and
+  ``question<TAB>context`` for qa.
 * ``conllu``: CoNLL-U. Whatever is not predicted stays as it was, byte for byte.
 * ``jsonl``: JSON objects, which get further keys.
 

@@ -25,6 +25,7 @@ class Limits:
 
     Attributes:
         line_bytes: Maximum length of a line, and of a sentence of several lines.
+        document_bytes: Maximum size of a JSON document, which is held in memory at once; SQuAD has 30 MB.
         total_bytes: Maximum size of a file, decompressed.
         ratio: Maximum compression ratio. Text reaches 3 to 20, decompression bombs 1000 and more.
         ratio_from: Decompressed size from which on the ratio is checked.
@@ -32,6 +33,7 @@ class Limits:
     """
 
     line_bytes: int = 1 << 20
+    document_bytes: int = 1 << 28
     total_bytes: int = 64 << 30
     ratio: int = 250
     ratio_from: int = 8 << 20
@@ -70,12 +72,13 @@ def read_lines(path: Path, *, keep_ends: bool = False, limits: Limits = LIMITS) 
         raise DataError(path, None, f"cannot be read: {error.strerror or error}.") from None
 
 
-def decoded(raw: bytes, path: Path, number: int) -> str:
-    """Decode a line."""
+def decoded(raw: bytes, path: Path, number: int | None) -> str:
+    """Decode a line, or a whole file, which has no number."""
     try:
         line = raw.decode()
     except UnicodeDecodeError as error:
-        raise DataError(path, number, f"not UTF-8 (byte {error.start + 1} of the line). Convert it first.") from None
+        where = f"byte {error.start + 1} of the {'line' if number else 'file'}"
+        raise DataError(path, number, f"not UTF-8 ({where}). Convert it first.") from None
     if "\0" in line:
         raise DataError(path, number, "a NUL character. This is no text file, or it is damaged.")
     return line
@@ -88,22 +91,43 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, json_object(line, path, number)
 
 
+def read_json_document(path: Path, *, limits: Limits = LIMITS) -> Any:
+    """Read a file that is one JSON document."""
+    chunks: list[bytes] = []
+    try:
+        for chunk in _read_bytes(path, limits):
+            chunks.append(chunk)
+            if sum(map(len, chunks)) > limits.document_bytes:
+                raise _LimitError(f"more than {limits.document_bytes} bytes in one JSON document. Split it.")
+    except _LimitError as error:
+        raise DataError(path, None, str(error)) from None
+    except (zlib.error, lzma.LZMAError, EOFError) as error:
+        raise DataError(path, None, f"damaged compressed data ({error}). Was it downloaded in full?") from None
+    except OSError as error:
+        raise DataError(path, None, f"cannot be read: {error.strerror or error}.") from None
+    return _parse_json(decoded(b"".join(chunks), path, None).removeprefix("\ufeff"), path, None)
+
+
 def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
     """Parse a line of JSON, which must be an object."""
+    value = _parse_json(line, path, number)
+    if not isinstance(value, dict):
+        raise DataError(path, number, 'expected an object such as {"text": "…"} on every line.')
+    return value
+
+
+def _parse_json(text: str, path: Path, number: int | None) -> Any:
     try:
-        value = json.loads(line)
+        return json.loads(text)
     except RecursionError:
         raise DataError(path, number, "JSON is nested too deep.") from None
     except json.JSONDecodeError as error:
         raise DataError(path, number, f"not JSON: {error}.") from None
     except ValueError:
         raise DataError(path, number, "a number of thousands of digits.") from None
-    if not isinstance(value, dict):
-        raise DataError(path, number, 'expected an object such as {"text": "…"} on every line.')
-    return value
 
 
-def checked_text(value: Any, path: Path, line: int, *, name: str) -> str:
+def checked_text(value: Any, path: object, line: int | None, *, name: str) -> str:
     """Check a value of JSON: a string without NUL and without halves of surrogate pairs."""
     if not isinstance(value, str):
         raise DataError(path, line, f"{name!r} is not a string.")

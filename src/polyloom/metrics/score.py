@@ -68,10 +68,13 @@ def _perplexity(sums: Array) -> Array:
 
 
 _ATTACHMENT = ("uas", "las", "words")
+_ANSWERS = ("exact", "overlap", "questions")
 ACCURACY = Metric("accuracy", ("right", "total"), _share(0))
 F1 = Metric("f1", ("true_positives", "predicted", "gold"), _f1)
 UAS = Metric("uas", _ATTACHMENT, _share(0))
 LAS = Metric("las", _ATTACHMENT, _share(1))
+ANSWER_F1 = Metric("answer_f1", _ANSWERS, _share(1))  # a mean over questions, unlike the F1 of entities
+ANSWER_EXACT = Metric("answer_exact", _ANSWERS, _share(0))
 PERPLEXITY = Metric("perplexity", ("loss", "count"), _perplexity, higher_is_better=False)
 BLEU = Metric("bleu", bleu.BLEU_STATISTICS, bleu.bleu, settings=bleu.bleu_signature)
 CHRF = Metric("chrf", bleu.CHRF_STATISTICS, bleu.chrf, settings=bleu.chrf_signature)
@@ -91,7 +94,7 @@ def register_metric(metric: Metric) -> Metric:
     return METRICS.register(metric.name, metric)
 
 
-for _metric in (ACCURACY, F1, UAS, LAS, PERPLEXITY, BLEU, CHRF, CHRF_WORDS, COMET):
+for _metric in (ACCURACY, F1, UAS, LAS, ANSWER_F1, ANSWER_EXACT, PERPLEXITY, BLEU, CHRF, CHRF_WORDS, COMET):
     register_metric(_metric)
 
 

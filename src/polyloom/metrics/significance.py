@@ -51,7 +51,7 @@ def paired_bootstrap(a: Score, b: Score, *, seed: int, samples: int = 1000, leve
     Raises:
         PolyloomError: The scores are of different metrics or different data.
     """
-    _same_data(a, b)
+    require_same_data(a, b)
     sums = resampled_sums(np.hstack([a.statistics_NP, b.statistics_NP]), seed, samples=samples)
     ours, theirs = np.split(sums, 2, axis=-1)
     differences = a.metric.value(ours) - b.metric.value(theirs)
@@ -85,7 +85,8 @@ def _percentiles(values: Array, level: float) -> Interval:
     return Interval(float(low), float(high))
 
 
-def _same_data(a: Score, b: Score) -> None:
+def require_same_data(a: Score, b: Score) -> None:
+    """Raise an error unless two scores are of the same metric and the same sentences."""
     ours, theirs = ({"sentences": str(s.count)} | read_signature(s.signature) for s in (a, b))
     ours["metric"], theirs["metric"] = a.metric.name, b.metric.name
     for field in ("metric", "sha256", "sentences", "checkpoint"):  # the last is for COMET

@@ -1,6 +1,6 @@
 """Read entities from tags, as conlleval and seqeval's default mode do, and count the right ones."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +50,47 @@ def span_statistics(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[
         gold_spans, predicted_spans = set(spans(gold_tags)), set(spans(predicted_tags))
         counts.append((len(gold_spans & predicted_spans), len(predicted_spans), len(gold_spans)))
     return np.array(counts, np.int64).reshape(-1, 3)
+
+
+def chunk_statistics(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Array:
+    """Count chunks that are right, predicted and gold, for the `F1` of tags without prefixes: ``[N, 3]``.
+
+    This is what seqeval's ``f1_score`` counts for tags such as ``NOUN``. A chunk is counted where it ends.
+    """
+    lengths = [len(tags) for tags, _ in zip_sentences(gold, predicted, what="tags")]
+    ends = np.cumsum([length + 1 for length in lengths])  # behind every sentence there is an O
+    chunks = [set(_chunks(sentences)) for sentences in (gold, predicted)]
+    counts_NP = np.zeros((len(lengths), 3), np.int64)
+    for column, found in enumerate((chunks[0] & chunks[1], chunks[1], chunks[0])):
+        last = [chunk.stop - 1 for chunk in found]
+        np.add.at(counts_NP[:, column], np.searchsorted(ends, last, side="right"), 1)
+    return counts_NP
+
+
+def _chunks(sentences: Sequence[Sequence[str]]) -> Iterator[Span]:
+    """Read chunks from any tags by seqeval's rules, with positions in all sentences joined by an O.
+
+    The first letter of a tag is its prefix and the rest its type, whatever it means: ``CCONJ`` and ``SCONJ`` are of one
+    type, and neighbours of one type are one chunk. The types of O and X are equal, so an X may extend a chunk of the
+    sentence before; therefore sentences cannot be read one by one.
+    """
+    before, label_before, start = "O", "", 0
+    for position, tag in enumerate(tag for tags in sentences for tag in (*tags, "O")):
+        prefix, label = tag[:1], tag[1:].split("-", 1)[-1] or "_"
+        other = label != label_before
+        if (
+            before in ("E", "S")
+            or (before in ("B", "I") and prefix in ("B", "S", "O"))
+            or (before not in "O." and other)
+        ):
+            yield Span(label_before, start, position)
+        if (
+            prefix in ("B", "S")
+            or (before in ("E", "S", "O") and prefix in ("E", "I"))
+            or (prefix not in "O." and other)
+        ):
+            start = position
+        before, label_before = prefix, label
 
 
 def _split(tag: str) -> tuple[str, str]:

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
+from polyloom.inference.modes import eval_mode
 from polyloom.methods.base import Method
 from polyloom.model import Model
-from polyloom.probe.chunks import CHUNK_BYTES, chunks, eval_mode
+from polyloom.probe.chunks import CHUNK_BYTES, chunks
 from polyloom.probe.languages import language_vectors
 from polyloom.probe.spectra import Array, effective_rank, participation_ratio, spectrum
 

@@ -1,26 +1,11 @@
 """Compute the weights of many conditions, as many at a time as fit into memory."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-
-import torch
+from collections.abc import Sequence
 
 from polyloom.conditions import Condition
 from polyloom.methods.base import Method
 
 CHUNK_BYTES = 256 << 20  # of weights in float64 that are in memory at a time
-
-
-@contextmanager
-def eval_mode(method: Method) -> Iterator[None]:
-    """Put a method into evaluation mode, without gradients."""
-    was_training = method.training
-    method.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        method.train(was_training)
 
 
 def chunks(method: Method, conditions: Sequence[Condition], *, max_bytes: int = CHUNK_BYTES) -> list[slice]:

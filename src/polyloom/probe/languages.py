@@ -15,13 +15,13 @@ from polyloom.data.typology import Typology
 from polyloom.errors import PolyloomError
 from polyloom.model import Model
 from polyloom.nn.tables import GrowingEmbedding
+from polyloom.probe.projection import TIE, Projection, project
 from polyloom.probe.spectra import Array
 
 Vectors = Mapping[str, Sequence[float]]
 NEIGHBOURS = 5
 SHUFFLES = {"purity": 9999, "correlation": 999}
 FEWEST = 3  # languages; with fewer, families and features are not compared
-TIE = 1e-9
 _COLUMNS = 1 << 20  # numbers of each adapter that are multiplied at a time
 
 
@@ -58,15 +58,19 @@ def _coordinates(tables: Sequence[Tensor]) -> Tensor:
     return coordinates_NN
 
 
-def probe_languages(vectors: Vectors, typology: Typology | None = None) -> dict[str, Any]:
+def probe_languages(
+    vectors: Vectors, typology: Typology | None = None, *, projection: Projection = "pca"
+) -> dict[str, Any]:
     """Compute map, nearest neighbours, tree and agreement with typology.
 
     Args:
         vectors: A vector for each language; only its direction counts.
         typology: Language families and features; languages without them are left out of the agreement.
+        projection: How the map is made: principal components (``pca``, the default) or ``umap``.
 
     Returns:
-        ``languages``, ``families``, ``map``, ``neighbours``, ``linkage`` (SciPy's convention), ``agreement``.
+        ``languages``, ``families``, ``projection``, ``map``, ``neighbours``, ``linkage`` (SciPy's convention) and
+        ``agreement``.
     """
     if find_spec("scipy") is None:
         raise PolyloomError("probe languages: the package scipy is not installed. pip install 'polyloom[probe]'")
@@ -80,7 +84,8 @@ def probe_languages(vectors: Vectors, typology: Typology | None = None) -> dict[
     return {
         "languages": given,
         "families": {name: typology.family(name) for name in given},
-        "map": dict(zip(names, flat_map(unit_NE).tolist(), strict=True)),
+        "projection": projection,
+        "map": dict(zip(names, project(unit_NE, projection).tolist(), strict=True)),
         "neighbours": {name: _neighbours(names, similarity_NN[i], i) for i, name in enumerate(names)},
         "linkage": [
             [*sorted(place[x] if x < len(names) else x for x in (left, right)), height, size]
@@ -94,20 +99,6 @@ def _unit(vectors_NE: Array) -> Array:
     norms_N = np.linalg.norm(vectors_NE, axis=1, keepdims=True)
     unit_NE: Array = vectors_NE / np.where(norms_N > 0, norms_N, 1.0)
     return unit_NE
-
-
-def flat_map(vectors_NE: Array) -> Array:
-    """Project vectors on their first two principal components ``[N, 2]``.
-
-    Signs are arbitrary, so the language farthest from the origin (the first of several) gets the positive side.
-    """
-    left, values, _ = np.linalg.svd(vectors_NE - vectors_NE.mean(0), full_matrices=False)
-    scores_N2 = np.zeros((len(vectors_NE), 2))
-    width = min(2, len(values))
-    scores_N2[:, :width] = left[:, :width] * values[:width]
-    farthest = (np.abs(scores_N2) >= np.abs(scores_N2).max(0) - TIE).argmax(0)
-    signed: Array = scores_N2 * np.where(scores_N2[farthest, [0, 1]] < 0, -1.0, 1.0)
-    return signed
 
 
 def _neighbours(names: Sequence[str], similarity_N: Array, index: int) -> list[list[Any]]:

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
+from polyloom.inference.modes import eval_mode
 from polyloom.methods.base import Method
-from polyloom.probe.chunks import CHUNK_BYTES, chunks, eval_mode
+from polyloom.probe.chunks import CHUNK_BYTES, chunks
 from polyloom.probe.spectra import Array, effective_rank, spectrum
 from polyloom.weights import Site, Weights
 

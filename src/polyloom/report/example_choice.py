@@ -147,4 +147,5 @@ def _length(record: Record) -> int:
 def texts(record: Record) -> list[tuple[str, str]]:
     """List the texts of a record, with their names; labels are left out."""
     fields = {name: getattr(record, name) for name in record.__dataclass_fields__ if name not in ("label", "target")}
-    return [(name.capitalize(), value) for name, value in fields.items() if isinstance(value, str)]
+    listed = [(name.capitalize(), value) for name, value in fields.items() if isinstance(value, str)]
+    return listed + [(f"Choice {number}", text) for number, text in enumerate(fields.get("choices", ()))]

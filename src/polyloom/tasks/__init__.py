@@ -10,8 +10,10 @@ from polyloom.registry import HINT, Registry
 from polyloom.tasks.base import Task, TaskConfig
 from polyloom.tasks.classification import TextClassification
 from polyloom.tasks.mlm import MaskedLm
+from polyloom.tasks.multiple_choice import MultipleChoice
 from polyloom.tasks.nli import Nli
 from polyloom.tasks.parsing import Parsing
+from polyloom.tasks.question_answering import QuestionAnswering
 from polyloom.tasks.tagging import Ner, Pos
 from polyloom.tasks.translation import Translation
 
@@ -28,7 +30,7 @@ def register_task(task: type[Task]) -> type[Task]:
     return task
 
 
-for _task in (MaskedLm, Pos, Ner, Parsing, Nli, TextClassification, Translation):
+for _task in (MaskedLm, Pos, Ner, Parsing, Nli, TextClassification, MultipleChoice, QuestionAnswering, Translation):
     register_task(_task)
 
 

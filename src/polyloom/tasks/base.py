@@ -19,13 +19,13 @@ from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConditionError, ConfigError
 from polyloom.io.printable import is_printable
 from polyloom.metrics.score import Array, Metric
-from polyloom.ranges import Count
+from polyloom.ranges import Count, NotNegative
 from polyloom.tasks.formats import Format, Line, StreamItem
 
 EncodedExample = Mapping[str, Any]  # a stored example: integers and arrays of integers, by column
 Columns = Mapping[str, Literal["int", "ints"]]
 Head = Literal["token-classification", "sequence-classification", "language-modelling"]
-Display = Literal["tags", "tree", "label", "text"]
+Display = Literal["tags", "tree", "label", "answer", "text"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +35,13 @@ class TaskConfig:
     Attributes:
         labels: The label set as a list of names, which fixes it: other labels in the data are an error. Or the number
             of labels, for planning. Default: the labels of the training data.
+        weight: Factor of the task's loss in training. Defaults to 1. Weights are not normalised: 2 doubles the gradient
+            of the task and leaves that of other tasks as it is. With 0 nothing is learnt from the task; its loss is
+            still computed and logged. Validation and evaluation do not use it.
     """
 
     labels: Count | tuple[str, ...] | None = None
+    weight: NotNegative = 1.0
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -50,9 +54,12 @@ class TaskConfig:
         return len(self.labels) or None if isinstance(self.labels, tuple) else self.labels
 
     def settings(self) -> dict[str, Any]:
-        """Return all settings but the labels that differ from the defaults, as plain data."""
-        default = asdict(type(self)())
-        return {key: value for key, value in asdict(self).items() if key != "labels" and value != default[key]}
+        """Return the settings that differ from the defaults as plain data, except the labels and the weight.
+
+        Labels are stored apart. The weight belongs to the training of a recipe, not to the trained model.
+        """
+        default, apart = asdict(type(self)()), ("labels", "weight")
+        return {key: value for key, value in asdict(self).items() if key not in apart and value != default[key]}
 
 
 class Tokens(NamedTuple):
@@ -134,7 +141,8 @@ class Task(nn.Module, ABC):
         multiline: Input formats in which one input takes several lines, up to a blank one.
         export_head: What its head computes, for formats of other libraries: logits of labels for every token or for
             the whole sequence, or of the vocabulary. ``None``: something that no other format can hold.
-        display: How reports show an example: words with tags, a dependency tree, a label, or a text.
+        display: How reports show an example: words with tags, a dependency tree, a label, an answer in its
+            context, or a text.
     """
 
     Config: ClassVar[type[TaskConfig]] = TaskConfig
@@ -296,6 +304,21 @@ class Task(nn.Module, ABC):
     def write(cls, item: StreamItem, prediction: Any, form: Format) -> str:
         """Write a prediction in one of the formats of `outputs`; ``None`` is that of an empty input."""
         raise NotImplementedError
+
+
+def choice_loss(logits_BN: Tensor, mask_BN: Tensor, targets_B: Tensor, *, smoothing: float) -> Tensor:
+    """Sum the cross entropy of one choice per row, among as many candidates as its mask has.
+
+    Args:
+        logits_BN: Logits of the candidates.
+        mask_BN: Whether there is a candidate; every row has one.
+        targets_B: Position of the right one.
+        smoothing: Label smoothing, spread over the candidates of a row.
+    """
+    logs_BN = logits_BN.float().masked_fill(~mask_BN, -math.inf).log_softmax(-1)
+    right_B = logs_BN.gather(-1, targets_B[:, None])[:, 0]
+    spread_B = logs_BN.masked_fill(~mask_BN, 0.0).sum(-1) / mask_BN.sum(-1)
+    return -((1 - smoothing) * right_B + smoothing * spread_B).sum()
 
 
 def linear_classifier(width: int, num_labels: int) -> nn.Linear:

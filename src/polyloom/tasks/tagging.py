@@ -9,7 +9,7 @@ from torch import Tensor
 from polyloom.data.records import Kind, Record, Tagged
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.metrics.score import ACCURACY, F1, Array, Metric
-from polyloom.metrics.spans import repair_bio, span_statistics
+from polyloom.metrics.spans import chunk_statistics, repair_bio, span_statistics
 from polyloom.metrics.tags import majority_share, tag_statistics
 from polyloom.tasks.base import (
     Columns,
@@ -114,8 +114,13 @@ class Pos(Tagging):
     """Part-of-speech tagging."""
 
     name = "pos"
-    metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY,)
-    summary = "part-of-speech tagging: accuracy"
+    metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY, F1)
+    summary = "part-of-speech tagging: accuracy, F1"
+
+    def measure(self, records: Sequence[Any], predictions: Sequence[Any], language: str) -> Mapping[Metric, Array]:  # noqa: ARG002
+        """Count right words, and right chunks of words with the same tag as seqeval does."""
+        chunks_NP = chunk_statistics([record.tags for record in records], predictions)
+        return {ACCURACY: self.statistics(records, predictions), F1: chunks_NP}
 
 
 class Ner(Tagging):

@@ -251,7 +251,8 @@ class StepEvent(Event):
     Attributes:
         step: Number of the step within its stage, from 1.
         total: Number of the step over all stages, from 1.
-        loss: Mean loss in nats per prediction, tasks weighted by their share of the examples; none if NaN or infinite.
+        loss: Mean loss in nats per prediction, tasks weighted by their share of the examples and their factors; none if
+            NaN or infinite.
         losses: Mean loss in nats per prediction (token, word or sentence) by task, without those that are NaN or
             infinite.
         datasets: Number of examples by dataset.

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -131,6 +131,7 @@ class StagePlan:
         mixture: Settings of the mixture.
         datasets: The datasets that it trains on.
         groups: Pairs of datasets that alternate, for the mixture strategy ``ratio``.
+        task_weights: Factors of the losses of tasks; 1 for the others.
     """
 
     stage: Stage
@@ -139,6 +140,7 @@ class StagePlan:
     mixture: MixtureConfig
     datasets: tuple[TrainDataset, ...]
     groups: tuple[tuple[str, str], ...] = ()
+    task_weights: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def steps(self) -> int:
@@ -184,9 +186,9 @@ class Step:
 
     Attributes:
         number: Number of the step within the stage, from 1.
-        loss: Mean loss in nats per prediction, tasks weighted by their share of the examples; NaN or infinite if the
-            step was skipped because of it.
-        losses: Mean loss in nats per prediction (token, word or sentence) by task.
+        loss: Mean loss in nats per prediction, tasks weighted by their share of the examples and their factors
+            (`StagePlan.task_weights`); NaN or infinite if the step was skipped because of it.
+        losses: Mean loss in nats per prediction (token, word or sentence) by task, without factors.
         datasets: Number of examples by dataset.
         num_tokens: Number of tokens without padding.
         gradient_norm: Norm of the gradient before clipping.
@@ -371,19 +373,22 @@ class TrainLoop:
         loaded = time.perf_counter()
         torch.manual_seed(int(random_uint64((self.plan.train.seed, index, self.process_group.rank), 1)[0]) >> 1)
         num_examples = sum(examples for _, examples in counts.values())
-        # DDP and FSDP average the gradients of the processes, but their sum is needed: hence the factor.
+        factors = {task: self.plan.task_weights.get(task, 1.0) for task in counts}
+        learnt = {task for task, factor in factors.items() if factor}
+        # DDP and FSDP average the gradients of the processes, but their sum is needed: hence the number of processes.
         weights = {
-            t: self.process_group.size * examples / num_examples / max(n, 1) for t, (n, examples) in counts.items()
+            t: self.process_group.size * examples / num_examples / max(n, 1) * factors[t]
+            for t, (n, examples) in counts.items()
         }
-        sums, requests = self._backward(micro_batches, weights, conditions)
+        sums, requests = self._backward(micro_batches, weights, [c for c in conditions if c.task in learnt])
         losses = {task: sums[task] / max(count, 1) for task, (count, _) in counts.items()}
-        loss = sum(losses[task] * examples / num_examples for task, (_, examples) in counts.items())
-        for parameter in self._objective.unused_parameters(counts):  # else old momentum would update it
+        loss = sum(losses[task] * examples / num_examples * factors[task] for task, (_, examples) in counts.items())
+        for parameter in self._objective.unused_parameters(learnt):  # else old momentum would update it
             parameter.grad = None
         norm = self._clip_gradient()
         computed = time.perf_counter()
         factor = self.plan.optim.factor(index, self.plan.steps)
-        if update and math.isfinite(loss) and math.isfinite(norm):
+        if update and learnt and math.isfinite(loss) and math.isfinite(norm):
             self.optimizer.step(factor)
         else:
             self.optimizer.zero_grad()
@@ -419,7 +424,7 @@ class TrainLoop:
         for number, (batch, counts) in enumerate(micro_batches):
             last = number == len(micro_batches) - 1
             # The penalty belongs to the whole step: every process adds the same, once.
-            penalty = (conditions, 1.0 / self._num_examples) if last else None
+            penalty = (conditions, 1.0 / self._num_examples) if last and conditions else None
             with ExitStack() as stack:
                 if not last and isinstance(self.objective, DistributedDataParallel):
                     stack.enter_context(self.objective.no_sync())

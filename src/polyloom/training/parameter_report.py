@@ -3,6 +3,7 @@
 import torch
 
 from polyloom.conditions import Condition
+from polyloom.inference.modes import eval_mode
 from polyloom.methods.base import Stage
 from polyloom.model import Model
 from polyloom.training.events import ParameterGroup
@@ -34,7 +35,8 @@ def weight_std(model: Model, condition: Condition) -> dict[str, float]:
 
     Generated weights should start small, but not at 0.
     """
-    weights = model.weights([condition])
+    with eval_mode(model.method):
+        weights = model.weights([condition])
     return {
         f"{block.kind}@{block.placement}.{name}": float(tensor[tensor.isfinite()].std())
         for block in weights.blocks
@@ -58,7 +60,9 @@ def language_shares(model: Model, *, most: int = 16) -> dict[str, float]:
         conditions = [Condition(task, language) for language in model.method.languages]
         supported = [condition for condition in conditions if model.method.supports(condition)]
         if len(supported) > 1:
-            tensors = [t for block in model.weights(supported[:most]).blocks for t in block.tensors.values()]
+            with eval_mode(model.method):  # dropout would make a difference between languages where there is none
+                weights = model.weights(supported[:most])
+            tensors = [t for block in weights.blocks for t in block.tensors.values()]
             finite = [torch.where(t.isfinite(), t, 0.0).float() for t in tensors]
             between = sum(float((t - t.mean(0)).square().sum()) for t in finite)
             total = sum(float(t.square().sum()) for t in finite)

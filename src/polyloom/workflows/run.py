@@ -82,14 +82,15 @@ class Run:
 
         Args:
             inputs: One input, or a list of them. An input is a text. For tasks on words it can also be the words of a
-                sentence, for pairs it is a tuple of two texts. Records (`Tagged`, `Pair`, …) are accepted too. A list
-                always means several inputs: give the words of one sentence as a tuple.
+                sentence, for pairs it is a tuple of two texts, for choices one of premise, question and choices, for
+                questions one of question and context. Records (`Tagged`, `Pair`, …) are accepted too. A list always
+                means several inputs: give the words of one sentence as a tuple.
             conditions: ``task/language`` or ``task/source/target``: one for all inputs, or a list with one each.
 
         Returns:
             One prediction, or a list of them in the order of the inputs: `TagPrediction`, `ParsePrediction`,
-            `LabelPrediction`, or the text that was generated. An input that cannot be predicted raises an error.
-            Inputs that are longer than the model's maximum and are cut raise a warning.
+            `LabelPrediction`, `AnswerPrediction`, or the text that was generated. An input that cannot be predicted
+            raises an error. Inputs that are longer than the model's maximum and are cut raise a warning.
         """
         if not isinstance(inputs, list):
             if not isinstance(conditions, Names):

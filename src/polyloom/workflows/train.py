@@ -179,7 +179,11 @@ class TrainingSetup:
                     raise
                 continue
             groups = tuple(_alternating(datasets)) if settings.mixture.strategy == "ratio" else ()
-            plans.append(StagePlan(stage, settings.optim, settings.train, settings.mixture, datasets, groups))
+            weights = {d.condition.task: self.recipe.tasks[d.condition.task].weight for d in datasets}
+            if not any(weights.values()):
+                mistakes = [f"tasks.{task}.weight: 0, so stage {stage.name!r} learns nothing." for task in weights]
+                raise ConfigError("recipe", mistakes)
+            plans.append(StagePlan(stage, settings.optim, settings.train, settings.mixture, datasets, groups, weights))
         return plans
 
     def validate(self, model: Model, plan: StagePlan) -> dict[Condition, Score]:

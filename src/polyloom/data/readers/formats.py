@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import get_args
 
 from polyloom.data.readers.bitext import read_bitext
+from polyloom.data.readers.choices import read_choices
 from polyloom.data.readers.columns import column_header, read_columns
 from polyloom.data.readers.conllu import Sentence, read_conllu
 from polyloom.data.readers.pairs import read_pairs
+from polyloom.data.readers.questions import read_questions, read_squad
 from polyloom.data.readers.tables import read_json_records, read_labelled, table_header
 from polyloom.data.readers.text import read_json_text, read_text
 from polyloom.data.records import Kind, Record, Tagged, Text, Tree
@@ -82,7 +84,7 @@ def read_records(source: Path | File, kind: Kind, *, direction: tuple[str, str] 
     """
     file = as_file(source)
     reader = reader_of(file, kind)
-    if file.columns and reader in (read_bitext, _treebank_tags, _treebank_trees, _treebank_text, read_text):
+    if file.columns and reader in _WITHOUT_COLUMNS:
         raise DataError(file.path, None, f"a {file.ending} file read as {kind} has no columns to name.")
     return read_bitext(file, direction) if reader is read_bitext else reader(file)
 
@@ -157,9 +159,14 @@ _FORMATS: Mapping[str, _Readers] = {
     ".csv": _TABLES,
     ".jsonl": {
         "pair": read_pairs, "text": read_json_text, "bitext": read_bitext,
+        "choices": read_choices, "question": read_questions,
         **{kind: partial(read_json_records, kind=kind) for kind in ("tags", "tree", "labelled")},
     },
     ".txt": {"text": read_text, "tags": read_columns, **_TABLES},
     ".tmx": {"bitext": read_bitext},
+    ".json": {"question": read_squad},
 }  # fmt: skip
+_WITHOUT_COLUMNS: Sequence[Reader] = (
+    read_bitext, _treebank_tags, _treebank_trees, _treebank_text, read_text, read_choices, read_questions, read_squad,
+)  # fmt: skip
 READERS: Registry[dict[str, Reader]] = Registry("format", ((ending, dict(kinds)) for ending, kinds in _FORMATS.items()))

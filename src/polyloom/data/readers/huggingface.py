@@ -2,13 +2,19 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from polyloom.data.readers.choices import make_choices
+from polyloom.data.readers.questions import make_question
 from polyloom.data.readers.tables import COLUMNS, choose_columns, make_record
 from polyloom.data.records import Kind, Record
 from polyloom.errors import DataError, PolyloomError
+
+_WHOLE_ROWS: Mapping[Kind, Callable[[Mapping[str, Any], str, int], Record]] = {
+    "choices": make_choices, "question": make_question,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,11 @@ class HubTable:
     def records(self, kind: Kind) -> Iterator[Record]:
         """Read the rows as records; sentences without words are left out."""
         table = self._table()
+        if kind in _WHOLE_ROWS:
+            if self.wanted:
+                raise DataError(self.name, None, f"read as {kind} it has no columns to name.")
+            yield from (_WHOLE_ROWS[kind](row, self.name, number) for number, row in enumerate(table, start=1))
+            return
         places = choose_columns(table.column_names, COLUMNS[kind], self.wanted, source=self.name)
         columns = [table.column_names[place] for place in places]
         names = [_class_names(table.features[column]) for column in columns]

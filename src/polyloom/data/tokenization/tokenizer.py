@@ -3,8 +3,9 @@
 import hashlib
 import json
 import re
+import unicodedata
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +34,20 @@ class Words(NamedTuple):
     ids: list[int]
     counts: list[int]
     reads: list[int]
+
+
+class Located(NamedTuple):
+    """The tokens of a text and the characters that each stands for.
+
+    Attributes:
+        ids: Tokens, without special tokens.
+        begins: Position of each token's first character, white space left out; -1 of a token that stands for none.
+        ends: Position behind each token's last character; -1 of a token that stands for none.
+    """
+
+    ids: list[int]
+    begins: list[int]
+    ends: list[int]
 
 
 class _Special(NamedTuple):
@@ -86,6 +101,20 @@ class Tokenizer:
         """Tokenize texts, without special tokens."""
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [self._without_special(encoding.ids) for encoding in encodings]
+
+    def located(self, texts: Sequence[str]) -> list[Located]:
+        """Tokenize texts as `text` does, and find the characters of each token."""
+        if isinstance(self._backend, PythonBackend):
+            raise PolyloomError(
+                "tokenizer: it does not say which characters a token is. Choose a backbone with a tokenizer.json."
+            )
+        encodings = self._backend.encode_batch(list(texts), add_special_tokens=False)
+        return [
+            Located(
+                self._without_special(encoding.ids), *_trimmed(text, encoding.ids, encoding.offsets, silent=self._marks)
+            )
+            for text, encoding in zip(texts, encodings, strict=True)
+        ]
 
     def targets(self, texts: Sequence[str]) -> list[list[int]]:
         """Tokenize translations, for which Marian has a second model; other tokenizers treat them as any text."""
@@ -146,6 +175,11 @@ class Tokenizer:
         ids = [*before.ids, *first, *between.ids, *second, *after.ids]
         types = [*before.types, *[first_type] * len(first), *between.types, *[second_type] * len(second), *after.types]
         return ids, types
+
+    def num_before_second(self, first: int) -> int:
+        """Return the number of tokens before the second text of a pair whose first text has so many tokens."""
+        before, between, _ = self._pair
+        return len(before.ids) + first + len(between.ids)
 
     @property
     def num_before(self) -> int:
@@ -214,6 +248,27 @@ class Tokenizer:
             self._pair_types = tuple(encoding.type_ids[start] for start in starts)
         gaps = [slice(*gap) for gap in zip([0, *stops], [*starts, len(owners)], strict=True)]
         return tuple(_Special(encoding.ids[gap], encoding.type_ids[gap]) for gap in gaps)
+
+
+def _trimmed(
+    text: str, ids: Sequence[int], offsets: Sequence[tuple[int, int]], *, silent: Collection[int | None]
+) -> tuple[list[int], list[int]]:
+    """Return where tokens begin and end without white space; -1 of white space and of bare word marks.
+
+    Accents that a normalizer joined to the letter before belong to the token of that letter.
+    """
+    begins, ends = [], []
+    following = [begin for begin, _ in offsets[1:]]
+    for token, (start, stop), limit in zip(ids, offsets, [*following, len(text)], strict=False):
+        end = stop
+        while end < limit and unicodedata.category(text[end]).startswith("M"):
+            end += 1
+        content = text[start:end].strip()
+        begin = end - len(text[start:end].lstrip())
+        is_silent = token in silent or not content
+        begins.append(-1 if is_silent else begin)
+        ends.append(-1 if is_silent else begin + len(content))
+    return begins, ends
 
 
 def _find_languages(tokenizer: Any) -> dict[str, int]:

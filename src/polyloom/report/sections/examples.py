@@ -1,4 +1,4 @@
-"""Examples: tags under words, trees as arcs, texts with their label, translations side by side."""
+"""Examples: tags under words, trees as arcs, texts with their label or answer, translations side by side."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -53,8 +53,13 @@ def _predicted(name: str, example: Example, predicted: Any) -> dict[str, Any]:
         shown["label"] = f"Tree of {name}: {example.condition}, sentence {example.number}"
         shown["svg"] = Markup(arcs)  # noqa: S704 - escaped by ElementTree
         shown["arcs"] = _wrong_arcs(record, predicted, wrong)
+    elif task.display == "answer":
+        gold = " / ".join(dict.fromkeys(answer.text for answer in record.answers))
+        shown |= {"kind": "label", "title": "Answer", "texts": texts(record), "gold": gold}
+        shown |= {"label": predicted.of(record) or "(empty)", "wrong": bool(wrong)}
     else:
-        shown |= {"texts": texts(record), "gold": record.label, "label": predicted}
+        shown |= {"title": "Label", "texts": texts(record), "gold": record.label, "label": predicted}
+        shown["wrong"] = bool(wrong)
     verdict = f"{len(wrong)} of {count} wrong" if wrong else "all correct" if count > 1 else "correct"
     return shown | {"verdict": verdict}
 

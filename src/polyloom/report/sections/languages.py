@@ -21,12 +21,14 @@ def _show(source: Source, probe: Probe) -> Shown:
         for language, near in probe["neighbours"].items()
     ]
     columns = ["language", "family", "nearest languages, with cosine similarity"]
+    umap = probe.get("projection") == "umap"
     return {
+        "plane": "projected by UMAP" if umap else "on their first two principal components",
         "map": inline(map_figure(probe), label=f"Map of {count} languages", classes="figure map"),
         "dendrogram": inline(dendrogram_figure(probe), label=f"Dendrogram of {count} languages"),
         "agreement": _agreement(probe["agreement"]),
         "nearest": Table(f"Nearest languages by {source.name}", columns, rows, classes="facts"),
-        "command": f"polyloom probe languages {source.shell}",
+        "command": f"polyloom probe languages {source.shell}{' --projection umap' if umap else ''}",
     }
 
 

@@ -1,0 +1,57 @@
+"""``polyloom transfer``: tabulate the scores of several runs by source and target language."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from polyloom.cli.evaluate import Split
+from polyloom.cli.render.tables import Format, aligned, markdown, tabs
+from polyloom.io.plain_json import to_json
+
+if TYPE_CHECKING:
+    from polyloom.evaluate.transfer import Transfer
+
+
+def transfer(
+    runs: Annotated[list[Path], typer.Argument(help="Runs of one method that were evaluated, one per source.")],
+    *,
+    task: Annotated[str | None, typer.Option(help="Task, if the runs have several.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Metric. Default: the one that selects checkpoints.")] = None,
+    on: Annotated[Split, typer.Option(help="Split whose scores are shown.")] = "test",
+    form: Annotated[Format, typer.Option("--format", help="Output format.")] = "table",
+    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw a figure (PNG, SVG or PDF).")] = None,
+) -> None:
+    """Show the scores of several runs: a row for each source language, a column for each target.
+
+    The source of a run is the language of its labelled data; of a pair of languages (BAD-X) it is the first one.
+
+    Example: polyloom transfer runs/from-en runs/from-tr runs/from-yo --task ner --figure transfer.png
+    """
+    from polyloom.cli.probe import check_figure  # noqa: PLC0415
+    from polyloom.figures.matrices import draw_transfer  # noqa: PLC0415
+    from polyloom.workflows.compare import transfer as transfer_runs  # noqa: PLC0415 - imports torch
+
+    check_figure(figure)
+    found = transfer_runs(runs, task=task, metric=metric, split=on)
+    typer.echo(_render(found, form), nl=False)
+    if figure:
+        draw_transfer(found, figure)
+        typer.echo(f"Drawn: {figure}", err=True)
+
+
+def _render(found: "Transfer", form: Format) -> str:
+    cells = [
+        {"source": source, "target": target, "value": value, "zero_shot": (source, target) in found.zero_shot}
+        for source, values in zip(found.sources, found.scores.tolist(), strict=True)
+        for target, value in zip(found.targets, values, strict=True)
+        if value == value  # noqa: PLR0124 - not NaN
+    ]
+    if form == "json":
+        return to_json({"task": found.task, "metric": found.metric, "scores": cells}, indent=2) + "\n"
+    if form == "tsv":
+        return tabs(list(cells[0]), [[str(value) for value in cell.values()] for cell in cells])
+    columns, rows = found.table()
+    columns[0] = f"{found.task} {found.metric}: {columns[0]}"
+    note = "⁰ zero-shot: no labelled example of this task in the target language in training. Means are of these only."
+    return (markdown if form == "markdown" else aligned)(columns, rows) + f"\n{note}\n"

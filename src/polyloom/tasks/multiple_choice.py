@@ -1,0 +1,158 @@
+"""Multiple choice: which of several texts is the cause or the effect of a premise, or answers a question about it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polyloom.data.readers.choices import first_label, make_choices
+from polyloom.data.records import Choices, Kind, Record
+from polyloom.data.tokenization.tokenizer import Tokenizer
+from polyloom.errors import DataError
+from polyloom.metrics.score import ACCURACY, Array, Metric
+from polyloom.metrics.tags import majority_share, tag_statistics
+from polyloom.tasks.base import (
+    Columns,
+    Display,
+    EncodedExample,
+    Example,
+    HeadInputs,
+    Task,
+    TaskBatch,
+    TaskConfig,
+    Tokens,
+    choice_loss,
+    linear_classifier,
+)
+from polyloom.tasks.formats import MAX_LETTERS, STDIN, Format, Line, StreamItem, read_json, write_json
+from polyloom.tasks.nli import shorten
+
+# XCOPA writes these two words in every language; as sentences they are like the questions of Social IQa.
+QUESTIONS = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
+
+
+class MultipleChoice(Task):
+    """Multiple choice: every choice is a row, and the rows of an example are scored against one another."""
+
+    name = "copa"
+    kind: ClassVar[Kind] = "choices"
+    columns: ClassVar[Columns] = {"premise": "ints", "choices": "ints", "counts": "ints", "answer": "int"}
+    metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY,)
+    summary = "multiple choice (XCOPA, COPA, Social IQa): accuracy"
+    needs_labels = False
+    inputs: ClassVar[Mapping[Format, Format]] = {"columns": "columns", "jsonl": "jsonl"}
+    outputs: ClassVar[tuple[Format, ...]] = ("columns", "jsonl")
+    display: ClassVar[Display] = "label"
+
+    def __init__(self, config: TaskConfig, *, width: int) -> None:
+        super().__init__(config, width=width)
+        self.classifier = linear_classifier(width, 1)
+
+    @classmethod
+    def encode(
+        cls, records: Sequence[Record], tokenizer: Tokenizer, index: dict[str, int] | None = None
+    ) -> Iterator[EncodedExample]:
+        """Encode the premise with its question, and all choices one after another with their lengths."""
+        kept = [record for record in records if isinstance(record, Choices)]
+        premises = tokenizer.text([f"{r.premise} {QUESTIONS.get(r.question, r.question)}".strip() for r in kept])
+        choices = iter(tokenizer.text([choice for record in kept for choice in record.choices]))
+        special = tokenizer.num_special(pair=True)
+        for record, premise in zip(kept, premises, strict=True):
+            texts = [next(choices) for _ in record.choices]
+            row: dict[str, Any] = {
+                "premise": premise,
+                "choices": [token for text in texts for token in text],
+                "counts": [len(text) for text in texts],
+                "length": sum(len(premise) + len(text) + special for text in texts),
+            }
+            yield row if index is None else row | {"answer": int(record.label)}
+
+    def is_cut(self, row: EncodedExample, *, tokenizer: Tokenizer, max_length: int) -> bool:
+        """Return whether the row of the longest choice is cut."""
+        return int(len(row["premise"]) + max(row["counts"])) > max_length - tokenizer.num_special(pair=True)
+
+    def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
+        """Lay out one row per choice, those of an example one after another; the longer text is cut first."""
+        room = max_length - tokenizer.num_special(pair=True)
+        counts_E = [len(example.row["counts"]) for example in examples]
+        sequences: list[Tokens] = []
+        row_EC = torch.zeros(len(examples), max(counts_E), dtype=torch.long)
+        mask_EC = torch.zeros(row_EC.shape, dtype=torch.bool)
+        for number, (_, row, _) in enumerate(examples):
+            begin = len(sequences)
+            ends = zip(row["counts"], np.cumsum(row["counts"]), strict=True)
+            choices = (row["choices"][end - count : end] for count, end in ends)
+            sequences += [Tokens(*tokenizer.pair(*shorten(row["premise"], choice, room))) for choice in choices]
+            row_EC[number, : len(sequences) - begin] = torch.arange(begin, len(sequences))
+            mask_EC[number, : len(sequences) - begin] = True
+        targets = {"row_EC": row_EC, "mask_EC": mask_EC}
+        if "answer" in examples[0].row:
+            targets["answer_E"] = torch.tensor([int(example.row["answer"]) for example in examples])
+        owners = [number for number, count in enumerate(counts_E) for _ in range(count)]
+        return TaskBatch(sequences, owners, targets, len(examples))
+
+    def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
+        """Sum the cross entropy over examples."""
+        targets = rows.targets
+        scores_EC = self._scores(states, rows)
+        return choice_loss(scores_EC, targets["mask_EC"], targets["answer_E"], smoothing=self.label_smoothing)
+
+    def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
+        """Predict the position of a choice, as text."""
+        return [str(position) for position in self._scores(states, rows).argmax(-1).tolist()]
+
+    def confidences(self, states: HeadInputs, rows: TaskBatch, predictions: Sequence[Any]) -> list[Any]:  # noqa: ARG002
+        """Return the probability of each predicted choice."""
+        best: list[float] = self._scores(states, rows).softmax(-1).amax(-1).tolist()
+        return best
+
+    def _scores(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
+        """Score the choices of each example by the first token of their rows; minus infinity where there is none."""
+        scores_B = self.classifier(states.hidden_BTD[:, 0])[:, 0].float()
+        return torch.where(rows.targets["mask_EC"], scores_B[rows.targets["row_EC"]], -torch.inf)
+
+    def statistics(self, records: Sequence[Any], predictions: Sequence[Any]) -> Array:
+        """Count right choices and all examples."""
+        return tag_statistics([[record.label] for record in records], [[label] for label in predictions])
+
+    @classmethod
+    def majority(cls, records: Iterable[Record]) -> float:
+        """Score the most frequent position."""
+        return majority_share(record.label for record in records if isinstance(record, Choices))
+
+    @classmethod
+    def mistakes(cls, record: Any, prediction: Any) -> list[int]:
+        """Compare the position."""
+        return [] if prediction == record.label else [0]
+
+    @classmethod
+    def read(cls, lines: Sequence[Line], form: Format, language: str) -> StreamItem:  # noqa: ARG003
+        """Read premise, question and choices: separated by tabs, or from a JSON object."""
+        number = lines[0].number
+        if form == "jsonl":
+            entry = read_json(lines)
+        else:
+            texts = lines[0].content.split("\t")
+            if len(texts) < 4:
+                what = (
+                    f"{len(texts)} column{'s' * (len(texts) > 1)}, not 4 or more: a premise, a question, and choices."
+                )
+                raise DataError(STDIN, number, what)
+            entry = {"premise": texts[0], "question": texts[1], "choices": texts[2:]}
+        record = make_choices(entry, STDIN, number, labelled=False)
+        if (letters := max(map(len, (record.premise, record.question, *record.choices)))) > MAX_LETTERS:
+            raise DataError(STDIN, number, f"{letters:,} letters. At most {MAX_LETTERS:,} are allowed: split the text.")
+        return StreamItem(number, record, entry if form == "jsonl" else "")
+
+    @classmethod
+    def write(cls, item: StreamItem, prediction: Any, form: Format) -> str:
+        """Write the position of the choice, counted from 0: on a line of its own, or into the JSON object.
+
+        An object in the layout of Social IQa is given a label of this layout, so that it can be read again.
+        """
+        if form != "jsonl":
+            return f"{prediction or ''}\n"
+        first = first_label(item.source) if isinstance(item.source, dict) else 0
+        return write_json(item, label=None if prediction is None else int(prediction) + first)
