@@ -252,12 +252,7 @@ def build_backbone(recipe: Recipe, tokenizer: Tokenizer) -> Backbone:
     torch.manual_seed(recipe.train.seed)
     if recipe.backbone.preset is None:
         backbone = backbone_from_recipe(recipe)
-        size = int(backbone.model.get_input_embeddings().weight.shape[0])
-        if tokenizer.vocab_size > size:
-            mistake = f"the tokenizer has {tokenizer.vocab_size} tokens, the backbone embeddings for {size}."
-            raise ConfigError(
-                "recipe", [f"backbone: {mistake} For one from a config: `vocab_size: {tokenizer.vocab_size}`."]
-            )
+        _check_vocabulary(backbone, tokenizer)
         if backbone.model.can_generate():
             backbone.model.generation_config.max_length = None  # every row has its own limit
         return backbone
@@ -268,7 +263,18 @@ def build_backbone(recipe: Recipe, tokenizer: Tokenizer) -> Backbone:
         "decoder_start_token_id": end_id,
     }
     vocabulary = {"vocab_size": tokenizer.vocab_size, "pad_token_id": tokenizer.pad_id} | special
-    return backbone_from_recipe(recipe, vocabulary=vocabulary)
+    backbone = backbone_from_recipe(recipe, vocabulary=vocabulary)
+    _check_vocabulary(backbone, tokenizer)
+    return backbone
+
+
+def _check_vocabulary(backbone: Backbone, tokenizer: Tokenizer) -> None:
+    size = int(backbone.model.get_input_embeddings().weight.shape[0])
+    if tokenizer.vocab_size > size:
+        mistake = f"the tokenizer has {tokenizer.vocab_size} tokens, the backbone embeddings for {size}."
+        raise ConfigError(
+            "recipe", [f"backbone: {mistake} For one from a config: `vocab_size: {tokenizer.vocab_size}`."]
+        )
 
 
 def configure_tasks(model: Model, recipe: Recipe, tokenizer: Tokenizer) -> None:

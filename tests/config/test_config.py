@@ -211,10 +211,45 @@ def test_every_method_has_a_recipe() -> None:
 def test_overrides_change_a_recipe() -> None:
     path = ROOT / "src/polyloom/recipes/hyper-adapters/ml50-base.yaml"
     recipe = load_recipe(path, ["method.hidden_size=204", "optim.lr=5e-5"])
-    assert recipe.method == HyperAdaptersConfig(hidden_size=204, adapter_size=128)
+    assert recipe.method == HyperAdaptersConfig(hidden_size=204, adapter_size=128, init="default")
     assert recipe.optim.lr == 5e-5
     assert len(recipe.languages) == 51
     assert len(recipe.inventory().directions) == 100
+
+
+def test_a_star_stands_for_every_language_that_the_condition_does_not_name() -> None:
+    data = {
+        "train": {"mlm/*": ["wikipedia/*.txt", "more/*.txt"], "pos/en": "en.conllu", "mlm/yo": "own.txt"},
+        "validation": {"pos/en/*": "dev.conllu"},
+        "test": {"pos/*": "ud:*_x/test"},
+    }
+    recipe = parse_recipe(settings(languages=["en", "tr", "yo"], tasks={"mlm": {}, "pos": {}}, data=data))
+    assert recipe.data.train == {
+        "pos/en": ("en.conllu",),
+        "mlm/yo": ("own.txt",),
+        "mlm/en": ("wikipedia/en.txt", "more/en.txt"),
+        "mlm/tr": ("wikipedia/tr.txt", "more/tr.txt"),
+    }
+    assert recipe.data.validation == {"pos/en/tr": ("dev.conllu",), "pos/en/yo": ("dev.conllu",)}
+    assert recipe.data.test == {f"pos/{name}": (f"ud:{name}_x/test",) for name in ("en", "tr", "yo")}
+    assert parse_recipe(resolved(recipe)) == recipe
+
+
+def test_nothing_in_the_place_of_a_pattern_leaves_it_out() -> None:
+    def train(data: dict[str, Any]) -> set[str]:
+        sections = {"languages": ["en", "tr"], "tasks": {"mlm": {}, "pos": {}}, "data": {"train": data}}
+        return set(parse_recipe(settings(**sections)).data.train)
+
+    assert train({"mlm/*": "*.txt", "pos/en": "x.conllu", "mlm/tr": None}) == {"mlm/en", "pos/en"}
+    assert train({"mlm/*": None, "pos/en": "x.conllu"}) == {"pos/en"}
+    with pytest.raises(ConfigError, match="pos/en"):
+        train({"mlm/*": "*.txt", "pos/en": None})
+
+
+def test_steps_and_epochs_exclude_each_other() -> None:
+    assert parse_recipe(settings(train={"epochs": 20})).train.epochs == 20
+    with pytest.raises(ConfigError, match=r"train\.epochs: set either this or train\.steps"):
+        parse_recipe(settings(train={"epochs": 20, "steps": 5}))
 
 
 def test_every_task_has_settings_of_its_own() -> None:

@@ -131,6 +131,13 @@ def test_overrides_follow_the_same_rules(tmp_path: Path) -> None:
     }
 
 
+def test_conditions_are_keys_of_overrides(tmp_path: Path) -> None:
+    path = write(tmp_path, "data: {train: {mlm/*: a.txt, pos/en: b.conllu}}")
+    assert read_settings(path, ["data.train.mlm/*=null", "data.train.pos/en=c"]) == {
+        "data": {"train": {"mlm/*": None, "pos/en": "c"}}
+    }
+
+
 def test_all_wrong_overrides_are_reported(tmp_path: Path) -> None:
     path = write(tmp_path, "name: x")
     wrong = ["lr", "=3", "a..b=1", "name.inner=1", "a=[1", "a b=1"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from polyloom.data.catalog import COLLECTIONS, KINDS, data_root, places, resolve, treebanks
-from polyloom.data.records import LabelledText, Pair, Tagged, Text, Tree
+from polyloom.data.records import Bitext, LabelledText, Pair, Tagged, Text, Tree
 from polyloom.errors import DataError
 from tests.shared import DATA, needs_data
 
@@ -123,7 +123,28 @@ def test_a_slice_of_more_than_there_is_is_an_error(root, part):
         list(resolve(f"leipzig:yo{part}", root=root).records("text"))
 
 
-@pytest.mark.parametrize("part", ["[2:2]", "[3:1]", "[:0]", "[-2:]", "[::2]", "[a:b]", "[5]"])
+def test_a_slice_of_at_most_so_many_takes_what_there_is(root):
+    assert len(list(resolve("leipzig:yo[<=3]", root=root).records("text"))) == 3
+    assert len(list(resolve("leipzig:yo[<=100000]", root=root).records("text"))) == 5
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "[<=0]",
+        "[random:0]",
+        "[random:]",
+        "[<=]",
+        "[random:1:-1]",
+        "[2:2]",
+        "[3:1]",
+        "[:0]",
+        "[-2:]",
+        "[::2]",
+        "[a:b]",
+        "[5]",
+    ],
+)
 def test_what_is_no_slice_is_refused(root, part):
     assert "slice" in refusal(f"leipzig:yo{part}", root)
 
@@ -133,6 +154,31 @@ def test_a_path_is_a_corpus_too(root, monkeypatch):
     corpus = resolve("mono/leipzig/yo.txt[:1]")
     assert list(corpus.records("text")) == [Text("one two")]
     assert (corpus.language, corpus.task, corpus.licence) == (None, None, None)
+
+
+def test_a_relative_path_is_looked_for_below_the_root_too(root, monkeypatch):
+    here = root / "elsewhere"
+    here.mkdir()
+    (root / "mine").mkdir()
+    (root / "mine/pairs.tsv").write_text("one\tuno\n")
+    for language, word in (("en", "two"), ("es", "dos")):
+        (root / f"mine/train.{language}").write_text(f"{word}\n")
+    monkeypatch.chdir(here)
+    assert len(list(resolve("mono/leipzig/yo.txt", root=root).records("text"))) == 5
+    table = resolve("mine/pairs.tsv#en,es", root=root)
+    assert list(table.records("bitext", direction=("es", "en"))) == [Bitext("uno", "one")]
+    assert list(resolve("mine/train.{en,es}", root=root).records("bitext")) == [Bitext("two", "dos")]
+    (here / "mono/leipzig").mkdir(parents=True)
+    (here / "mono/leipzig/yo.txt").write_text("here\n")
+    assert list(resolve("mono/leipzig/yo.txt", root=root).records("text")) == [Text("here")], "here comes first"
+
+
+def test_a_path_below_the_root_is_checked_as_every_path(root):
+    (root / "data").mkdir()
+    (root / "secret.txt").write_text("key\n")
+    checked: list[Path] = []
+    resolve("../secret.txt", root=root / "data", check=checked.append)
+    assert [path.resolve() for path in checked] == [(root / "secret.txt").resolve()]
 
 
 def test_the_hash_is_that_of_the_file_whatever_the_slice(root):

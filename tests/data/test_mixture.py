@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polyloom.data.mixture import Mixture, MixtureConfig, Share, apportion, temperature, unimax
+from polyloom.data.mixture import Mixture, MixtureConfig, Share, apportion, steps_of_epochs, temperature, unimax
 from polyloom.data.shuffle import permuted
 from polyloom.errors import ConfigError
 
@@ -294,6 +294,27 @@ def test_temperature_is_a_power_of_the_size():
     np.testing.assert_allclose(temperature(sizes, 1), [1 / 33, 32 / 33])
     np.testing.assert_allclose(temperature(sizes, 5), [1 / 3, 2 / 3])
     np.testing.assert_allclose(temperature(sizes, 1e9), [0.5, 0.5])
+
+
+def test_temperature_counts_examples_not_tokens():
+    """Of two languages with as many sentences, the one with long ones has more draws, but not more sentences."""
+    lengths = {"mt/long": np.full(4000, 60, dtype=np.int32), "mt/short": np.full(4000, 12, dtype=np.int32)}
+    lengths |= {"mt/few": np.full(1000, 30, dtype=np.int32)}
+    for value in (1.0, 2.0, 5.0):
+        config = MixtureConfig(temperature=value, datasets_per_batch=4)
+        made = Mixture(lengths, config, seed=0, tokens_per_batch=4 * 600)
+        steps = len(made._slots) // 4
+        drawn = Counter(pick.dataset for step in range(steps) for pick in made.batch(step))
+        assert drawn["mt/long"] == pytest.approx(drawn["mt/short"], rel=0.02)
+        assert drawn["mt/few"] / drawn["mt/long"] == pytest.approx((1 / 4) ** (1 / value), rel=0.05)
+
+
+def test_epochs_are_counted_in_steps_over_all_datasets():
+    lengths = [np.full(100, 10, dtype=np.int32), np.full(28, 10, dtype=np.int32)]
+    assert steps_of_epochs(20, lengths, rows_per_batch=32) == 80
+    assert steps_of_epochs(20, lengths, rows_per_batch=32, datasets_per_batch=2) == 80
+    assert steps_of_epochs(0.5, lengths, rows_per_batch=32) == 2
+    assert steps_of_epochs(1, lengths, tokens_per_batch=320) == 4 + 1, "the last draw of an epoch is not full"
 
 
 def test_unimax_is_even_but_for_capped_cells():

@@ -10,6 +10,7 @@ import torch
 
 from polyloom.conditions import Condition
 from polyloom.config import load_recipe
+from polyloom.data.catalog import resolve
 from polyloom.data.synthetic import Family
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.data.typology import Typology
@@ -20,6 +21,7 @@ from polyloom.workflows.add_language import (
     add_language,
     add_task,
     languages_to_start_from,
+    part,
 )
 from polyloom.workflows.export import export_run
 from polyloom.workflows.run import Run
@@ -187,3 +189,12 @@ def test_a_language_is_known_by_its_typology_too(folder, pretrained, tmp_path, m
     with pytest.raises(PolyloomError, match="no features of boza"):
         train(folder, "untyped", backbone={"name": str(pretrained)}, method=METHODS["hyperx"] | {"typology": True},
               tasks=["mlm"], steps=1)  # fmt: skip
+
+
+@pytest.mark.parametrize("given", ["", "[<=5]", "[1:5]"])
+def test_a_part_of_a_corpus_has_a_name_that_can_be_read_again(tmp_path, given):
+    (tmp_path / "text.txt").write_text("a\nb\nc\nd\ne\n")
+    made = part(resolve(f"{tmp_path}/text.txt{given}"), 1, 3)
+    first = 2 if given == "[1:5]" else 1
+    assert list(made.records("text")) == list(resolve(made.name).records("text"))
+    assert made.name.endswith(f"text.txt[{first}:{first + 2}]")

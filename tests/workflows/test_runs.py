@@ -49,6 +49,18 @@ def events(run: Path, kind: str) -> list[dict[str, Any]]:
     return [event for event in lines if event["event"] == kind]
 
 
+def test_a_run_by_epochs_sees_every_example_so_often(tmp_path):
+    data = {"train": {"pos/aa": str(tmp_path / "aa-train.conllu"), "pos/bb": str(tmp_path / "bb-train.conllu[:50]")}}
+    once = {"steps": None, "epochs": 2, "rows_per_batch": 25}
+    mixture = {"temperature": 1.0, "datasets_per_batch": 1}
+    train(tmp_path, tasks=("pos",), data=data, train=once, mixture=mixture)
+    steps = events(tmp_path / "run", "step")
+    assert len(steps) == 20  # 2 × (200 + 50) / 25
+    assert sum(step["datasets"].get("pos/aa", 0) for step in steps) == pytest.approx(400, abs=25)
+    train(tmp_path, "one", tasks=("pos",), data=data, train=once | {"epochs": 1}, mixture=mixture)
+    assert len(events(tmp_path / "one", "step")) == 10
+
+
 def test_contradicting_languages_are_told_apart_and_a_relative_is_served_zero_shot(tmp_path):
     train(tmp_path, tasks=("mlm", "pos"), train={"steps": 150})
     run = Run.load(tmp_path / "run")

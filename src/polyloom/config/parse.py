@@ -4,7 +4,7 @@ import json
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -68,6 +68,7 @@ def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Reci
             if name in ("method", "tasks"):
                 sections[name] = (_method if name == "method" else _tasks)(section, mistakes)
             else:
+                section = expand_languages(section, settings.get("languages")) if name == "data" else section
                 sections[name] = _section(name, section, mistakes)
         elif item.default is MISSING and item.default_factory is MISSING:
             mistakes.append(f"{name}: missing. {_HINTS[name]}")
@@ -161,6 +162,39 @@ def _section(name: str, value: Any, mistakes: list[str]) -> Any:
     if name == "data" and isinstance(value, dict):  # one corpus need not be a list
         value = {key: _listed(split) if key != "root" else split for key, split in value.items()}
     return _checked(kind, value, mistakes, path=name)
+
+
+def expand_languages(data: Any, languages: Any) -> Any:
+    """Expand the conditions for every language: ``mlm/*: wikipedia/*.txt`` stands for one corpus per language.
+
+    Languages that the condition names already are left out, and conditions that are written out come first: ``mlm/tr:
+    null`` leaves out one of them.
+    """
+    if not isinstance(data, dict) or not isinstance(languages, list | tuple):
+        return data
+    return {key: _expanded_split(split, languages) for key, split in data.items()}
+
+
+def _expanded_split(split: Any, languages: Sequence[Any]) -> Any:
+    if not isinstance(split, dict):
+        return split
+    patterns = {name: corpora for name, corpora in split.items() if "*" in str(name).split("/")[1:]}
+    expanded = {name: corpora for name, corpora in split.items() if name not in patterns}
+    for pattern, corpora in patterns.items():
+        for language in (str(code) for code in languages if str(code) not in pattern.split("/")[1:]):
+            name = pattern.replace("*", language)
+            if expanded.get(name, corpora) is None:
+                expanded.pop(name, None)
+            else:
+                expanded.setdefault(name, _named(corpora, language))
+    return expanded
+
+
+def _named(corpora: Any, language: str) -> Any:
+    """Put a language in the place of ``*`` in the names of corpora."""
+    if isinstance(corpora, list):
+        return [_named(corpus, language) for corpus in corpora]
+    return corpora.replace("*", language) if isinstance(corpora, str) else corpora
 
 
 def _stages(settings: Mapping[str, Any], mistakes: list[str]) -> dict[str, StageConfig]:

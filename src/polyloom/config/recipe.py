@@ -75,12 +75,15 @@ class BackboneConfig:
 class DataConfig:
     """The corpora by condition: ``pos/tr: ud:tr_boun/test``, or a list of them.
 
+    ``mlm/*: wikipedia/*.txt`` names a corpus for every language of the recipe, ``mt/en/*`` for every other language.
+
     Attributes:
         train: Training corpora.
         validation: Corpora whose scores select checkpoints. Default: none; then the newest checkpoint is used.
         test: Corpora that `polyloom evaluate` scores. Default: none.
         filter: Which sentence pairs of parallel corpora are used for training, see `Filter`.
-        root: Directory of the corpora that have names. Default: the environment variable ``POLYLOOM_DATA``.
+        root: Directory of the corpora that have names, and of files that are not in the current directory. Default: the
+            environment variable ``POLYLOOM_DATA``.
         allow: Mistakes that training would refuse, if they are meant so: ``test-in-train``, ``wrong-language``,
             ``same-language`` (two codes of one language) or ``one-label``. Default: none.
     """

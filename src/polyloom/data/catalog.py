@@ -177,6 +177,7 @@ class Corpus:
         start: First example, counted from 0, of those chosen.
         stop: The end of the slice, exclusive; ``None`` for all.
         languages: For bitext: the languages of its two sides, in the order of the name; ``None`` if unknown.
+        at_most: Whether there may be fewer examples than the slice asks for.
     """
 
     name: str
@@ -190,6 +191,7 @@ class Corpus:
     start: int = 0
     stop: int | None = None
     languages: tuple[str, str] | None = None
+    at_most: bool = False
 
     def records(self, kind: Kind, *, direction: tuple[str, str] | None = None) -> Iterator[Record]:
         """Read the examples of the slice; too few examples are an error.
@@ -213,7 +215,7 @@ class Corpus:
         for row in islice(rows, self.start, self.stop):
             seen += 1
             yield row
-        if seen < (self.stop or self.start + 1) and (self.start or self.stop):
+        if seen < (self.stop or self.start + 1) and (self.start or self.stop) and not self.at_most:
             raise DataError(self.name, None, "there are fewer examples than the slice asks for.")
 
     def _all(self, kind: Kind, direction: tuple[str, str] | None) -> Iterator[Record]:
@@ -260,8 +262,8 @@ def resolve(name: str, *, root: Path | None = None, check: Callable[[Path], None
 
     Args:
         name: ``collection:item/split``, ``hf:org/name[:config]/split[#column]``, or the path of a file, with its format
-            and columns after ``#``; for bitext also ``train.{en,de}`` and ``pairs.tsv#en,de``. A slice such as
-            ``[:20]``, ``[10:20]`` or ``[random:20]`` may follow.
+            and columns after ``#``; for bitext also ``train.{en,de}`` and ``pairs.tsv#en,de``. A path may also be below
+            the root. A slice such as ``[:20]``, ``[10:20]``, ``[<=20]`` or ``[random:20]`` may follow.
         root: The folder of the corpora; see ``data_root``.
         check: Called with every file or folder that the name is a path of; raises an error if it may not be read.
     """
@@ -288,7 +290,7 @@ def _resolve(name: str, bare: str, root: Path, check: Callable[[Path], None]) ->
         place = _find(collection, item, split=split, root=root)
         licence, non_commercial = licence_of(place, root)
         return Corpus(name, place.path, COLLECTIONS[collection].task, language_of(item), split, licence, non_commercial)
-    if corpus := _resolve_path(name, bare):
+    if corpus := _resolve_path(name, bare, root):
         for path in corpus.files:
             check(path)
         return corpus
@@ -301,14 +303,16 @@ def _resolve(name: str, bare: str, root: Path, check: Callable[[Path], None]) ->
     raise DataError(name, None, what)
 
 
-def _resolve_path(name: str, bare: str) -> Corpus | None:
-    """Find a file, with what may follow it after ``#``, or two files that belong together."""
-    if Path(bare).is_file():
-        return Corpus(name, Path(bare))
-    file = parse_file(bare)
-    if bitext := table_of(file, bare) if file else aligned_of(bare):
-        return Corpus(name, bitext[0], "mt", languages=bitext[1])
-    return Corpus(name, file) if file else None
+def _resolve_path(name: str, bare: str, root: Path) -> Corpus | None:
+    """Find a file, with what may follow it after ``#``, or two files that belong together: here, or below the root."""
+    for path in (bare, str(root / bare)):
+        if Path(path).is_file():
+            return Corpus(name, Path(path))
+        if file := parse_file(path):
+            table = table_of(file, bare)
+            return Corpus(name, table[0], "mt", languages=table[1]) if table else Corpus(name, file)
+    aligned = aligned_of(bare, root)
+    return Corpus(name, aligned[0], "mt", languages=aligned[1]) if aligned else None
 
 
 def _resolve_bitext(name: str, bare: str, root: Path) -> Corpus:

@@ -33,9 +33,10 @@ class MixtureConfig:
     """Settings of the mixture of datasets.
 
     Attributes:
-        strategy: How often each dataset is drawn. ``temperature`` (default): in proportion to its size to the power
-            1/T. ``weights``: in proportion to given weights. ``unimax``: equally often, but at most `max_repeats`
-            epochs of a dataset. ``round-robin``: in turn. ``ratio``: N draws of one dataset, then M of its partner.
+        strategy: How often each dataset is drawn. ``temperature`` (default): so that its examples come in proportion to
+            their number to the power 1/T, as in the papers, also in batches by tokens. ``weights``: in proportion to
+            given weights. ``unimax``: equally often, but at most `max_repeats` epochs of a dataset. ``round-robin``: in
+            turn. ``ratio``: N draws of one dataset, then M of its partner.
         temperature: T of ``temperature``. Defaults to 1, which gives all datasets the same number of epochs. Raise it
             to draw small datasets more often; a high value draws all equally often.
         weights: Weight of every dataset, required for ``weights``. Only their proportions matter; 0 leaves a dataset
@@ -172,10 +173,7 @@ class Mixture:
         return slots, ranks
 
     def _stream(self, lengths: NDArray[np.int32]) -> "_Stream":
-        if self.rows_per_batch is not None:
-            return _RowStream(len(lengths), self.rows_per_batch // self.config.datasets_per_batch)
-        assert self.tokens_per_batch is not None
-        return _TokenStream(lengths, self.tokens_per_batch // self.config.datasets_per_batch)
+        return _make_stream(lengths, self.rows_per_batch, self.tokens_per_batch, self.config.datasets_per_batch)
 
     def _make_slots(self) -> Integers:
         config, numbers = self.config, {name: i for i, name in enumerate(self._names)}
@@ -193,25 +191,33 @@ class Mixture:
         return np.repeat(np.arange(len(shares)), apportion(shares, 1 << (wanted - 1).bit_length()))
 
     def _wanted_shares(self) -> Floats:
-        config, sizes = self.config, np.array([stream.draws_per_epoch for stream in self._streams], dtype=np.float64)
+        config, draws = self.config, np.array([stream.draws_per_epoch for stream in self._streams], dtype=np.float64)
         if config.strategy == "weights":
             assert config.weights is not None
             weights = np.array([config.weights[name] for name in self._names], dtype=np.float64)
             return _normalized(weights)
         if config.strategy == "temperature":
-            return temperature(sizes, config.temperature)
+            return temperature_of_draws(np.array(self._sizes, dtype=np.float64), draws, config.temperature)
         assert config.max_repeats is not None
         assert self.steps is not None
-        possible = int(sizes.sum() * config.max_repeats) // config.datasets_per_batch
+        possible = int(draws.sum() * config.max_repeats) // config.datasets_per_batch
         if self.steps > possible:
             what = f"{config.max_repeats:g} epochs of all datasets are {possible} steps, fewer than {self.steps}."
             raise ConfigError("mixture", [f"mixture.max_repeats: {what} Raise it, or lower train.steps."])
-        return unimax(sizes, self.steps * config.datasets_per_batch, config.max_repeats)
+        return unimax(draws, self.steps * config.datasets_per_batch, config.max_repeats)
 
 
 def temperature(sizes: Floats, value: float) -> Floats:
     """Compute shares in proportion to size to the power of one over the temperature."""
     return _normalized((sizes / sizes.max()) ** (1 / value))
+
+
+def temperature_of_draws(sizes: Floats, draws_per_epoch: Floats, value: float) -> Floats:
+    """Compute the shares of draws with which examples come in proportion to size to the power of one over T.
+
+    A draw of a dataset with long examples has few of them, so the dataset needs more draws.
+    """
+    return _normalized(temperature(sizes, value) * draws_per_epoch / sizes)
 
 
 def unimax(sizes: Floats, budget: float, max_repeats: float) -> Floats:
@@ -305,6 +311,26 @@ class _TokenStream:
         within = permuted(np.arange(begin, min(begin + rows, count)), count, (*key, bucket))
         positions: Integers = self.order[self.starts[bucket] + within] + epoch * self.size
         return positions
+
+
+def _make_stream(lengths: NDArray[np.int32], rows: int | None, tokens: int | None, datasets_per_batch: int) -> _Stream:
+    if rows is not None:
+        return _RowStream(len(lengths), rows // datasets_per_batch)
+    assert tokens is not None
+    return _TokenStream(lengths, tokens // datasets_per_batch)
+
+
+def steps_of_epochs(
+    epochs: float,
+    datasets: Sequence[NDArray[np.int32]],
+    *,
+    rows_per_batch: int | None = None,
+    tokens_per_batch: int | None = None,
+    datasets_per_batch: int = 1,
+) -> int:
+    """Count the steps that draw as many batches as a number of epochs of all datasets has, whatever their shares."""
+    streams = (_make_stream(lengths, rows_per_batch, tokens_per_batch, datasets_per_batch) for lengths in datasets)
+    return math.ceil(epochs * sum(stream.draws_per_epoch for stream in streams) / datasets_per_batch)
 
 
 def _mistakes(mixture: Mixture) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Parse the part of a corpus after its name: ``[:20]``, ``[10:20]``, ``[random:20]``, ``[random:20:1]``."""
+"""Parse the part of a corpus after its name: ``[:20]``, ``[10:20]``, ``[<=20]``, ``[random:20]``, ``[random:20:1]``."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -13,10 +13,11 @@ from polyloom.errors import DataError
 T = TypeVar("T")
 
 _SLICE = re.compile(r"\[(\d*):(\d*)\]$")
+_AT_MOST = re.compile(r"\[<=(\d+)\]$")
 _SAMPLE = re.compile(r"\[random:(\d+)(?::(\d+))?\]$")
 _HOW = (
-    "Write [:20], [10:20] or [10:], counted from 0; [random:20] for twenty random examples, [random:20:1] for others. "
-    "A slice may follow [random:…], not precede it."
+    "Write [:20], [10:20] or [10:], counted from 0; [<=20] for at most twenty; [random:20] for twenty random examples, "
+    "[random:20:1] for others. A slice may follow [random:…], not precede it."
 )
 _KEY = 0x5A3B1E  # keeps these numbers apart from those of other uses of a seed
 _BLOCK = 4096
@@ -43,17 +44,22 @@ class Sample(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """A part of a corpus: a random choice, if there is one, and a range of what it leaves."""
+    """A part of a corpus: a random choice, if there is one, and a range of what it leaves, which may be shorter."""
 
     sample: Sample | None = None
     start: int = 0
     stop: int | None = None
+    at_most: bool = False
 
 
 def parse_slice(name: str) -> tuple[str, Slice]:
     """Split the name of a corpus into the name of the whole and the slice."""
     bare, start, stop, sample = name, 0, None, None
-    if match := _SLICE.search(bare):
+    if at_most := _AT_MOST.search(bare):
+        bare, stop = bare[: at_most.start()], int(at_most[1])
+        if not stop:
+            raise DataError(name, None, f"the slice is empty. {_HOW}")
+    elif match := _SLICE.search(bare):
         start, stop = int(match[1] or 0), int(match[2]) if match[2] else None
         if stop is not None and stop <= start:
             raise DataError(name, None, f"the slice is empty. {_HOW}")
@@ -65,7 +71,7 @@ def parse_slice(name: str) -> tuple[str, Slice]:
         bare = bare[: match.start()]
     if bare.endswith("]") and not Path(bare).exists():
         raise DataError(name, None, f"not a slice. {_HOW}")
-    return bare, Slice(sample, start, stop)
+    return bare, Slice(sample, start, stop, at_most=at_most is not None)
 
 
 def _numbers(seed: int) -> Iterator[int]:

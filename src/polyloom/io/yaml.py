@@ -164,7 +164,7 @@ def _apply(settings: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
     keys = path.split(".")
     source = f"override {override!r}"
-    if not equals or not all(re.fullmatch(r"[\w-]+", key) for key in keys):
+    if not equals or not all(re.fullmatch(r"[\w/*-]+", key) for key in keys):
         raise ConfigError("overrides", [f"{source}: expected key.key=value, such as optim.lr=5e-5."])
     value = parse_yaml(text, source=source)
     for depth, key in enumerate(keys[:-1], start=1):

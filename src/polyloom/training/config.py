@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
+from polyloom.errors import ConfigError
 from polyloom.ranges import Count, Length, NotNegative, Positive, Rows, Seed, Share, Tokens
 
 Strategy = Literal["ddp", "fsdp"]
@@ -54,7 +55,9 @@ class TrainConfig:
     """Settings of training.
 
     Attributes:
-        steps: Number of optimizer steps of a stage. Required for training.
+        steps: Number of optimizer steps of a stage. Required for training, unless `epochs` is given.
+        epochs: Number of epochs of a stage, instead of `steps`: as many steps as that many passes over all its datasets
+            together take, whatever the share of each. Defaults to none.
         rows_per_batch: Number of examples in a batch. Defaults to 32 if `tokens_per_batch` is not given.
         tokens_per_batch: Number of tokens in a batch, instead of `rows_per_batch`. Choose it where lengths of examples
             differ much, as in translation.
@@ -85,6 +88,7 @@ class TrainConfig:
     """
 
     steps: Count | None = None
+    epochs: Positive | None = None
     rows_per_batch: Rows | None = None
     tokens_per_batch: Tokens | None = None
     max_length: Length | None = None
@@ -101,3 +105,7 @@ class TrainConfig:
     keep_last: Count = 2
     seed: Seed = 0
     strategy: Strategy = "ddp"
+
+    def __post_init__(self) -> None:
+        if self.steps and self.epochs:
+            raise ConfigError("train", ["train.epochs: set either this or train.steps."])

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from polyloom.conditions import Condition
 from polyloom.data.encoded import EncodedDataset
-from polyloom.data.mixture import Mixture, MixtureConfig, Pick
+from polyloom.data.mixture import Mixture, MixtureConfig, Pick, steps_of_epochs
 from polyloom.data.shuffle import random_uint64
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import TrainingError
@@ -142,17 +142,31 @@ class StagePlan:
     groups: tuple[tuple[str, str], ...] = ()
     task_weights: Mapping[str, float] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """Number of optimizer steps."""
+        if self.train.epochs:
+            lengths = [dataset.dataset.lengths for dataset in self.datasets]
+            return steps_of_epochs(
+                self.train.epochs, lengths, datasets_per_batch=self.mixture.datasets_per_batch, **self._batch_size
+            )
         if not self.train.steps:
-            raise TrainingError("train.steps: missing. Set the number of optimizer steps, such as train.steps=1000.")
+            raise TrainingError(
+                "train.steps: missing. Set the number of optimizer steps, such as train.steps=1000, or train.epochs."
+            )
         return self.train.steps
+
+    @property
+    def _batch_size(self) -> dict[str, int | None]:
+        by_tokens = self.train.tokens_per_batch
+        return {
+            "rows_per_batch": self.train.rows_per_batch or (None if by_tokens else 32),
+            "tokens_per_batch": by_tokens,
+        }
 
     def make_mixture(self) -> Mixture:
         """Build the mixture, which decides the examples of every step."""
-        by_tokens = self.train.tokens_per_batch
-        if by_tokens and self.train.pack_sequences:
+        if self.train.tokens_per_batch and self.train.pack_sequences:
             raise TrainingError(
                 "train.pack_sequences: packed examples have one length. Set train.rows_per_batch, not tokens_per_batch."
             )
@@ -160,8 +174,7 @@ class StagePlan:
             {dataset.name: dataset.dataset.lengths for dataset in self.datasets},
             self.mixture,
             seed=self.train.seed,
-            rows_per_batch=self.train.rows_per_batch or (None if by_tokens else 32),
-            tokens_per_batch=by_tokens,
+            **self._batch_size,
             groups=self.groups or None,
             steps=self.steps,
         )

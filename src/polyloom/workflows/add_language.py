@@ -293,7 +293,7 @@ def _split(given: Mapping[Condition, str]) -> tuple[Corpora, Corpora]:
 
 def part(corpus: Corpus, begin: int, end: int) -> Corpus:
     """Return a range of the sentences of a corpus, which may be a range of another corpus already."""
-    whole, first = re.sub(r"\[\d*:\d*\]$", "", corpus.name), corpus.start
+    whole, first = re.sub(r"\[(\d*:\d*|<=\d+)\]$", "", corpus.name), corpus.start
     return replace(corpus, name=f"{whole}[{first + begin}:{first + end}]", start=first + begin, stop=first + end)
 
 

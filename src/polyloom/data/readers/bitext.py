@@ -135,8 +135,8 @@ def table_of(file: File, name: str) -> tuple[Table, Direction] | None:
     return Table(file.path, (sides[0], sides[1]), len(file.columns)), direction
 
 
-def aligned_of(name: str) -> tuple[Aligned, Direction] | None:
-    """Find the files of ``train.{en,de}`` and their languages; ``None`` if there are no braces.
+def aligned_of(name: str, root: Path) -> tuple[Aligned, Direction] | None:
+    """Find the files of ``train.{en,de}``, here or below the root, and their languages; ``None`` without braces.
 
     After ``#`` stand the languages of the two files where the braces do not name them.
     """
@@ -145,6 +145,8 @@ def aligned_of(name: str) -> tuple[Aligned, Direction] | None:
     if match is None:
         return None
     first, second = (Path(f"{match[1]}{word}{match[4]}") for word in (match[2], match[3]))
+    if (root / first).is_file() and (root / second).is_file() and not first.is_file():
+        first, second = root / first, root / second
     if missing := [str(path) for path in (first, second) if not path.is_file()]:
         raise DataError(name, None, f"no such file: {' and '.join(missing)}.")
     return Aligned((first, second)), renamed(after, name) if sign else _two((match[2], match[3]), name)

@@ -16,7 +16,7 @@ from torch import nn
 from polyloom.backbones import Backbone
 from polyloom.conditions import Condition
 from polyloom.config import Recipe, load_recipe
-from polyloom.data.mixture import MixtureConfig, temperature, unimax
+from polyloom.data.mixture import MixtureConfig, temperature_of_draws, unimax
 from polyloom.errors import ConfigError, DataError, TrainingError
 from polyloom.io.files import read_lines
 from polyloom.rundir import RunDir
@@ -156,7 +156,8 @@ def plan_run(
     wanted = {direction: sizes[frozenset(direction.split("/"))] for direction in _directions(recipe)}
     draws_D = np.array([_draws_per_epoch(size, budget, longest=_longest(recipe)) for size in wanted.values()])
     draws_of_run = steps * recipe.mixture.datasets_per_batch
-    shares_D = _shares(recipe.mixture, draws_D, draws_of_run)
+    pairs_D = np.array([size.pairs for size in wanted.values()], dtype=np.float64)
+    shares_D = _shares(recipe.mixture, pairs_D, draws_D, draws_of_run)
     directions = tuple(
         DirectionPlan(
             direction=direction, pairs=size.pairs, length=size.length, share=share,
@@ -254,8 +255,8 @@ def _draws_per_epoch(size: Size, budget: int, *, longest: int) -> float:
     return max(1.0, float(np.ceil(counts_B / rows_B).sum()))
 
 
-def _shares(mixture: MixtureConfig, draws_D: Floats, draws_of_run: int) -> Floats:
+def _shares(mixture: MixtureConfig, pairs_D: Floats, draws_D: Floats, draws_of_run: int) -> Floats:
     if mixture.strategy == "temperature":
-        return temperature(draws_D, mixture.temperature)
+        return temperature_of_draws(pairs_D, draws_D, mixture.temperature)
     assert mixture.max_repeats is not None
     return unimax(draws_D, draws_of_run, mixture.max_repeats)
