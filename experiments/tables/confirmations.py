@@ -11,7 +11,6 @@ TARGETS = [language for language in read_plan("head")["languages"] if language !
 COMMON, *OTHERS = read_plan("start")["languages"]
 HEAD = {"frozen": "raw text, head frozen", "learning": "raw text, head learning", "no-text": "no raw text"}
 START = {
-    "dense-former": "dense, N(0, 0.02)",
     "lang-adapters-former": "lang-adapters `xavier`, N(0, 0.02)",
     "dense": "dense",
     "lang-adapters-identity": "lang-adapters `identity`",

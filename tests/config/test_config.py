@@ -54,7 +54,7 @@ method:
   adaptor_size: 3
   projection_size: 0
   hidden_size: -1
-  norm: 1
+  norm: befor
   placement: outptu
 languages: [en, no, en, "t r"]
 tasks:
@@ -74,7 +74,7 @@ EXPECTED = [
     r"method\.adaptor_size: unknown key\. Did you mean 'adapter_size'\?",
     r"method\.projection_size: 0 is not positive",
     r"method\.hidden_size: -1 is not positive",
-    r"method\.norm: expected true or false, found the number 1",
+    r"method\.norm: 'befor' is not a choice\. Did you mean 'before'\?",
     r"method\.placement: 'outptu' is not a choice\. Did you mean 'output'\? Known: layer, output, norm",
     r"languages: 'en' is listed 2 times",
     r"languages: 't r' is not a name",

@@ -4,11 +4,10 @@ Of a text only a hash and lengths are kept: 16 bytes per sentence, 48 per pair o
 """
 
 import json
-import re
 import unicodedata
 import zlib
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -19,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from polyloom.data.catalog import KINDS, Corpus
+from polyloom.data.issues import Issue, Severity, find_issues, overlap_issues, unread_test
 from polyloom.data.readers.formats import header_of, reader_of
 from polyloom.data.records import Bitext, Choices, Kind, LabelledText, Pair, Question, Record, Tagged, Text, Tree
-from polyloom.data.typology import ISO3, iso3
 from polyloom.errors import DataError, PolyloomError, suggest
 from polyloom.io.atomic import new_file
 from polyloom.io.files import File
@@ -31,22 +30,11 @@ if TYPE_CHECKING:
     from polyloom.data.tokenization.tokenizer import Tokenizer  # imports transformers
 
 Role = Literal["train", "validation", "test"]
-Severity = Literal["serious", "check", "note"]
-Mistake = Literal["test-in-train", "wrong-language", "same-language", "one-label"]  # what `data.allow` lists
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
-MUCH_OVERLAP = 0.01  # short sentences recur naturally; above this share, scores are skewed
-ALMOST_ALL = 0.9  # of a test corpus in a training corpus: certainly a mistake; wikiann:bn/test has 67 %
-MANY_UNKNOWN = 0.01
-MANY_DUPLICATES = 0.05
-MANY_LONG = 0.01
-COMMON = 0.01  # share of the training labels from which on a label is missed in a test corpus
-ENOUGH_LABELS = 100  # with fewer, rare and missing labels mean nothing
-UNLABELED = "_"  # how CoNLL-U marks a missing value
 _BATCH = 1000
 _SIDES = ("source", "target")
 _PAIRS = ("pair", "choices", "question")  # kinds whose rows are pairs of texts
 _FORMAT = 1  # of stored statistics; raise it when what is counted changes
-_GROUPS = ({"nob", "nno"}, {"hbs", "srp", "hrv", "bos"})  # corpora often have the code of another one of the group
 
 
 class CorpusRole(NamedTuple):
@@ -132,21 +120,6 @@ class Overlap:
 
 
 @dataclass(frozen=True)
-class Issue:
-    """An issue that the user should look at.
-
-    Attributes:
-        severity: How serious it may be.
-        what: A sentence.
-        mistake: Name of a certain mistake, which training refuses unless `data.allow` lists it. Default: not certain.
-    """
-
-    severity: Severity
-    what: str
-    mistake: Mistake | None = None
-
-
-@dataclass(frozen=True)
 class Report:
     """The result of a check, with issues in the order of their severity."""
 
@@ -159,7 +132,9 @@ class Report:
         return asdict(self)
 
 
-class _Seen(NamedTuple):
+class Seen(NamedTuple):
+    """What is kept of a corpus that was read."""
+
     use: CorpusRole
     facts: CorpusStats
     hashes_N: Hashes
@@ -205,11 +180,10 @@ def check_corpora(  # noqa: PLR0913 - options of one check
             unread.append(unread_test(str(error)))
     overlaps = list(_overlaps(seen))
     issues = chain(
-        _overlap_issues(overlaps), _language_issues(seen), _same_language_issues(languages),
-        _label_issues(seen, known_labels or {}),
-        _rare_label_issues(seen), _header_issues(seen), _corpus_issues(seen, max_length), _unknown_issues(seen),
-        _licence_issues(seen), unread,
-    )  # fmt: skip
+        overlap_issues(overlaps),
+        find_issues(seen, known_labels or {}, languages=languages, max_length=max_length),
+        unread,
+    )
     order: list[Severity] = ["serious", "check", "note"]
     once = dict.fromkeys(issues)  # one file may be used for two directions
     return Report(
@@ -217,11 +191,6 @@ def check_corpora(  # noqa: PLR0913 - options of one check
         tuple(overlap for _, _, overlap in overlaps),
         tuple(sorted(once, key=lambda issue: order.index(issue.severity))),
     )
-
-
-def unread_test(error: str) -> Issue:
-    """Return the issue of a test corpus that cannot be read."""
-    return Issue("check", f"a test corpus cannot be read, so it is not compared with the training data: {error}")
 
 
 def text_key(record: Record) -> int:
@@ -250,7 +219,7 @@ def _hash(data: bytes) -> int:
 
 def _look_cached(
     use: CorpusRole, tokenizer: "Tokenizer | None", max_length: int | None, tokenized: int | None, cache: Path | None
-) -> _Seen:
+) -> Seen:
     """Read one corpus, or what was stored when it was read before."""
     if cache is None:
         return _look(use, tokenizer, max_length, tokenized)
@@ -270,7 +239,7 @@ def _look_cached(
     return _restore(stored, use)
 
 
-def _store(path: Path, seen: _Seen) -> None:
+def _store(path: Path, seen: Seen) -> None:
     """Store the statistics of a corpus: a checksum, a line of JSON, and the hashes of its texts."""
     arrays = (seen.hashes_N, *seen.sides)
     about = {"facts": asdict(seen.facts), "first_label": seen.first_label, "arrays": len(arrays)}
@@ -286,7 +255,7 @@ def _read_stored(path: Path) -> bytes | None:
     return stored[4:] if stored and stored[:4] == zlib.crc32(stored[4:]).to_bytes(4) else None
 
 
-def _restore(stored: bytes, use: CorpusRole) -> _Seen:
+def _restore(stored: bytes, use: CorpusRole) -> Seen:
     line, _, rest = stored.partition(b"\n")
     about = json.loads(line)
     facts, corpus = about["facts"], use.corpus
@@ -294,12 +263,10 @@ def _restore(stored: bytes, use: CorpusRole) -> _Seen:
     facts |= {"role": use.role, "licence": corpus.licence, "non_commercial": corpus.non_commercial}
     hashes_N, *sides = np.split(np.frombuffer(rest, dtype=np.uint64), about["arrays"])
     texts_N = np.sort(np.concatenate(sides)) if sides else hashes_N
-    return _Seen(use, CorpusStats(**facts), hashes_N, tuple(sides), texts_N, about["first_label"])
+    return Seen(use, CorpusStats(**facts), hashes_N, tuple(sides), texts_N, about["first_label"])
 
 
-def _look(
-    use: CorpusRole, tokenizer: "Tokenizer | None", max_length: int | None, tokenized: int | None = None
-) -> _Seen:
+def _look(use: CorpusRole, tokenizer: "Tokenizer | None", max_length: int | None, tokenized: int | None = None) -> Seen:
     """Read one corpus."""
     if use.task not in KINDS:
         raise DataError(use.corpus.name, None, f"no check for {use.task!r}. {suggest(use.task, KINDS)}")
@@ -339,8 +306,8 @@ def _look(
         header=header_of(corpus.source, kind) if isinstance(corpus.source, Path | File) and len(hashes) else None,
     )  # fmt: skip
     if kind == "bitext":
-        return _Seen(use, facts, hashes_N, tuple(sides_N), np.sort(np.concatenate(sides_N)), None)
-    return _Seen(use, facts, hashes_N, (), hashes_N, first_label)
+        return Seen(use, facts, hashes_N, tuple(sides_N), np.sort(np.concatenate(sides_N)), None)
+    return Seen(use, facts, hashes_N, (), hashes_N, first_label)
 
 
 def _parts(record: Record) -> tuple[str, ...]:
@@ -385,7 +352,7 @@ def _lengths(counts: "array[int]") -> Lengths:
     return Lengths(int(counts_N.sum()), float(counts_N.mean()), float(median), float(p95), int(counts_N.max()))
 
 
-def _overlaps(seen: Sequence[_Seen]) -> Iterator[tuple[_Seen, _Seen, Overlap]]:
+def _overlaps(seen: Sequence[Seen]) -> Iterator[tuple[Seen, Seen, Overlap]]:
     """Compare test corpora with training and validation corpora, and validation corpora with training corpora."""
     before: Mapping[Role, tuple[Role, ...]] = {"train": (), "validation": ("train",), "test": ("train", "validation")}
     for corpus in seen:
@@ -407,7 +374,7 @@ def _shared(one_N: Hashes, other_N: Hashes) -> int:
     return int((other_N[at_N] == one_N).sum())
 
 
-def _shared_slice(corpus: _Seen, other: _Seen) -> int:
+def _shared_slice(corpus: Seen, other: Seen) -> int:
     """Count the examples that two slices of the same file have in common, whatever is read of them."""
     corpora = corpus.use.corpus, other.use.corpus
     files = [item.source.path if isinstance(item.source, File) else item.source for item in corpora]
@@ -417,192 +384,8 @@ def _shared_slice(corpus: _Seen, other: _Seen) -> int:
     return sum(position in two for position in one)
 
 
-def _positions(seen: _Seen) -> range | set[int]:
+def _positions(seen: Seen) -> range | set[int]:
     """Return the positions of the examples of a slice in its file; a random choice is read again for them."""
     corpus, kind = seen.use.corpus, KINDS[seen.use.task]
     whole = range(corpus.start, corpus.start + seen.facts.sentences)
     return {n for n, _ in corpus.numbered(kind, direction=seen.use.direction)} if corpus.sample else whole
-
-
-def _overlap_issues(overlaps: Sequence[tuple[_Seen, _Seen, Overlap]]) -> Iterator[Issue]:
-    """Report overlaps that skew scores one by one, and the rest in one line."""
-    few, as_text = [], []
-    pairs = {(overlap.name, overlap.other): overlap.share for *_, overlap in overlaps if overlap.side is None}
-    for corpus, other, overlap in sorted(overlaps, key=lambda entry: -entry[2].share):
-        short = f"{overlap.name} in {overlap.other} ({overlap.count:,})"
-        if overlap.side and overlap.share - pairs.get((overlap.name, overlap.other), 0) < MUCH_OVERLAP:
-            continue  # a repeated pair is one issue, not three
-        if corpus.use.task != other.use.task:
-            as_text.append(short)
-        elif overlap.share < MUCH_OVERLAP:
-            few.append(short)
-        else:
-            leak = (corpus.use.role, other.use.role) == ("test", "train")
-            what = f"{overlap.side}s" if overlap.side else "pairs" if corpus.sides else "sentences"
-            same = leak and overlap.side is None and overlap.share >= ALMOST_ALL
-            yield Issue(
-                "serious" if leak and overlap.side != "source" else "check",
-                f"{overlap.count:,} of {corpus.facts.sentences:,} {what} ({_percent(overlap.share)}) of {overlap.name} "
-                f"are also in {overlap.other}: {'scores' if leak else 'the choice of the model'} will be skewed.",
-                "test-in-train" if same else None,
-            )
-    if as_text:
-        yield Issue("note", f"sentences whose text is seen in another task: {_some(as_text)}.")
-    if few:
-        yield Issue("note", f"a few sentences (below {_percent(MUCH_OVERLAP)}) recur: {_some(few)}.")
-
-
-def _language_issues(seen: Sequence[_Seen]) -> Iterator[Issue]:
-    """Find corpora whose collection says that they are of another language than their condition."""
-    for corpus in seen:
-        use, stated = corpus.use, corpus.use.corpus.language
-        found, wanted = iso3(stated or ""), [iso3(code) for code in use.language.split("/")]
-        if found is None or None in wanted or any(_may_be(found, code) for code in wanted):
-            continue
-        certain = {found, *wanted} <= set(ISO3.values())
-        yield Issue(
-            "serious" if certain else "check",
-            f"data.{use.role}.{use.task}/{use.language}: {use.corpus.name} is of another language, {stated!r}.",
-            "wrong-language" if certain else None,
-        )
-
-
-def _same_language_issues(languages: Sequence[str]) -> Iterator[Issue]:
-    """Find two codes of one language, such as ``zh`` and ``zho``; codes with a script or a region are left out."""
-    plain = [code for code in languages if re.fullmatch("[a-z]{2,3}", code)]
-    for number, code in enumerate(plain):
-        for other in plain[:number]:
-            if len(code) != len(other) and iso3(code) == iso3(other):
-                yield Issue(
-                    "serious",
-                    f"languages: {other!r} and {code!r} are codes of the same language, which would be trained as two. "
-                    "Use one of them.",
-                    "same-language",
-                )
-
-
-def _may_be(found: str, wanted: str | None) -> bool:
-    return found == wanted or any({found, wanted} <= group for group in _GROUPS)
-
-
-def _label_issues(seen: Sequence[_Seen], known_labels: Mapping[str, Collection[str]]) -> Iterator[Issue]:
-    """Find labels that cannot be learned, are missing, or are all alike."""
-    learned = defaultdict(set, {task: {_scored(label, task) for label in known_labels[task]} for task in known_labels})
-    for corpus in seen:
-        if corpus.use.role == "train":
-            learned[corpus.use.task] |= {_scored(label, corpus.use.task) for label in corpus.facts.labels}
-    for task, (label, *others) in ((task, labels) for task, labels in learned.items() if labels):
-        if not others:
-            what = f"all training data of {task} have the same label, {label}: there is nothing to learn."
-            yield Issue("serious", what, "one-label")
-    for corpus in seen:
-        labels, total, task = corpus.facts.labels, sum(corpus.facts.labels.values()), corpus.use.task
-        new = [label for label in labels if learned[task] and _scored(label, task) not in learned[task]]
-        if new and corpus.use.role != "train":
-            share = _percent(sum(labels[label] for label in new) / total)
-            yield Issue(
-                "check",
-                f"{corpus.facts.name} has labels that no {task} training corpus has ({share} of all): "
-                f"{', '.join(new)}. They can never be predicted.",
-            )
-        if labels.get(UNLABELED):
-            yield Issue(
-                "serious", f"{labels[UNLABELED]:,} of {total:,} labels of {corpus.facts.name} are missing ('_')."
-            )
-        elif len(labels) == 1:
-            yield Issue(
-                "serious", f"{corpus.facts.name} has only one label, {next(iter(labels))}: is it labelled at all?"
-            )
-
-
-def _rare_label_issues(seen: Sequence[_Seen]) -> Iterator[Issue]:
-    """Find labels that occur once in training, and labels of training that a test corpus lacks."""
-    trained: dict[str, Counter[str]] = defaultdict(Counter)
-    for corpus in seen:
-        if corpus.use.role == "train":
-            trained[corpus.use.task].update(_scored_counts(corpus))
-    missing = []
-    for task, counts in trained.items():
-        once = [label for label, count in counts.items() if count == 1]
-        if once and counts.total() >= ENOUGH_LABELS:
-            yield Issue("note", f"labels that occur only once in all training corpora of {task}: {_some(once)}.")
-        for corpus in (corpus for corpus in seen if corpus.use.task == task and corpus.use.role != "train"):
-            present = _scored_counts(corpus)
-            absent = [
-                label for label, count in counts.items() if count >= COMMON * counts.total() and label not in present
-            ]
-            if absent and present.total() >= ENOUGH_LABELS:
-                missing.append(f"{corpus.facts.name} ({', '.join(absent)})")
-    if missing:
-        yield Issue("note", f"labels that are common in training but never occur in: {_some(dict.fromkeys(missing))}.")
-
-
-def _header_issues(seen: Sequence[_Seen]) -> Iterator[Issue]:
-    """Report headers, and first lines that look like a header but were read as data."""
-    for facts, first in ((corpus.facts, corpus.first_label) for corpus in seen):
-        if facts.header:
-            names = ", ".join(facts.header.split())
-            yield Issue("note", f"the first line of {facts.name} is a header and is not read as data: {names}.")
-        elif first and facts.labels[first] == 1 and sum(facts.labels.values()) >= ENOUGH_LABELS // 5:
-            what = f"the first label of {facts.name}, {first!r}, occurs nowhere else: is the first line a header?"
-            yield Issue("check", f"{what} Name the columns after #.")
-
-
-def _scored_counts(corpus: _Seen) -> Counter[str]:
-    """Count the labels of a corpus by the part that is scored."""
-    counts: Counter[str] = Counter()
-    for label, count in corpus.facts.labels.items():
-        counts[_scored(label, corpus.use.task)] += count
-    return counts
-
-
-def _scored(label: str, task: str) -> str:
-    """Return the part of a label that is scored: of relations, the part before the colon."""
-    return label.partition(":")[0] if KINDS[task] == "tree" else label
-
-
-def _corpus_issues(seen: Sequence[_Seen], max_length: int | None) -> Iterator[Issue]:
-    long, repeated = [], []
-    for facts in (corpus.facts for corpus in seen):
-        count = max(1, facts.sentences)
-        if not facts.sentences:
-            yield Issue("serious", f"{facts.name} has no sentences.")
-        if facts.empty:
-            yield Issue("check", f"{facts.empty:,} of {count:,} sentences of {facts.name} have an empty part.")
-        if facts.too_long > MANY_LONG * count:
-            long.append(f"{facts.name} ({_percent(facts.too_long / count)})")
-        if facts.duplicates > MANY_DUPLICATES * count:
-            repeated.append(f"{facts.name} ({_percent(facts.duplicates / count)})")
-    if long:
-        yield Issue("note", f"sentences longer than {max_length} tokens: {_some(dict.fromkeys(long))}.")
-    if repeated:
-        yield Issue("note", f"repeated sentences: {_some(dict.fromkeys(repeated))}.")
-
-
-def _unknown_issues(seen: Sequence[_Seen]) -> Iterator[Issue]:
-    unknown, total = Counter[str](), Counter[str]()
-    for corpus in seen:
-        unknown[corpus.use.language] += corpus.facts.unknown
-        total[corpus.use.language] += corpus.facts.tokens.total if corpus.facts.tokens else 0
-    for language, count in unknown.items():
-        if count > MANY_UNKNOWN * total[language]:
-            share = _percent(count / total[language])
-            yield Issue(
-                "check", f"{share} of the tokens of {language} are unknown: characters are not in the vocabulary."
-            )
-
-
-def _licence_issues(seen: Sequence[_Seen]) -> Iterator[Issue]:
-    names = dict.fromkeys(corpus.facts.name for corpus in seen if corpus.facts.non_commercial)
-    if names:
-        yield Issue("note", f"not for commercial use: {_some(names)}.")
-
-
-def _some(things: Collection[str], limit: int = 8) -> str:
-    """List the first few; the report has all."""
-    more = f" and {len(things) - limit:,} more" if len(things) > limit else ""
-    return ", ".join(list(things)[:limit]) + more
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.{0 if share >= 0.0995 else 1}f} %"
