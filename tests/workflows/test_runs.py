@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from polyloom.backbones import load_backbone
 from polyloom.checkpoint import read_tensors
 from polyloom.cli.render.train import COLLAPSED, _messages
 from polyloom.conditions import Condition
@@ -242,7 +243,7 @@ def test_what_is_scored_must_have_been_learnt(tmp_path):
 
 
 def test_a_method_that_needs_raw_text_says_so(tmp_path):
-    with pytest.raises(TrainingError, match="stage languages: no raw text"):
+    with pytest.raises(TrainingError, match="stage head: no raw text"):
         train(tmp_path, method="madx", tasks=("pos",))
 
 
@@ -281,11 +282,16 @@ def test_schedules(schedule, expected):
 
 
 def test_stages_have_their_own_settings_and_only_their_own_data(tmp_path):
-    stages = {"languages": {"train": {"steps": 3}}, "tasks": {"train": {"steps": 4}, "optim": {"lr": 1e-3}}}
+    steps_of = {"head": 2, "languages": 3, "tasks": 4}
+    stages: dict[str, Any] = {name: {"train": {"steps": steps}} for name, steps in steps_of.items()}
+    stages["tasks"]["optim"] = {"lr": 1e-3}
     train(tmp_path, method="madx", stages=stages)
     steps = events(tmp_path / "run", "step")
-    assert [set(event["losses"]) for event in steps] == [{"mlm"}] * 3 + [{"pos"}] * 4
-    assert [event["stage"] for event in events(tmp_path / "run", "stage")] == ["languages", "tasks"]
+    assert [set(event["losses"]) for event in steps] == [{"mlm"}] * 5 + [{"pos"}] * 4
+    assert [event["stage"] for event in events(tmp_path / "run", "stage")] == list(steps_of)
+    pretrained = load_backbone(tmp_path / "backbone").head_parameters()
+    learnt = Run.load(tmp_path / "run").model.backbone.head_parameters()
+    assert not any(torch.equal(pretrained[name], learnt[name]) for name in pretrained)
 
 
 def test_the_head_of_a_task_that_a_step_does_not_have_stays_where_it_is(tmp_path):
