@@ -1,11 +1,13 @@
 """The house rules that a machine can check: imports point down, files and functions stay short, nothing is pickled."""
 
 import ast
+import subprocess
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "src" / "polyloom"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "polyloom"
 FILES = sorted(PACKAGE.rglob("*.py"))
 # ARCHITECTURE.md, "Layers". A part may import parts of lower layers, and itself.
 LAYERS = {
@@ -153,3 +155,10 @@ TENSORS = {"down", "up", "up_bias", "down_bias", "norm_weight", "norm_bias"}
 def test_tensors_of_blocks_are_named_by_their_kind_only(path):
     if str(path.relative_to(PACKAGE)) not in ("nn/blocks.py", "export/adapterhub.py"):
         assert not literals(path) & TENSORS
+
+
+def test_no_large_file_is_part_of_the_repository():
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    sizes = {name: (ROOT / name).stat().st_size for name in names.split("\0") if name and (ROOT / name).exists()}
+    assert sizes
+    assert [name for name, size in sizes.items() if size > 1_000_000] == []

@@ -94,8 +94,18 @@ def load_checkpoint(
             check_identity(manifest["backbone"], backbone_identity(model), str(path), name=backbone.name)
     except (KeyError, TypeError, ValueError, AttributeError, ConditionError, ConfigError) as error:
         raise CheckpointError(f"{path}: {MANIFEST} is not as this version writes it: {error!r}") from error
-    load_tensors_into(trained_parameters(model), tensors, path / TENSORS)
+    parameters = trained_parameters(model)
+    if not same_backbone:
+        tensors = {name: _with_added_tokens(tensor, parameters.get(name)) for name, tensor in tensors.items()}
+    load_tensors_into(parameters, tensors, path / TENSORS)
     return model
+
+
+def _with_added_tokens(tensor: Tensor, parameter: nn.Parameter | None) -> Tensor:
+    """Append what a parameter has for tokens that were added, such as the bias of the language-modelling head."""
+    if parameter is None or parameter.shape[1:] != tensor.shape[1:]:
+        return tensor
+    return torch.cat([tensor, parameter.detach()[len(tensor) :]])
 
 
 def read_tensors(path: Path, *, finite: bool = True) -> dict[str, Tensor]:
