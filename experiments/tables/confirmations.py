@@ -11,10 +11,8 @@ TARGETS = [language for language in read_plan("head")["languages"] if language !
 COMMON, *OTHERS = read_plan("start")["languages"]
 HEAD = {"frozen": "raw text, head frozen", "learning": "raw text, head learning", "no-text": "no raw text"}
 START = {
-    "lang-adapters-former": "lang-adapters `xavier`, N(0, 0.02)",
-    "dense": "dense",
-    "lang-adapters-identity": "lang-adapters `identity`",
-    "hyper-adapters-identity": "hyper-adapters `identity`",
+    "lang-adapters-former": "backbone from N(0, 0.02), adapters `xavier`",
+    "lang-adapters-identity": "backbone as Fairseq, adapters `identity`",
 }
 
 
@@ -29,7 +27,7 @@ def head() -> Comparison:
 
 
 def start() -> Comparison:
-    """Compare adapters by their initialisation with each other and with a dense model."""
+    """Compare language adapters by how they and their backbone begin."""
     sides = []
     for name, label in START.items():
         row = result("start", name)
@@ -39,7 +37,7 @@ def start() -> Comparison:
             "validation perplexity": perplexities(row),
         }
         sides.append(Side(label, scores, (f"{added(row):,}",)))
-    return Comparison(sides=sides, labels=("method", "added parameters"), base=START["lang-adapters-former"])
+    return Comparison(sides=sides, labels=("lang-adapters", "added parameters"), base=START["lang-adapters-former"])
 
 
 def perplexities(row: Row) -> Selection:

@@ -252,7 +252,7 @@ def test_every_method_learns_and_every_direction_is_written_as_alone(case, setup
     method, kind = case
     ours, pairs = setup(kind, method), cases(kind)[::2]
     model, batch = ours.model, batch_of(ours, pairs)
-    for stage in model.method.stages():
+    for stage in model.stages():
         model.set_stage(stage)
         model.zero_grad()
         before = model.losses(batch)["mt"]
