@@ -76,7 +76,8 @@ def test_before_the_first_step_it_says_what_learns_and_from_what(run, recipe, tm
     assert max(map(len, said.splitlines())) > 100, "a log wraps no lines"
     head, _, tail = said.partition("joint: step 6 of 6; loss ")
     assert re.search(r"stage joint +trainable +of +tensors", head)
-    assert re.search(r"backbone +frozen +22.2k", head)
+    assert re.search(r"backbone +frozen +\d\d\.\dk", head)
+    assert re.search(r"backbone\.head +(\S+) +\1 ", head), "all of it is trained"
     assert re.search(r"hypernetwork +19.6k +19.6k", head)
     assert re.search(r"dataset +examples +share +epochs", head)
     assert re.search(r"pos/aa +200 +20.0 % +0\.\d\d", head)
