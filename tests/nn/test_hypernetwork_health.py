@@ -39,7 +39,7 @@ def test_init_hyper_meets_its_target_in_every_head(hidden_size, rescale):
 
 def test_init_hyper_meets_its_target_for_conditions_it_did_not_measure():
     torch.manual_seed(0)
-    config = HyperAdaptersConfig(adapter_size=24, hidden_size=204)
+    config = HyperAdaptersConfig(adapter_size=24, hidden_size=204, init="hyper")
     method = HyperAdapters(config, shape=SHAPE, inventory=Inventory.of(LANGUAGES, ["mt"])).eval()
     fresh = [Condition("mt", one, other) for one in LANGUAGES for other in LANGUAGES[::3] if one != other]
     with torch.no_grad():
