@@ -168,5 +168,5 @@ def test_other_weights_are_refused(world, factor):
 
 def test_a_stage_without_any_loss_is_refused(world):
     setup = setup_with(world, {"mlm": 0.0}, "madx")
-    with pytest.raises(ConfigError, match=r"tasks\.mlm\.weight: 0, so stage 'languages' learns nothing"):
+    with pytest.raises(ConfigError, match=r"tasks\.mlm\.weight: 0, so stage 'head' learns nothing"):
         setup.plans()
