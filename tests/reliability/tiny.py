@@ -24,7 +24,7 @@ METHODS = ("full", "madx", "badx", "multilingual", "hyperx", "psf")
 CALM = {"lr": 2e-3, "eps": 1e-4}
 
 
-def tiny_setup(folder: Path, method: str = "hyperx", **sections: Any) -> TrainingSetup:
+def tiny_setup(folder: Path, method: str | Mapping[str, Any] = "hyperx", **sections: Any) -> TrainingSetup:
     """A recipe with its corpora read and its model built."""
     train = {"steps": 6, "rows_per_batch": 8, "save_every": 2} | sections.pop("train", {})
     optim = {"lr": 5e-3, "warmup_steps": 2} | sections.pop("optim", {})
