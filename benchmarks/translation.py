@@ -117,7 +117,9 @@ class Search:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.model = make_model(case, HyperAdaptersConfig(hidden_size=102, adapter_size=SIZES[case.size][2]))
+        self.model = make_model(
+            case, HyperAdaptersConfig(hidden_size=102, adapter_size=SIZES[case.size][2], init="hyper")
+        )
         self.bare_model = bare_copy(self.model)
         self.inputs = make_inputs(case)
         self.conditions = CONDITIONS[: case.rows]

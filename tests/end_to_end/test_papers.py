@@ -5,7 +5,6 @@ in the repository. Where they are at hand, the values of the page must occur in 
 experimental setups must occur on the page.
 """
 
-import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -30,11 +29,12 @@ from polyloom.metrics.score import METRICS
 from polyloom.recipes import shipped_recipes
 from polyloom.tasks import TASKS
 from polyloom.workflows.planning import plan
+from tests.shared import SHARED
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "papers.md"
 TEXT = PAGE.read_text()
-PAPERS = Path(os.environ.get("POLYLOOM_SHARED", ROOT / "shared")) / "papers"
+PAPERS = SHARED / "papers"
 COLUMNS = ["item", "paper", "where", "note"]
 PLACEMENTS = ("layer", "output", "norm")
 WORDS = {*METHODS, *TASKS, *METRICS, *PRESETS, *PLACEMENTS}
