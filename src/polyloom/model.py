@@ -258,7 +258,7 @@ class Model(nn.Module):
 
     def stages(self) -> list[Stage]:
         """Return the stages of the method that train something: not every backbone has a head to train."""
-        return [stage for stage in self.method.stages() if any(self.group(name) for name in stage.trains)]
+        return stages_that_train(self.method, self.groups())
 
     def set_stage(self, stage: int | Stage) -> Stage:
         """Make exactly the groups of a stage trainable; everything else is frozen."""
@@ -362,6 +362,11 @@ def parameter_groups(method: Method, backbone: Backbone) -> dict[str, list[nn.Pa
         "backbone.norms": list(backbone.norm_parameters().values()),
         "backbone.head": list(backbone.head_parameters().values()),
     }
+
+
+def stages_that_train(method: Method, groups: Mapping[str, Sequence[nn.Parameter]]) -> list[Stage]:
+    """Return the stages of a method for which there are parameters in the groups."""
+    return [stage for stage in method.stages() if any(groups.get(name) for name in stage.trains)]
 
 
 def supported_conditions(method: Method) -> list[Condition]:

@@ -12,7 +12,7 @@ import torch
 from polyloom.conditions import Condition
 from polyloom.config import load_recipe
 from polyloom.data.records import Choices
-from polyloom.data.tokenization.tokenizer import Tokenizer, load_tokenizer
+from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConditionError, ConfigError, ExportError, PolyloomError
 from polyloom.export.adapter import generate_adapters
 from polyloom.export.adapterhub import write_adapterhub
@@ -31,7 +31,7 @@ from polyloom.workflows.run import Run
 from polyloom.workflows.train import train
 from tests.contracts.tiny import LANGUAGES, tiny_backbone, tiny_config
 from tests.shared import polyloom
-from tests.tiny_run import SIZES, tiny_recipe, write_backbone
+from tests.tiny_run import SIZES, tiny_recipe
 
 COPA = Condition("copa", "aa")
 WORLD = ("ba do fi", "gu ko", "lem mur sat", "do", "sat sat ba gu")
@@ -51,13 +51,6 @@ def write_recipe(folder: Path) -> Path:
 def run(tmp_path_factory) -> Run:
     folder = tmp_path_factory.mktemp("choices")
     return train(write_recipe(folder), folder / "run")
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory) -> Tokenizer:
-    folder = tmp_path_factory.mktemp("backbone")
-    write_backbone(folder)
-    return load_tokenizer(folder)
 
 
 def rows(run: Run) -> list[dict[str, Any]]:

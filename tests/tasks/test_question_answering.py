@@ -34,7 +34,7 @@ from polyloom.workflows.train import train
 from tests.contracts.tiny import LANGUAGES, shared_backbone, tiny_backbone, tiny_config
 from tests.data.test_tokenizer import KINDS
 from tests.shared import polyloom
-from tests.tiny_run import tiny_recipe, write_backbone
+from tests.tiny_run import tiny_recipe
 
 QA = Condition("qa", "aa")
 # Contexts with answers that end in the middle of no token, in scripts with and without spaces, and with odd characters.
@@ -80,13 +80,6 @@ def write_recipe(folder: Path) -> Path:
 def run(tmp_path_factory) -> Run:
     folder = tmp_path_factory.mktemp("questions")
     return train(write_recipe(folder), folder / "run")
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory) -> Tokenizer:
-    folder = tmp_path_factory.mktemp("backbone")
-    write_backbone(folder)
-    return load_tokenizer(folder)
 
 
 def rows(run: Run) -> list[dict[str, Any]]:

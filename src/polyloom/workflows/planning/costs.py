@@ -14,7 +14,7 @@ from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import ConditionError, ConfigError, PolyloomError
 from polyloom.methods import METHODS, Method, MethodConfig, build_method
 from polyloom.methods.base import Stage
-from polyloom.model import parameter_groups
+from polyloom.model import parameter_groups, stages_that_train
 from polyloom.nn.blocks import BLOCKS
 from polyloom.tasks import TaskConfig
 from polyloom.weights import Weights
@@ -178,9 +178,7 @@ def _cost(config: MethodConfig, backbone: Backbone, recipe: Recipe) -> Cost:
         parameters_per_language=per_language,
         parameters_per_task=extra(_with_task(recipe)) - now,
         acceleration=extra(_with_languages(recipe, 2)) - now - 2 * per_language,
-        stages=tuple(
-            stage for stage in method.stages() if stage.trains != ("backbone.head",) or backbone.head_parameters()
-        ),
+        stages=tuple(stages_that_train(method, parameter_groups(method, backbone))),
     )
 
 
