@@ -20,6 +20,7 @@ from polyloom.export.adapterhub import FORMS, read_adapterhub, write_adapterhub
 from polyloom.export.peft import OTHER_HEADS, read_peft, write_peft
 from polyloom.methods import METHODS
 from polyloom.methods.base import AdapterMethod
+from polyloom.methods.madx import StackedMethod
 from polyloom.model import Model
 from tests.contracts.tiny import CONFIGS, LANGUAGES, has_two_stacks, is_decoder, tiny_backbone, tiny_config, tiny_inputs
 
@@ -29,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(not PYTHON, reason="POLYLOOM_ADAPTERS_PYTHON is not set: see CONTRIBUTING.md"),
 ]
 LABELS = ("ADJ", "NOUN", "VERB")
-STACKED = ("madx", "badx", "multilingual")
+STACKED = tuple(name for name, method in METHODS.items() if issubclass(method, StackedMethod))
 ADAPTER_METHODS = [name for name, method in METHODS.items() if issubclass(method, AdapterMethod)]
 CLASSES = {
     "bert": "BertForTokenClassification", "roberta": "RobertaForTokenClassification",

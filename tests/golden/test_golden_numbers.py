@@ -126,7 +126,7 @@ RECIPES = sorted(shipped_recipes())
 def test_every_recipe_is_planned_with_every_alternative(recipe: str) -> None:
     made = plan(recipe)
     assert next(iter(made["methods"])) == made["chosen"]
-    assert len(made["methods"]) == 10
+    assert len(made["methods"]) == 11
     for cost in made["methods"].values():
         assert (cost["extra_parameters"] is None) == (cost["reason"] is not None)
 

@@ -24,7 +24,7 @@ from polyloom.workflows.planning import plan, plan_run, read_sizes
 from tests.recipes.made_up import place, write_data, write_encoder, write_vocabulary
 from tests.shared import polyloom as run_command
 
-PAPERS = {"badx", "full", "hyper-adapters", "hyperx", "madx", "psf"}
+PAPERS = {"badx", "full", "hyper-adapters", "hyper-stack", "hyperx", "madx", "psf"}
 NAMES = [name for name in shipped_recipes() if name.partition("/")[0] in PAPERS]
 PLAN_ONLY = "hyper-adapters/nllb-200"  # its data cannot be had
 ML50 = [name for name in NAMES if "/ml50" in name]

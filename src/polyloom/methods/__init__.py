@@ -5,6 +5,7 @@ from polyloom.methods.badx import BadX, Multilingual
 from polyloom.methods.base import Method, MethodConfig
 from polyloom.methods.full import Dense, Full
 from polyloom.methods.hyper_adapters import HyperAdapters
+from polyloom.methods.hyper_stack import HyperStack
 from polyloom.methods.hyperx import HyperX
 from polyloom.methods.madx import MadX
 from polyloom.methods.psf import Psf
@@ -20,7 +21,19 @@ def register_method(method: type[Method]) -> type[Method]:
     return METHODS.register(method.config_type.name, method)
 
 
-for _method in (Full, Dense, MadX, BadX, Multilingual, HyperX, HyperAdapters, LangAdapters, PairAdapters, Psf):
+for _method in (
+    Full,
+    Dense,
+    MadX,
+    BadX,
+    Multilingual,
+    HyperX,
+    HyperAdapters,
+    HyperStack,
+    LangAdapters,
+    PairAdapters,
+    Psf,
+):
     register_method(_method)
 
 __all__ = ["METHODS", "Method", "MethodConfig", "build_method", "register_method"]

@@ -71,7 +71,7 @@ class AdapterConfig(MethodConfig):
     placement: Placement | None = None
 
     def __post_init__(self) -> None:
-        check(self, self.adapter_size >= 1, f"method.adapter_size: {self.adapter_size} is not positive.")
+        check_positive(self, "adapter_size")
         kinds = layer_blocks()
         known = f"method.block: {self.block!r} is not a choice. {suggest(self.block, kinds)} {HINT}"
         check(self, self.block in kinds, known)
@@ -279,6 +279,12 @@ def _rows(names: Index, like: str | Sequence[str] | None) -> int | Tensor | None
     if like is None or isinstance(like, str):
         return None if like is None else names.row(like)
     return torch.tensor([names.row(name) for name in like])
+
+
+def check_positive(config: MethodConfig, *names: str) -> None:
+    """Raise a configuration error if one of the named settings is not positive."""
+    for name in names:
+        check(config, getattr(config, name) >= 1, f"method.{name}: {getattr(config, name)} is not positive.")
 
 
 def check(config: MethodConfig, holds: bool, mistake: str) -> None:

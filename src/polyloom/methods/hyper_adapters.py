@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from polyloom.conditions import ConditionIds, Inventory
-from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage, check
+from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage, check, check_positive
 from polyloom.nn.hypernetwork import OutputProjections, ResidualTrunk, init_xavier
 from polyloom.nn.tables import GrowingEmbedding
 from polyloom.weights import BackboneShape, Weights
@@ -56,8 +56,7 @@ class HyperAdaptersConfig(AdapterConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for size in ("hidden_size", "embedding_size"):
-            check(self, getattr(self, size) >= 1, f"method.{size}: {getattr(self, size)} is not positive.")
+        check_positive(self, "hidden_size", "embedding_size")
         check(self, self.num_blocks >= 0, f"method.num_blocks: {self.num_blocks} is negative.")
         check(self, not (self.linear and self.num_blocks), "method.linear: blocks are not linear. Set num_blocks: 0.")
         check(self, 0.0 <= self.dropout < 1.0, f"method.dropout: {self.dropout} is not in [0, 1).")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from polyloom.conditions import ConditionIds, Inventory
-from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage, check
+from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage, check, check_positive
 from polyloom.nn.blocks import Norm
 from polyloom.nn.hypernetwork import OutputProjections
 from polyloom.nn.tables import FixedEmbedding, GrowingEmbedding, normal_init
@@ -57,8 +57,7 @@ class HyperXConfig(AdapterConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for size in ("projection_size", "hidden_size", "embedding_size"):
-            check(self, getattr(self, size) >= 1, f"method.{size}: {getattr(self, size)} is not positive.")
+        check_positive(self, "projection_size", "hidden_size", "embedding_size")
         depth = self.language_layers
         check(self, depth is None or depth >= 0, f"method.language_layers: {depth} is negative.")
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from polyloom.conditions import ConditionIds, Inventory
-from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage, check
+from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage, check_positive
 from polyloom.nn.blocks import BLOCKS, TensorSpecs, shapes_of
 from polyloom.nn.tables import Bank, normal_init
 from polyloom.weights import BackboneShape, Block, Site, Weights
@@ -50,7 +50,7 @@ class StackedConfig(AdapterConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self, self.task_adapter_size >= 1, f"method.task_adapter_size: {self.task_adapter_size} is not positive.")
+        check_positive(self, "task_adapter_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,16 +74,16 @@ class StackedMethod(AdapterMethod):
             site for site in shape.sites if not (config.drop_last_layer and site.layer == last[site.stack])
         )
         num_keys, num_sites = self.num_keys(), len(self.language_sites)
-        if config.language_adapters:
-            self.language_adapters = _bank(self.keyed_by, num_keys, num_sites, self.block_tensors())
+        if size := self.stored_language_size():
+            self.language_adapters = stacked_bank(self.keyed_by, num_keys, num_sites, self.block_tensors(size))
         if config.invertible:
-            self.invertible_adapters = _bank(self.keyed_by, num_keys, 1, BLOCKS["invertible"].tensors(shape, 0))
+            self.invertible_adapters = stacked_bank(self.keyed_by, num_keys, 1, BLOCKS["invertible"].tensors(shape, 0))
         self.task_adapters = self.build_task_adapters()
 
     def build_task_adapters(self) -> Bank:
         """Build the task adapters; those of raw text have no effect."""
         tensors = self.block_tensors(self.config.task_adapter_size)
-        return self.pass_raw_text_through(_bank("task", len(self.tasks), len(self.shape.sites), tensors))
+        return self.pass_raw_text_through(stacked_bank("task", len(self.tasks), len(self.shape.sites), tensors))
 
     @torch.no_grad()
     def pass_raw_text_through(self, bank: Bank) -> Bank:
@@ -108,15 +108,23 @@ class StackedMethod(AdapterMethod):
 
     def forward(self, ids: ConditionIds) -> Weights:
         """Look up the language adapter, which is applied first, and the task adapter of every condition and site."""
-        blocks = []
-        if self.config.language_adapters:
-            languages = self.language_adapters(self.keys(ids, self.language_sites))
-            blocks.append(self.block(languages, self.language_sites))
+        blocks = self.language_blocks(ids)
         rows_KS = self.task_rows(ids)[:, None].expand(-1, len(self.shape.sites))
         blocks.append(self.block(self.task_adapters(rows_KS)))
         if self.config.invertible:
             blocks.append(self._invertible(ids))
         return Weights(tuple(blocks))
+
+    def language_blocks(self, ids: ConditionIds) -> list[Block]:
+        """Look up the language adapters of every condition and site, if there are any."""
+        if not self.stored_language_size():
+            return []
+        tensors = self.language_adapters(self.keys(ids, self.language_sites))
+        return [self.block(tensors, self.language_sites)]
+
+    def stored_language_size(self) -> int:
+        """Return the bottleneck size of the stored language adapters; 0 if there are none."""
+        return self.config.adapter_size if self.config.language_adapters else 0
 
     def _invertible(self, ids: ConditionIds) -> Block:
         sites = tuple(Site(stack, 0) for stack in self.shape.stacks)
@@ -135,7 +143,8 @@ class StackedMethod(AdapterMethod):
         return (*stages, Stage("tasks", ("task_adapters", "heads"), tasks="labelled"))
 
 
-def _bank(keyed_by: str, num_rows: int, num_sites: int, tensors: TensorSpecs) -> Bank:
+def stacked_bank(keyed_by: str, num_rows: int, num_sites: int, tensors: TensorSpecs) -> Bank:
+    """Build a bank of adapters that begin near the identity."""
     init = normal_init(INIT_STD, tensors)
     return Bank(keyed_by, num_rows, num_sites=num_sites, shapes=shapes_of(tensors), init=init)
 

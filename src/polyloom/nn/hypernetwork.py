@@ -14,14 +14,15 @@ class OutputProjections(nn.Module):
         size: Width of the hypernetwork, d_h.
         tensors: Descriptions of the tensors to generate, by name.
         rescale: Whether to divide the generated tensors by √d_h.
+        bias: Whether the projections have biases. Default: true.
     """
 
-    def __init__(self, size: int, *, tensors: TensorSpecs, rescale: bool) -> None:
+    def __init__(self, size: int, *, tensors: TensorSpecs, rescale: bool, bias: bool = True) -> None:
         super().__init__()
         self.tensors = dict(tensors)
         self.scale = size**-0.5 if rescale else 1.0
         self.linears = nn.ModuleDict(
-            {name: nn.Linear(size, int(torch.Size(spec.shape).numel())) for name, spec in tensors.items()}
+            {name: nn.Linear(size, int(torch.Size(spec.shape).numel()), bias=bias) for name, spec in tensors.items()}
         )
 
     def forward(self, hidden_KSE: Tensor) -> dict[str, Tensor]:
@@ -31,7 +32,8 @@ class OutputProjections(nn.Module):
         for name, spec in self.tensors.items():
             linear = self.linears[name]
             assert isinstance(linear, nn.Linear)
-            flat = F.linear(hidden_KSE, linear.weight, linear.bias * self.scale)
+            bias: Tensor | None = linear.bias  # Linear's annotation leaves None out
+            flat = F.linear(hidden_KSE, linear.weight, None if bias is None else bias * self.scale)
             tensor = flat.view(*hidden_KSE.shape[:-1], *spec.shape)
             generated[name] = spec.mean + tensor if spec.mean else tensor
         return generated

@@ -37,6 +37,7 @@ from polyloom.training.events import (
 
 SMOOTHING = 0.95  # of the loss that is shown; the log has the loss of every step
 RECENT = 50  # steps that speed is measured over
+LISTED = 12  # datasets that the progress names
 INTERVAL = 10.0  # seconds between progress lines if stderr is not a terminal
 COLLAPSED = 0.01  # share of weights that differs between languages, below which they count as equal
 
@@ -100,7 +101,9 @@ class TrainingProgress:
         return figures
 
     def examples(self) -> str:
-        """Return the number of examples by dataset, as a line."""
+        """Return the number of examples by dataset, as a line; of many datasets, only their number and their sum."""
+        if len(self.datasets) > LISTED:
+            return f"{self.datasets.total():,} examples of {len(self.datasets)} datasets"
         counts = " · ".join(f"{dataset} {count:,}" for dataset, count in self.datasets.items())
         return f"examples {counts}" if counts else ""
 
