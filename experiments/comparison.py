@@ -1,23 +1,20 @@
 """Fair comparisons: the only way to a table of a result page.
 
-A comparison is built from rows and their scored conditions. What makes it fair is read from the raw results and the
-plans, not stated by the table: the same test sets, batches and seeds in all rows, as many learning rates tried for each
-method, and, between methods, every baseline of the plan. Otherwise it is not built, and the page says why.
+What makes a comparison fair is read from the raw results and the studies, not stated by the table: the same test sets,
+batches and seeds in all rows, as many learning rates tried for each method, and, between methods, every baseline of the
+study. Otherwise it is not built, and the page says why.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-from experiments.read import Row, Selection, difference, spread
-from experiments.storage import Settings, read_plan
+from experiments.read import MissingError, Row, Values, rows
+from experiments.studies import STUDIES
 from polyloom.cli.render.tables import markdown
-from polyloom.config.renamed import upgrade
 from polyloom.errors import PolyloomError
 
-Key = str | tuple[str, ...]  # the name of a column of scores, in one or several parts
-Scores = Selection | tuple[Selection, Selection]  # to average, or two to subtract
+SEEDS = 3  # at least, for a claim
 
 
 class UnfairError(PolyloomError):
@@ -30,24 +27,23 @@ class Side:
 
     Attributes:
         label: What the row is called.
-        scores: The scored conditions of every column.
+        values: The numbers of every column.
         about: Further columns, which are not scores.
     """
 
     label: str
-    scores: Mapping[Key, Scores]
+    values: Mapping[str, Values]
     about: tuple[str, ...] = ()
 
     @property
-    def selections(self) -> dict[Key, list[Selection]]:
-        """The selections of every column: one, or two to subtract."""
-        return {key: [*some] if isinstance(some, tuple) else [some] for key, some in self.scores.items()}
+    def runs(self) -> list[Mapping[str, Any]]:
+        """All runs that the numbers come from."""
+        return [run for row in self.rows for run in row.runs]
 
     @property
-    def runs(self) -> list[Mapping[str, Any]]:
-        """All runs that the scores come from."""
-        rows = {id(row): row for parts in self.selections.values() for some in parts for row, _ in some}
-        return [run for row in rows.values() for run in row.runs]
+    def rows(self) -> list[Row]:
+        """All rows that the numbers come from."""
+        return list({id(row): row for some in self.values.values() for row in some.rows}.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +52,8 @@ class Comparison:
 
     Attributes:
         sides: The rows.
-        labels: Headers of the columns that are not scores: that of the labels, then those of `Side.about`. Of a table
-            with `across`, those of the parts of a key.
+        labels: Headers of the columns that are not scores: that of the labels, then those of `Side.about`.
         base: The label of the row that all others are subtracted from. Default: none.
-        across: Whether rows become columns, for few rows with many scores. Default: no.
         digits: Decimals of means. Default: 1.
 
     Raises:
@@ -69,78 +63,63 @@ class Comparison:
     sides: Sequence[Side]
     labels: tuple[str, ...]
     base: str | None = None
-    across: bool = False
     digits: int = 1
 
     def __post_init__(self) -> None:
-        reasons = [
-            *_different("test sets", self.sides, _cells),
-            *_different("batches", self.sides, _batches),
-            *_different("learning rates tried", self.sides, _tried),
-            *_different("seeds", self.sides, _seeds),
-            *_missing(self.sides),
-        ]
-        if reasons:
-            raise UnfairError("; ".join(reasons) + ".")
-        if self.base is not None:
-            self.side(self.base)
-
-    def side(self, label: str) -> Side:
-        """Find a row by its label."""
-        (found,) = [side for side in self.sides if side.label == label]
-        return found
-
-    def shown(self, label: str, key: Key) -> str:
-        """Format one score: a mean, or a difference; with the difference to `base` in parentheses."""
-        side = self.side(label)
-        scores = side.scores[key]
-        if isinstance(scores, tuple):
-            return difference(*scores)
-        text = spread(scores, digits=self.digits)
-        if self.base is None or label == self.base or not scores:
-            return text
-        base = self.side(self.base).scores[key]
-        assert not isinstance(base, tuple)
-        return f"{text} ({difference(scores, base, digits=self.digits)})"
+        require_fair(self.sides)
 
     def markdown(self) -> str:
         """Format the comparison as a table."""
-        keys = list(self.sides[0].scores)
-        if self.across:
-            lines = [[*_parts(key), *(self.shown(side.label, key) for side in self.sides)] for key in keys]
-            return markdown([*self.labels, *(side.label for side in self.sides)], lines)
-        lines = [[side.label, *side.about, *(self.shown(side.label, key) for key in keys)] for side in self.sides]
-        return markdown([*self.labels, *(" ".join(_parts(key)) for key in keys)], lines)
+        lines = [[side.label, *side.about, *(self._shown(side, key) for key in side.values)] for side in self.sides]
+        return markdown([*self.labels, *self.sides[0].values], lines)
+
+    def _shown(self, side: Side, key: str) -> str:
+        text = side.values[key].shown(self.digits)
+        if self.base is None or side.label == self.base:
+            return text
+        (base,) = [other for other in self.sides if other.label == self.base]
+        return f"{text} ({side.values[key].minus(base.values[key]).shown(self.digits)})"
 
 
-Tables = Mapping[str, Callable[[], Comparison]]  # the comparisons of a table by their titles; a single one has none
+def require_fair(sides: Sequence[Side], *, shown: bool = True) -> None:
+    """Raise an error unless the rows can be compared.
+
+    Args:
+        sides: The rows.
+        shown: Whether the baselines must be among the rows; otherwise it is enough that they are measured.
+
+    Raises:
+        MissingError: Seeds or baselines are not measured yet.
+        UnfairError: The rows cannot be compared.
+    """
+    for side in sides:
+        if any(len(row.runs) < SEEDS for row in side.rows):
+            raise MissingError(f"{SEEDS} seeds of {side.label}")
+    reasons = [
+        *_different("test sets", sides, _tests),
+        *_different("batches", sides, _batches),
+        *_different("learning rates tried", sides, _tried),
+        *_different("seeds", sides, _seeds),
+        *_missing(sides, shown=shown),
+    ]
+    if reasons:
+        raise UnfairError("; ".join(reasons) + ".")
 
 
-def batching(recipe: Settings) -> tuple[str, ...]:
-    """Describe the batches of each stage: datasets, and rows or tokens."""
-    recipe, _ = upgrade(recipe)
-    described = []
-    for stage in recipe.get("stages", {}).values() or [{}]:
-        train, mixture = (recipe.get(key, {}) | stage.get(key, {}) for key in ("train", "mixture"))
-        size = (
-            f"{train['tokens_per_batch']} tokens" if "tokens_per_batch" in train else f"{train['rows_per_batch']} rows"
-        )
-        datasets = mixture.get("datasets_per_batch", 1)
-        described.append(f"{size} of {datasets} dataset{'s' if datasets > 1 else ''}")
-    return tuple(described)
+def batching(recipe: Mapping[str, Any]) -> str:
+    """Describe the size of a batch, which is the same in all stages."""
+    train = recipe["train"]
+    return f"{train['tokens_per_batch']} tokens" if "tokens_per_batch" in train else f"{train['rows_per_batch']} rows"
 
 
-def _cells(side: Side) -> Any:
-    """List the test sets of every column."""
-    return {key: [_conditions(some) for some in parts] for key, parts in side.selections.items()}
-
-
-def _conditions(selection: Selection) -> list[str]:
-    return sorted(f"{condition} {_corpora(row, condition)}" for row, condition in selection)
-
-
-def _corpora(row: Row, condition: str) -> Any:
-    return row.runs[0]["recipe"].get("data", {}).get("test", {}).get(condition, "")
+def _tests(side: Side) -> Any:
+    """List the test corpora of every column."""
+    return [
+        (key, condition, str(row.runs[0]["recipe"]["data"]["test"][condition]))
+        for key, values in side.values.items()
+        for row in values.rows
+        for condition in sorted(set(values.conditions))
+    ]
 
 
 def _batches(side: Side) -> Any:
@@ -148,7 +127,7 @@ def _batches(side: Side) -> Any:
 
 
 def _tried(side: Side) -> Any:
-    return sorted({_plan(run["experiment"])["tried"].get(_method(run), 0) for run in side.runs})
+    return sorted({STUDIES[run["study"]].tried.get(_method(run), 0) for run in side.runs})
 
 
 def _seeds(side: Side) -> Any:
@@ -170,33 +149,22 @@ def _different(what: str, sides: Sequence[Side], read: Callable[[Side], Any]) ->
         yield f"{what} differ ({'; '.join(described)})"
 
 
-def _describe(value: Any) -> str:
+def _describe(value: Sequence[Any]) -> str:
     """Describe batches, learning rates and seeds; of test sets, their number."""
-    if isinstance(value, dict):
-        return str(sum(len(conditions) for conditions, *_ in value.values()))
-    return " or ".join(", then ".join(some) if isinstance(some, tuple) else str(some) for some in value)
+    return str(len(value)) if value and isinstance(value[0], tuple) else " or ".join(map(str, value))
 
 
-def _missing(sides: Sequence[Side]) -> Iterable[str]:
+def _missing(sides: Sequence[Side], *, shown: bool) -> Iterable[str]:
     """Name the baselines that a comparison of several methods lacks."""
     runs = [run for side in sides for run in side.runs]
     methods = {_method(run) for run in runs}
-    required = {name for run in runs for name in _plan(run["experiment"]).get("baselines", ())}
+    if not shown:
+        found = [row for study in {run["study"] for run in runs} for row in rows(study).values()]
+        methods |= {_method(row.runs[0]) for row in found if len(row.runs) >= SEEDS}
+    required = {name for run in runs for name in STUDIES[run["study"]].baselines}
     if len(methods) > 1 and (missing := sorted(required - methods)):
         yield f"baselines are missing: {', '.join(missing)}"
 
 
 def _method(run: Mapping[str, Any]) -> str:
     return str(run["recipe"]["method"]["name"])
-
-
-def _parts(key: Key) -> tuple[str, ...]:
-    return (key,) if isinstance(key, str) else key
-
-
-@cache
-def _plan(experiment: str) -> Settings:
-    """Read a plan, with the learning rates tried in the experiments that it takes its settings from."""
-    plan = read_plan(experiment)
-    shared = read_plan("directions" if plan.get("kind") == "translation" else "tuning")
-    return {"tried": shared["tried"]} | plan

@@ -1,4 +1,4 @@
-"""Read plans; read and write raw results."""
+"""Read and write raw results."""
 
 import json
 from collections.abc import Mapping
@@ -6,16 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from polyloom.io.atomic import write_text_atomic
-from polyloom.io.yaml import read_settings
 
-PLANS = Path(__file__).parent / "plans"
 RESULTS = Path(__file__).parent / "results"
-Settings = dict[str, Any]
-
-
-def read_plan(name: str) -> Settings:
-    """Read a file of `PLANS` by its name without suffix."""
-    return read_settings(PLANS / f"{name}.yaml")
 
 
 def read_result(path: Path) -> dict[str, Any]:

@@ -1,0 +1,86 @@
+"""The papers' headline claims (claims.yaml), each with a verdict that is computed from the rows that test it.
+
+A claim says that one row is better than another, or that they are on par. It *agrees* if the 95 % interval of the
+difference has the claimed sign, *disagrees* if the interval excludes the claim, and is *open* otherwise: then three
+seeds do not decide. On par means that the interval lies within two points.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.comparison import Side, require_fair
+from experiments.measures import both_ways, zero_shot
+from experiments.read import MissingError, Values
+from polyloom.cli.render.tables import markdown
+from polyloom.io.yaml import parse_yaml
+
+PAR = 2.0
+HEADER = ("claim of", "what the paper says", "here", "difference", "verdict", "why", "rows (commit)")
+Claim = Mapping[str, Any]
+
+
+def read_claims() -> Sequence[Claim]:
+    """Read the claims."""
+    path = Path(__file__).with_name("claims.yaml")
+    claims: list[Claim] = parse_yaml(path.read_text(encoding="utf-8"), source=str(path))
+    return claims
+
+
+def claims_table(claims: Sequence[Claim]) -> str:
+    """Format the claims whose comparison is complete; others are counted below the table."""
+    lines, missing = [], 0
+    for claim in claims:
+        try:
+            lines.append(line(claim))
+        except MissingError:
+            missing += 1
+    note = f"\n{missing} of {len(claims)} claims are not measured yet.\n" if missing else ""
+    return markdown(HEADER, lines) + note if lines else note
+
+
+def line(claim: Claim) -> list[str]:
+    """Return the line of a claim.
+
+    Raises:
+        MissingError: A row has no results, or of fewer than three seeds.
+        UnfairError: The rows cannot be compared.
+    """
+    one, other = (_values(claim, claim[side]) for side in ("one", "other"))
+    labels = [claim[side]["label"] for side in ("one", "other")]
+    require_fair([Side(label, {"": values}) for label, values in zip(labels, (one, other), strict=True)], shown=False)
+    runs = [run for values in (one, other) for row in values.rows for run in row.runs]
+    sources = dict.fromkeys(f"{run['study']}/{run['row']}" for run in runs)
+    commits = dict.fromkeys(run["commit"] for run in runs)
+    difference = one.minus(other)
+    return [
+        f"{claim['paper']}, {claim['place']}",
+        claim["claim"],
+        f"{labels[0]} {one.shown()}, {labels[1]} {other.shown()}",
+        difference.shown(),
+        judge(difference.interval, claim.get("kind", "higher")),
+        claim.get("why", ""),
+        f"{', '.join(sources)} ({', '.join(commits)})",
+    ]
+
+
+def judge(interval: tuple[float, float], kind: str) -> str:
+    """Judge a claim (``higher`` or ``on par``) by the interval of the difference."""
+    low, high = interval
+    if kind == "on par":
+        holds, fails = low >= -PAR and high <= PAR, low > PAR or high < -PAR
+    else:
+        holds, fails = low > 0, high < 0
+    return "agrees" if holds else "disagrees" if fails else "open"
+
+
+def _values(claim: Claim, side: Mapping[str, str]) -> Values:
+    """Measure one side of a claim."""
+    if claim["study"] == "map":
+        return both_ways(side["row"])
+    group = side.get("group", "all")
+    values = zero_shot(side["row"], claim["task"], group)
+    if "minus" not in side:
+        return values
+    base = zero_shot(side["minus"], claim["task"], group)
+    return Values([*values.rows, *base.rows], values.minus(base).by_seed)

@@ -1,0 +1,41 @@
+"""What rows are compared by: zero-shot means in the family, BLEU and validation loss in the map."""
+
+from math import log
+from statistics import fmean
+
+from experiments.materials import ALL, SEEN, family
+from experiments.read import Values, average, over, row
+from experiments.studies.transfer import FAMILY, SOURCES
+
+LANGUAGES = family(ALL)
+COMMON = LANGUAGES[0]
+UNLABELLED = [name for name in LANGUAGES if name not in (*SOURCES, *FAMILY.mixed)]  # in all rows
+GROUPS = {
+    "seen": [name for name in UNLABELLED if name in LANGUAGES[:SEEN]],
+    "unseen": [name for name in UNLABELLED if name not in LANGUAGES[:SEEN]],
+    "all": UNLABELLED,
+}
+
+
+def zero_shot(name: str, task: str, group: str = "all") -> Values:
+    """Average a task of a row of the family over a group of languages; of mixed settings, over both partitions."""
+    conditions = [f"{task}/{language}" for language in GROUPS[group]]
+    names = [f"{name}1", f"{name}2"] if name.endswith("-mixed") else [name]
+    return over(*(average(row("family", part), conditions) for part in names))
+
+
+def bleu(name: str, *, into: bool) -> Values:
+    """Average BLEU of a row of the map over all directions into or from the common language."""
+    found = row("map", name)
+    return average(found, [c for c in found.runs[0]["scores"] if c.split("/")[2 if into else 1] == COMMON])
+
+
+def both_ways(name: str) -> Values:
+    """Average BLEU of a row of the map over both ways."""
+    return over(bleu(name, into=True), bleu(name, into=False))
+
+
+def loss(name: str, at: int = -1, *, study: str = "map") -> Values:
+    """Average the validation loss of a row over directions, in nats."""
+    found = row(study, name)
+    return Values([found], [fmean(map(log, run["training"]["validation"][at].values())) for run in found.runs])

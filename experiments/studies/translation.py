@@ -1,0 +1,127 @@
+"""Translation in the synthetic family: where do generated adapters pay?
+
+Every cell of the map is a width of the model and a number of languages, each both ways with a common one; validation
+losses on the way show the steps. Its rows have the same batches: a dense model; a dense model with wider feed-forward
+layers; an adapter stored for each language; generated adapters. The last three have as many parameters more than the
+first. `small` is a generator of the size that is equal with six languages.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+from experiments.materials import family
+from experiments.study import Settings, Study
+
+WIDTHS = (32, 48)
+LANGUAGES = (24, 6, 12)  # the order of the runs
+STEPS, LONG = 900, 2700
+FEWEST = min(LANGUAGES)
+RATES = (6e-3, 1.2e-2, 2.4e-2)
+BEST: dict[str, dict[int, float]] = {  # the learning rate with the lowest validation perplexity in `map-tuning`
+    "dense": {32: 1.2e-2, 48: 1.2e-2},
+    "lang-adapters": {32: 1.2e-2, 48: 1.2e-2},
+    "hyper-adapters": {32: 1.2e-2, 48: 1.2e-2},
+}
+EMBEDDING = 16
+VOCABULARY = "family-translation"  # among the materials
+
+
+def adapter(width: int) -> int:
+    """Return the bottleneck size of all adapters in a model."""
+    return width // 2
+
+
+def stored_parameters(width: int, languages: int) -> int:
+    """Count the parameters of stored adapters of all languages, with the common one, at the model's four layers."""
+    return (languages + 1) * 4 * generated_size(width)
+
+
+def generated_size(width: int) -> int:
+    """Count the numbers of one adapter: two matrices, two biases, a layer norm."""
+    return 2 * width * adapter(width) + adapter(width) + 3 * width
+
+
+def hidden_size(width: int, languages: int) -> int:
+    """Return the width of the hypernetwork with which it has as many parameters as stored adapters of the languages."""
+    wanted, size = stored_parameters(width, languages), 1
+    while _hypernetwork(size + 1, width, languages) <= wanted:
+        size += 1
+    return size
+
+
+def _hypernetwork(size: int, width: int, languages: int) -> int:
+    """Count the parameters of a hypernetwork: input, two residual blocks, outputs, embeddings."""
+    blocks = 2 * (2 * size * size + 4 * size)
+    inputs = 3 * EMBEDDING * size + size + (languages + 1 + 4) * EMBEDDING
+    return inputs + blocks + (size + 1) * generated_size(width)
+
+
+def recipe(  # noqa: PLR0913 - what rows differ in
+    method: Settings, materials: Path, *, width: int, languages: int, steps: int, ffn: int, lr: float
+) -> Settings:
+    """Build the recipe of a run."""
+    common, *others = family(languages + 1)
+    data: Settings = {"train": {}, "validation": {}, "test": {}}
+    for other in others:
+        for direction in (f"mt/{common}/{other}", f"mt/{other}/{common}"):
+            corpus = f"synthetic:{common}-{other}"
+            data["train"][direction] = f"{corpus}/train"
+            data["validation"][direction] = f"{corpus}/dev[:{240 // languages}]"
+            data["test"][direction] = f"{corpus}/test[:{240 // languages}]"
+    sizes = {"encoder_layers": 2, "decoder_layers": 2, "d_model": width, "encoder_ffn_dim": ffn, "decoder_ffn_dim": ffn}
+    return {
+        "backbone": {"preset": "transformer-mini", "tokenizer": str(materials / VOCABULARY), "config": sizes},
+        "method": method,
+        "languages": [common, *others],
+        "tasks": {"mt": {}},
+        "directions": [f"{common}/*", f"*/{common}"],
+        "data": data,
+        "mixture": {"temperature": 2.0, "datasets_per_batch": 4},
+        "optim": {"lr": lr, "schedule": "linear", "warmup_steps": 100, "betas": [0.9, 0.98], "eps": 1e-6},
+        "train": {
+            "steps": steps, "evaluate_every": 150, "tokens_per_batch": 3072, "max_length": 64, "label_smoothing": 0.1,
+            "dropout": False,
+        },
+    }  # fmt: skip
+
+
+def methods(width: int, languages: int) -> dict[str, tuple[Settings, int]]:
+    """Return the method and the width of the feed-forward layers of every row of a cell."""
+    usual, size = 4 * width, adapter(width)
+    generated = {"name": "hyper-adapters", "adapter_size": size, "embedding_size": EMBEDDING}
+    wider = usual + round(stored_parameters(width, languages) / (4 * (2 * width + 1)))
+    rows: dict[str, tuple[Settings, int]] = {
+        "dense": ({"name": "dense"}, usual),
+        "wide": ({"name": "dense"}, wider),
+        "stored": ({"name": "lang-adapters", "adapter_size": size}, usual),
+        "generated": (generated | {"hidden_size": hidden_size(width, languages)}, usual),
+        "small": (generated | {"hidden_size": hidden_size(width, FEWEST)}, usual),
+    }
+    return {name: row for name, row in rows.items() if languages > FEWEST or name != "small"}
+
+
+def cells(materials: Path) -> Iterator[tuple[str, Settings]]:
+    """Yield all rows of the map."""
+    longer = [(LANGUAGES[0], WIDTHS[0], LONG)]
+    for languages, width, steps in [*product(LANGUAGES, WIDTHS, (STEPS,)), *longer]:
+        for name, (method, ffn) in methods(width, languages).items():
+            lr = BEST[method["name"]][width]
+            settings = recipe(method, materials, width=width, languages=languages, steps=steps, ffn=ffn, lr=lr)
+            yield f"{name}-d{width}-l{languages}-s{steps}", settings
+
+
+def tuning(materials: Path) -> Iterator[tuple[str, Settings]]:
+    """Yield the runs that choose learning rates: twelve languages, half of the steps."""
+    for width, lr, name in product(WIDTHS, RATES, ("dense", "stored", "generated")):
+        method, ffn = methods(width, 12)[name]
+        settings = recipe(method, materials, width=width, languages=12, steps=STEPS // 2, ffn=ffn, lr=lr)
+        yield f"{name}-d{width}-lr{lr:g}", settings
+
+
+TRIED = dict.fromkeys(("dense", "lang-adapters", "hyper-adapters"), len(RATES))
+MAP = Study(
+    "map", lambda materials: dict(cells(materials)), seeds=(0, 1, 2), tried=TRIED,
+    baselines=("dense", "lang-adapters"), needs=(VOCABULARY,),
+)  # fmt: skip
+TUNING = Study("map-tuning", lambda materials: dict(tuning(materials)), seeds=(9,), tried=TRIED, needs=(VOCABULARY,))

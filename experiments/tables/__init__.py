@@ -1,1 +1,0 @@
-"""Tables of the result pages: one module per page, each with ``TABLES`` by name."""
