@@ -1,7 +1,9 @@
 """What rows are compared by: zero-shot means in the family, BLEU and validation loss in the map."""
 
+from collections.abc import Mapping
 from math import log
 from statistics import fmean
+from typing import Any
 
 from experiments.materials import ALL, SEEN, family
 from experiments.read import Values, average, over, row
@@ -22,6 +24,19 @@ def zero_shot(name: str, task: str, group: str = "all") -> Values:
     conditions = [f"{task}/{language}" for language in GROUPS[group]]
     names = [f"{name}1", f"{name}2"] if name.endswith("-mixed") else [name]
     return over(*(average(row("family", part), conditions) for part in names))
+
+
+def added(name: str, what: str, *, after: bool) -> Values:
+    """Average the held-out loss or the tags of added languages over languages, before or after training."""
+    found = row("adding", name)
+
+    def value(result: Mapping[str, Any]) -> float:
+        if what == "loss":
+            return -float(result["held_out"][after])
+        (score,) = result["after" if after else "before"].values()
+        return float(score)
+
+    return Values([found], [fmean(map(value, run["added"].values())) for run in found.runs])
 
 
 def bleu(name: str, *, into: bool) -> Values:

@@ -5,9 +5,9 @@ from itertools import product
 
 from experiments.claims import claims_table, read_claims
 from experiments.comparison import Comparison, Side
-from experiments.measures import GROUPS, bleu, loss, zero_shot
+from experiments.measures import GROUPS, added, bleu, loss, zero_shot
 from experiments.read import row
-from experiments.studies import translation
+from experiments.studies import adding, translation
 from experiments.studies.transfer import TASKS
 
 FAMILY = {
@@ -36,6 +36,18 @@ def family_table(names: Mapping[str, str]) -> str:
     return Comparison(sides=sides, labels=("zero-shot", "trained parameters")).markdown()
 
 
+def adding_table() -> str:
+    """Compare ways to add a language to runs that know few or many."""
+    sides = []
+    for known, name in adding.rows():
+        values = {
+            f"{what}, {'after' if after else 'before'}": added(f"{name}-l{known}", what, after=after)
+            for what, after in product(("loss", "tags"), (False, True))
+        }
+        sides.append(Side(f"{known} languages, {name}", values))
+    return Comparison(sides=sides, labels=("known, and new",), digits=2).markdown()
+
+
 def map_table() -> str:
     """Show all cells of the map: BLEU both ways and the validation loss of every method."""
     return "\n".join(_cell(width, count) for width, count in product(translation.WIDTHS, sorted(translation.LANGUAGES)))
@@ -55,5 +67,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "claims": lambda: claims_table(read_claims()),
     "family": lambda: family_table(FAMILY),
     "family-mixed": lambda: family_table(MIXED),
+    "adding": adding_table,
     "map": map_table,
 }

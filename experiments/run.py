@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from experiments.storage import RESULTS, write_result
@@ -59,11 +60,26 @@ def run_job(job: Job, runs: Path, results: Path) -> str:
     run.predictor.decoding = Decoding(beams=GREEDY)
     matrix = run.evaluate().to_dict()
     scores = {name: result["scores"][0]["value"] for name, result in matrix["results"].items()}
+    added = add_languages(job, folder)
     about: Settings = {"study": job.study, "row": job.row, "seed": job.seed, "commit": commit()}
     about |= {"recipe": portable(job.recipe), "training": training, "versions": matrix["run"]["versions"]}
-    write_result(result_path(job, results), about | {"scores": scores})
+    write_result(result_path(job, results), about | {"scores": scores} | ({"added": added} if added else {}))
     listed = ", ".join(f"{condition} {score:.1f}" for condition, score in scores.items())
     return f"{job.study}/{job.name} {training['seconds']:.0f} s: {listed}"
+
+
+def add_languages(job: Job, folder: Path) -> dict[str, Settings]:
+    """Add each of the job's languages to the trained run by itself, and return the scores before and after."""
+    from polyloom.workflows.add_language import AddLanguageConfig, NewLanguageData, add_language  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
+
+    results = {}
+    for name, data in job.adds.items():
+        with TemporaryDirectory() as into:
+            settings = AddLanguageConfig(seed=job.seed)
+            added = add_language(Run.load(folder), name, Path(into), data=NewLanguageData(**data), settings=settings)
+        results[name] = {key: getattr(added, key) for key in ("donors", "before", "after", "held_out", "seconds")}
+    return results
 
 
 @cache

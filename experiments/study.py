@@ -19,6 +19,7 @@ class Study:
         tried: Number of learning rates that were tried for each method, by the method's name in recipes.
         baselines: Methods that a comparison between methods needs.
         needs: Materials that the recipes name (`experiments.materials`).
+        adds: Languages that are added to every trained run, each with its data (`NewLanguageData`).
     """
 
     name: str
@@ -27,13 +28,14 @@ class Study:
     tried: Mapping[str, int]
     baselines: Sequence[str] = ()
     needs: Sequence[str] = ()
+    adds: Mapping[str, Settings] = field(default_factory=dict)
 
     def jobs(self, materials: Path) -> Iterator["Job"]:
         """Yield all runs seed by seed, so that an interrupted study has complete tables of few seeds."""
         recipes = self.recipes(materials)
         for seed in self.seeds:
             for row, recipe in recipes.items():
-                yield Job(self.name, row, seed, recipe | {"train": recipe["train"] | {"seed": seed}})
+                yield Job(self.name, row, seed, recipe | {"train": recipe["train"] | {"seed": seed}}, self.adds)
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,14 @@ class Job:
         row: Name of the row.
         seed: Random seed.
         recipe: Settings for `polyloom train`.
+        adds: Languages to add then, each with its data.
     """
 
     study: str
     row: str
     seed: int
     recipe: Settings = field(repr=False)
+    adds: Mapping[str, Settings] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:

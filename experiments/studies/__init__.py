@@ -1,10 +1,13 @@
 """All studies."""
 
-from experiments.studies import transfer, translation
+from experiments.studies import adding, transfer, translation
 from experiments.study import Study
 from polyloom.errors import PolyloomError, suggest
 
-STUDIES = {study.name: study for study in (translation.TUNING, translation.MAP, *transfer.studies(transfer.FAMILY))}
+STUDIES = {
+    study.name: study
+    for study in (translation.TUNING, translation.MAP, *transfer.studies(transfer.FAMILY), adding.ADDING)
+}
 
 
 def find_study(name: str) -> Study:

@@ -9,12 +9,12 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from experiments.materials import family_pretraining, family_vocabulary
+from experiments.materials import family, family_pretraining, family_vocabulary
 from experiments.measures import loss
 from experiments.read import average, row, rows
-from experiments.run import portable, run_jobs
+from experiments.run import portable, run_job, run_jobs
 from experiments.storage import RESULTS
-from experiments.studies import STUDIES, transfer, translation
+from experiments.studies import STUDIES, adding, transfer, translation
 from experiments.study import Job, Settings
 
 from polyloom.config import parse_recipe
@@ -120,6 +120,31 @@ def test_a_finished_run_is_not_repeated_and_the_result_says_how_it_came_about(tm
     run_jobs([job], runs=tmp_path / "runs", results=tmp_path / "results", workers=1)
     assert path.stat().st_mtime_ns == before
     assert "1 runs, 0 to do" in capsys.readouterr().err
+
+
+def test_languages_are_added_to_a_trained_run_each_by_itself(tmp_path):
+    vocabulary = tmp_path / "vocabulary"
+    family_vocabulary(vocabulary, languages=("boza",), size=200, mask=True)
+    config = TINY["backbone"]["config"] | {"vocab_size": 220}
+    recipe = TINY | {
+        "backbone": {"tokenizer": str(vocabulary), "config": config},
+        "method": {"name": "hyper-stack", "adapter_size": 2, "task_adapter_size": 2, "hidden_size": 4},
+        "tasks": {"mlm": {}, "pos": {}},
+        "data": TINY["data"] | {"train": TINY["data"]["train"] | {"mlm/boza": "synthetic:boza/train[:20]"}},
+        "train": TINY["train"] | {"steps": 1},
+    }
+    added = {"neno": {"text": "synthetic:neno/train[:20]", "test": {"pos": "synthetic:neno/test[:5]"}}}
+    run_job(Job("tiny", "stack", 0, recipe, added), tmp_path / "runs", tmp_path / "results")
+    found = json.loads((tmp_path / "results" / "tiny" / "stack-0.json").read_text())["added"]
+    assert found.keys() == {"neno"}
+    assert found["neno"]["before"].keys() == found["neno"]["after"].keys() == {"pos/neno"}
+    assert {donor for donor, _ in found["neno"]["donors"]} == {"boza", "kepa"}
+    before, after = found["neno"]["held_out"]
+    assert after >= before
+
+
+def test_the_added_languages_are_not_among_the_known():
+    assert family(max(adding.KNOWN) + len(adding.ADDED))[max(adding.KNOWN) :] == adding.ADDED
 
 
 def test_help_comes_at_once_and_mistakes_are_explained():

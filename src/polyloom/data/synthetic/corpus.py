@@ -11,7 +11,7 @@ from polyloom.data.synthetic.render import Sentence
 from polyloom.errors import DataError, suggest
 
 SIZES: Mapping[str, int] = {"train": 2000, "dev": 200, "test": 200}
-FAMILY = Family(languages=40)  # of which the first twelve are the usual ones
+FAMILY = Family(languages=48)  # of which the first twelve are the usual ones
 LICENCE = "CC0-1.0"
 
 
