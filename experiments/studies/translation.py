@@ -17,12 +17,17 @@ WIDTHS = (32, 48)
 LANGUAGES = (24, 6)  # the order of the runs
 STEPS, LONG = 900, 2700
 FEWEST = min(LANGUAGES)
-RATES = (6e-3, 1.2e-2, 2.4e-2)
-BEST: dict[str, dict[int, float]] = {  # the learning rate with the lowest validation perplexity in `map-tuning`
+RATES = {  # tried in `map-tuning`: of the whole model, or of what a method adds to it
+    "dense": (6e-3, 1.2e-2, 2.4e-2),
+    "lang-adapters": (4e-3, 1.2e-2, 3.6e-2),
+    "hyper-adapters": (6e-4, 2e-3, 6e-3),
+}
+BEST: dict[str, dict[int, float]] = {  # those with the lowest validation perplexity
     "dense": {32: 1.2e-2, 48: 1.2e-2},
     "lang-adapters": {32: 1.2e-2, 48: 1.2e-2},
-    "hyper-adapters": {32: 1.2e-2, 48: 1.2e-2},
+    "hyper-adapters": {32: 2e-3, 48: 2e-3},
 }
+ADDED = {"dense": (), "lang-adapters": ("adapters",), "hyper-adapters": ("hypernetwork", "embeddings")}
 EMBEDDING = 16
 TUNED = ("dense", "stored", "generated")
 VOCABULARY = "family-translation"  # among the materials
@@ -61,7 +66,7 @@ def _hypernetwork(size: int, width: int, languages: int) -> int:
 def recipe(  # noqa: PLR0913 - what rows differ in
     method: Settings, materials: Path, *, width: int, languages: int, steps: int, ffn: int, lr: float
 ) -> Settings:
-    """Build the recipe of a run."""
+    """Build the recipe of a run; `lr` is the learning rate of what the method adds, or of a dense model."""
     common, *others = family(languages + 1)
     data: Settings = {"train": {}, "validation": {}, "test": {}}
     for other in others:
@@ -70,6 +75,10 @@ def recipe(  # noqa: PLR0913 - what rows differ in
             data["train"][direction] = f"{corpus}/train"
             data["validation"][direction] = f"{corpus}/dev[:{240 // languages}]"
             data["test"][direction] = f"{corpus}/test[:{240 // languages}]"
+    whole = BEST["dense"][width] if ADDED[method["name"]] else lr
+    optim: Settings = {"lr": whole, "schedule": "linear", "warmup_steps": 100, "betas": [0.9, 0.98], "eps": 1e-6}
+    if lr != whole:
+        optim["groups"] = dict.fromkeys(ADDED[method["name"]], lr)
     sizes = {"encoder_layers": 2, "decoder_layers": 2, "d_model": width, "encoder_ffn_dim": ffn, "decoder_ffn_dim": ffn}
     return {
         "backbone": {"preset": "transformer-mini", "tokenizer": str(materials / VOCABULARY), "config": sizes},
@@ -79,7 +88,7 @@ def recipe(  # noqa: PLR0913 - what rows differ in
         "directions": [f"{common}/*", f"*/{common}"],
         "data": data,
         "mixture": {"temperature": 2.0, "datasets_per_batch": 4},
-        "optim": {"lr": lr, "schedule": "linear", "warmup_steps": 100, "betas": [0.9, 0.98], "eps": 1e-6},
+        "optim": optim,
         "train": {
             "steps": steps, "evaluate_every": 150, "tokens_per_batch": 3072, "max_length": 64, "label_smoothing": 0.1,
             "dropout": False,
@@ -116,13 +125,14 @@ def cells(materials: Path) -> Iterator[tuple[str, Settings]]:
 
 def tuning(materials: Path) -> Iterator[tuple[str, Settings]]:
     """Yield the runs that choose learning rates: twelve languages, half of the steps."""
-    for width, lr, name in product(WIDTHS, RATES, TUNED):
+    for width, name in product(WIDTHS, TUNED):
         method, ffn = methods(width, 12)[name]
-        settings = recipe(method, materials, width=width, languages=12, steps=STEPS // 2, ffn=ffn, lr=lr)
-        yield f"{name}-d{width}-lr{lr:g}", settings
+        for lr in RATES[method["name"]]:
+            settings = recipe(method, materials, width=width, languages=12, steps=STEPS // 2, ffn=ffn, lr=lr)
+            yield f"{name}-d{width}-lr{lr:g}", settings
 
 
-TRIED = dict.fromkeys(("dense", "lang-adapters", "hyper-adapters"), len(RATES))
+TRIED = {name: len(rates) for name, rates in RATES.items()}
 MAP = Study(
     "map", lambda materials: dict(cells(materials)), seeds=(0, 1, 2), tried=TRIED,
     baselines=("dense", "lang-adapters"), needs=(VOCABULARY,),

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
@@ -170,9 +171,9 @@ def test_raw_results_are_of_the_recipe_as_it_is_now():
 
 def test_chosen_learning_rates_are_the_best_of_those_tried():
     """Rates of methods that are not tuned yet are provisional."""
-    for width, name in ((width, name) for width in translation.WIDTHS for name in ("dense", "stored", "generated")):
-        tried = {lr: f"{name}-d{width}-lr{lr:g}" for lr in translation.RATES}
+    for width, name in product(translation.WIDTHS, translation.TUNED):
         method = translation.methods(width, 12)[name][0]["name"]
+        tried = {lr: f"{name}-d{width}-lr{lr:g}" for lr in translation.RATES[method]}
         if not set(tried.values()) <= rows("map-tuning").keys():
             continue
         losses = {lr: loss(row_name, study="map-tuning").mean for lr, row_name in tried.items()}
