@@ -79,8 +79,8 @@ def _values(claim: Claim, side: Mapping[str, str]) -> Values:
     if claim["study"] == "map":
         return both_ways(side["row"])
     group = side.get("group", "all")
-    values = zero_shot(side["row"], claim["task"], group)
+    values = zero_shot(claim["study"], side["row"], claim["task"], group)
     if "minus" not in side:
         return values
-    base = zero_shot(side["minus"], claim["task"], group)
+    base = zero_shot(claim["study"], side["minus"], claim["task"], group)
     return Values([*values.rows, *base.rows], values.minus(base).by_seed)

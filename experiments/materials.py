@@ -1,9 +1,11 @@
 """Make what studies share and no result contains: vocabularies and pretrained backbones, once each."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from experiments.study import Settings
+from polyloom.errors import PolyloomError
 
 FAMILY_BERT = {
     "model_type": "bert", "hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -11,6 +13,9 @@ FAMILY_BERT = {
     "initializer_range": 0.05,
 }  # fmt: skip
 FAMILY_STEPS = 8000
+CONTINUED_STEPS = 2000
+RAW_TEXT = ("leipzig", "tatoeba", "giellalt")  # collections
+KEPT_UNSEEN = ("fao", "hsb", "mlt", "wol", "yo")  # of which the laboratory has text in these collections
 SEEN, ALL = 8, 24  # of the first 24 languages of the family, the backbone is pretrained on the first 8
 
 
@@ -63,20 +68,64 @@ def family_pretraining(vocabulary: Path) -> Settings:
 
 
 def _family_backbone(path: Path) -> None:
-    """Pretrain a masked language model on the seen languages of the family; its run stays beside it."""
+    """Pretrain a masked language model on the seen languages of the family."""
+    vocabulary = path.with_name(f"{path.name}-vocabulary")
+    if not vocabulary.exists():
+        family_vocabulary(vocabulary, languages=family(SEEN), size=1600, mask=True)
+    _pretrain(family_pretraining(vocabulary), path)
+
+
+def continued_pretraining(backbone: str, text: Mapping[str, str]) -> Settings:
+    """Build the recipe that continues a backbone as a masked language model; 50 lines of each corpus are held out."""
+    return {
+        "backbone": {"name": backbone},
+        "method": {"name": "full"},
+        "languages": list(text),
+        "tasks": {"mlm": {}},
+        "data": {
+            "train": {f"mlm/{name}": f"{corpus}[50:]" for name, corpus in text.items()},
+            "validation": {f"mlm/{name}": f"{corpus}[:50]" for name, corpus in text.items()},
+        },
+        "mixture": {"temperature": 2.0, "datasets_per_batch": 8},
+        "optim": {"lr": 3e-4, "warmup_steps": 100},
+        "train": {
+            "steps": CONTINUED_STEPS, "evaluate_every": CONTINUED_STEPS // 4, "rows_per_batch": 16, "max_length": 64,
+            "pack_sequences": True, "dropout": False,
+        },
+    }  # fmt: skip
+
+
+def raw_text() -> dict[str, str]:
+    """Return all collections of raw text beside the data, by language, without the languages that stay unseen."""
+    from polyloom.data.catalog import data_root, places  # noqa: PLC0415 - slow imports
+
+    items = {
+        f"{place.item}-{name}": f"{name}:{place.item}" for name in RAW_TEXT for place in places(name, root=data_root())
+    }
+    return {name: corpus for name, corpus in items.items() if corpus.partition(":")[2] not in KEPT_UNSEEN}
+
+
+def _continued_backbone(path: Path) -> None:
+    """Continue the backbone that POLYLOOM_BACKBONE names on all raw text."""
+    if not (backbone := os.environ.get("POLYLOOM_BACKBONE")):
+        raise PolyloomError("study real: set POLYLOOM_BACKBONE to a pretrained masked language model, such as me5-6l.")
+    _pretrain(continued_pretraining(backbone, raw_text()), path)
+
+
+def _pretrain(recipe: Settings, path: Path) -> None:
+    """Train or resume a backbone; its run stays beside it."""
     from polyloom.config import parse_recipe  # noqa: PLC0415 - slow imports
     from polyloom.workflows.export import save_backbone  # noqa: PLC0415
     from polyloom.workflows.run import Run  # noqa: PLC0415
     from polyloom.workflows.train import train_recipe  # noqa: PLC0415
 
-    vocabulary, run = path.with_name(f"{path.name}-vocabulary"), path.with_name(f"{path.name}-run")
-    if not vocabulary.exists():
-        family_vocabulary(vocabulary, languages=family(SEEN), size=1600, mask=True)
-    train_recipe(parse_recipe(family_pretraining(vocabulary), source=path.name), run)
+    run = path.with_name(f"{path.name}-run")
+    train_recipe(parse_recipe(recipe, source=path.name), run)
     save_backbone(Run.load(run), path)
 
 
 MATERIALS: Mapping[str, Callable[[Path], None]] = {
     "family-translation": _translation_vocabulary,
     "family-backbone": _family_backbone,
+    "me5-6l-continued": _continued_backbone,
 }

@@ -5,25 +5,23 @@ from math import log
 from statistics import fmean
 from typing import Any
 
-from experiments.materials import ALL, SEEN, family
+from experiments.materials import family
 from experiments.read import Values, average, over, row
-from experiments.studies.transfer import FAMILY, SOURCES
+from experiments.studies.labs import LABS
 
-LANGUAGES = family(ALL)
-COMMON = LANGUAGES[0]
-UNLABELLED = [name for name in LANGUAGES if name not in (*SOURCES, *FAMILY.mixed)]  # in all rows
-GROUPS = {
-    "seen": [name for name in UNLABELLED if name in LANGUAGES[:SEEN]],
-    "unseen": [name for name in UNLABELLED if name not in LANGUAGES[:SEEN]],
-    "all": UNLABELLED,
-}
+COMMON = family(1)[0]
+GROUPS = ("seen", "unseen", "all")
 
 
-def zero_shot(name: str, task: str, group: str = "all") -> Values:
-    """Average a task of a row of the family over a group of languages; of mixed settings, over both partitions."""
-    conditions = [f"{task}/{language}" for language in GROUPS[group]]
+def zero_shot(lab: str, name: str, task: str, group: str = "all") -> Values:
+    """Average a task of a row of a laboratory over languages without labels that the backbone has seen, or not, or all.
+
+    A name that ends with ``-mixed`` stands for both partitions of the mixed setting, whose mean is returned.
+    """
     names = [f"{name}1", f"{name}2"] if name.endswith("-mixed") else [name]
-    return over(*(average(row("family", part), conditions) for part in names))
+    seen = LABS[lab].seen()
+    languages = [x for x in LABS[lab].unlabelled(name, task) if group in ("all", "seen" if x in seen else "unseen")]
+    return over(*(average(row(lab, part), [f"{task}/{x}" for x in languages]) for part in names))
 
 
 def added(name: str, what: str, *, after: bool) -> Values:

@@ -10,7 +10,7 @@ from experiments.read import row
 from experiments.studies import adding, translation
 from experiments.studies.transfer import TASKS
 
-FAMILY = {
+SINGLE = {
     "full": "full",
     "task-adapters": "task adapters alone",
     "multilingual": "multilingual",
@@ -27,11 +27,11 @@ MIXED = {
 }
 
 
-def family_table(names: Mapping[str, str]) -> str:
-    """Compare rows of the family by zero-shot tags and entities."""
+def transfer_table(lab: str, names: Mapping[str, str]) -> str:
+    """Compare rows of a laboratory by zero-shot tags and entities."""
     sides = []
     for name, label in names.items():
-        values = {f"{task} {group}": zero_shot(name, task, group) for task, group in product(TASKS, GROUPS)}
+        values = {f"{task} {group}": zero_shot(lab, name, task, group) for task, group in product(TASKS, GROUPS)}
         sides.append(Side(label, values, (f"{values['pos all'].rows[0].parameters:,}",)))
     return Comparison(sides=sides, labels=("zero-shot", "trained parameters")).markdown()
 
@@ -65,8 +65,9 @@ def _cell(width: int, languages: int) -> str:
 
 TABLES: Mapping[str, Callable[[], str]] = {
     "claims": lambda: claims_table(read_claims()),
-    "family": lambda: family_table(FAMILY),
-    "family-mixed": lambda: family_table(MIXED),
+    "real": lambda: transfer_table("real", SINGLE),
+    "real-mixed": lambda: transfer_table("real", MIXED),
+    "family": lambda: transfer_table("family", SINGLE | {"madx-2": "MAD-X 2.0"}),
     "adding": adding_table,
     "map": map_table,
 }

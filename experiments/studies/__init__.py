@@ -1,12 +1,18 @@
 """All studies."""
 
 from experiments.studies import adding, transfer, translation
+from experiments.studies.labs import LABS
 from experiments.study import Study
 from polyloom.errors import PolyloomError, suggest
 
 STUDIES = {
     study.name: study
-    for study in (translation.TUNING, translation.MAP, *transfer.studies(transfer.FAMILY), adding.ADDING)
+    for study in (
+        translation.TUNING,
+        translation.MAP,
+        *(study for lab in LABS.values() for study in transfer.studies(lab)),
+        adding.ADDING,
+    )
 }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from experiments.materials import family
-from experiments.studies.transfer import FAMILY, SOURCES
+from experiments.studies.labs import FAMILY, SOURCES
 from experiments.study import Settings, Study
 
 KNOWN = (8, 16, 24, 40)

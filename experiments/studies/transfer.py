@@ -1,32 +1,20 @@
 """Zero-shot transfer of tags and entities in a laboratory: all encoder methods with the same text, labels and steps.
 
-A laboratory is a backbone, languages and corpora. The family is synthetic: its backbone is pretrained on 8 of 24
-languages until its masked loss is flat, and one language of each of three branches has labels. Every row has the same
-number of steps on raw text and on each task, in one mixture or in stages.
+A laboratory is a backbone, languages and corpora (`experiments.studies.labs`). Every row has the same number of steps
+on raw text and on each task, in one mixture or in stages.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.materials import ALL, family
 from experiments.study import Settings, Study
 
 TASKS = ("pos", "ner")
 WITH_TEXT, LABELLED = 8, 2  # datasets in a batch, with raw text and without
-SOURCES = ("boza", "kepa", "neno")  # of the family: the first language of each large branch
-RATES = {  # tried for each method, in `<laboratory>-tuning`
-    "full": (2e-4, 6e-4, 2e-3),
-    "psf": (2e-4, 6e-4, 2e-3),
-    "madx": (1e-3, 3e-3, 1e-2),
-    "multilingual": (1e-3, 3e-3, 1e-2),
-    "badx": (1e-3, 3e-3, 1e-2),
-    "hyperx": (1e-3, 3e-3, 1e-2),
-    "hyper-stack": (1e-3, 3e-3, 1e-2),
-}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Lab:
     """A laboratory.
 
@@ -34,27 +22,33 @@ class Lab:
         name: Name of its study.
         backbone: Name of its backbone among the materials.
         languages: All languages.
+        seen: Languages of the backbone's pretraining.
         pairs: The source of labels for every other language; its values are the sources.
-        mixed: Languages with entities in the mixed setting, where sources have tags; switched in its second partition.
-        corpus: The corpus of a condition and a split.
+        halves: Languages with tags and languages with entities in the mixed setting; switched in its second partition.
+        corpus: The corpus of a task, a language and a split; ``None`` if there is none.
+        labels: Number of labels of each task, which PSF must know.
         steps: Steps on raw text and on each task.
         rows: Names of the rows that are measured.
+        rates: Learning rates that are tried for each method.
+        best: The chosen learning rate of each method.
         sizes: Settings of each method.
         train: Settings of training.
-        best: The chosen learning rate of each method.
     """
 
     name: str
     backbone: str
     languages: Callable[[], Sequence[str]]
+    seen: Callable[[], Sequence[str]]
     pairs: Callable[[], Mapping[str, str]]
-    mixed: Sequence[str]
-    corpus: Callable[[str, str, str], str]
+    halves: tuple[Sequence[str], Sequence[str]]
+    corpus: Callable[[str, str, str], str | None]
+    labels: Mapping[str, int]
     steps: Mapping[str, int]
     rows: Sequence[str]
+    rates: Mapping[str, Sequence[float]]
+    best: Mapping[str, float]
     sizes: Mapping[str, Settings]
     train: Settings
-    best: Mapping[str, float]
 
     @property
     def sources(self) -> list[str]:
@@ -64,8 +58,13 @@ class Lab:
     @property
     def partitions(self) -> list[list[str]]:
         """The labelled conditions of both partitions of the mixed setting."""
-        halves = (self.sources, self.mixed)
-        return [[f"pos/{x}" for x in tagged] + [f"ner/{x}" for x in named] for tagged, named in (halves, halves[::-1])]
+        orders = (self.halves, self.halves[::-1])
+        return [[f"pos/{x}" for x in tagged] + [f"ner/{x}" for x in named] for tagged, named in orders]
+
+    def unlabelled(self, row: str, task: str) -> list[str]:
+        """Return the languages that a row is scored on in a task: those without labels in its setting."""
+        labelled = {x for half in self.halves for x in half} if "-mixed" in row else set(self.sources)
+        return [x for x in self.languages() if x not in labelled and self.corpus(task, x, "test")]
 
 
 def recipe(
@@ -90,10 +89,12 @@ def recipe(
         "backbone": {"name": str(materials / lab.backbone)},
         "method": {**lab.sizes.get(name, {}), **method},
         "languages": list(languages),
-        "tasks": {task: {"labels": 17 if task == "pos" else 7} if name == "psf" else {} for task in tasks},
+        "tasks": {task: {"labels": lab.labels[task]} if name == "psf" else {} for task in tasks},
         "data": {
             "train": {c: lab.corpus(c.partition("/")[0], c.partition("/")[2], "train") for c in conditions},
-            "test": {f"{task}/{x}": lab.corpus(task, x, split) for task in labelled for x in languages},
+            "test": {
+                f"{task}/{x}": corpus for task in labelled for x in languages if (corpus := lab.corpus(task, x, split))
+            },
         },
         "optim": {"lr": lr or lab.best[name], "warmup_steps": 30},
         "train": lab.train,
@@ -152,7 +153,7 @@ def rows(lab: Lab, materials: Path) -> Iterator[tuple[str, Settings]]:
 def tuning(lab: Lab, materials: Path) -> Iterator[tuple[str, Settings]]:
     """Yield the runs that choose learning rates, scored on development sets."""
     methods = {settings["method"]["name"] for name, settings in rows(lab, materials) if name in lab.rows}
-    for name, rates in RATES.items():
+    for name, rates in lab.rates.items():
         if name not in methods:
             continue
         if name == "psf":
@@ -163,50 +164,9 @@ def tuning(lab: Lab, materials: Path) -> Iterator[tuple[str, Settings]]:
             yield f"{name}-lr{lr:g}", recipe(lab, materials, {"name": name}, train, lr=lr, split="dev")
 
 
-def _synthetic(task: str, language: str, split: str) -> str:
-    return f"synthetic:{language}/{split}" + ("#ner" if task == "ner" else "")
-
-
-def _nearest_sources() -> dict[str, str]:
-    """Return the labelled language of every language's branch; of the small branch, the first."""
-    from polyloom.data.synthetic.corpus import FAMILY as TREE  # noqa: PLC0415 - takes a while
-
-    founders = TREE.groups()
-    return {
-        name: founders[name] if founders[name] in SOURCES else SOURCES[0] for name in family(ALL) if name not in SOURCES
-    }
-
-
-FAMILY = Lab(
-    name="family",
-    backbone="family-backbone",
-    languages=lambda: family(ALL),
-    pairs=_nearest_sources,
-    mixed=("bame", "kumi", "nina"),
-    corpus=_synthetic,
-    steps={"mlm": 600, "pos": 300, "ner": 300},
-    rows=("full", "task-adapters", "multilingual", "madx", "madx-2", "hyperx", "hyper-stack"),
-    sizes={
-        "madx": {"adapter_size": 48, "task_adapter_size": 96},
-        "multilingual": {"adapter_size": 48, "task_adapter_size": 96},
-        "badx": {"adapter_size": 48, "task_adapter_size": 96},
-        "hyperx": {"adapter_size": 48, "projection_size": 24, "hidden_size": 64, "embedding_size": 32},
-        "hyper-stack": {
-            "adapter_size": 48, "task_adapter_size": 96, "projection_size": 8, "hidden_size": 64, "embedding_size": 32,
-            "language_dropout": 0.5,
-        },
-    },
-    train={"rows_per_batch": 64, "grad_accum_steps": 4, "max_length": 48, "dropout": False},
-    best={
-        "full": 6e-4, "psf": 6e-4, "madx": 3e-3, "multilingual": 3e-3, "badx": 3e-3, "hyperx": 3e-3,
-        "hyper-stack": 3e-3,
-    },
-)  # fmt: skip
-
-
 def studies(lab: Lab) -> tuple[Study, Study]:
     """Build the study of a laboratory and the study that tunes it."""
-    tried = {name: len(rates) for name, rates in RATES.items()}
+    tried = {name: len(rates) for name, rates in lab.rates.items()}
     needs = (lab.backbone,)
     tuned = Study(f"{lab.name}-tuning", lambda m: dict(tuning(lab, m)), seeds=(9,), tried=tried, needs=needs)
     measured = Study(

@@ -16,6 +16,7 @@ from experiments.read import average, row, rows
 from experiments.run import portable, run_job, run_jobs
 from experiments.storage import RESULTS
 from experiments.studies import STUDIES, adding, transfer, translation
+from experiments.studies.labs import LABS
 from experiments.study import Job, Settings
 
 from polyloom.config import parse_recipe
@@ -74,10 +75,10 @@ def steps_by_task(recipe) -> Counter[str]:
     return steps
 
 
-@pytest.mark.parametrize("name", [name for name in FIRST if name.startswith("family/")])
+@pytest.mark.parametrize("name", [name for name in FIRST if name.partition("/")[0] in LABS])
 def test_all_rows_of_a_laboratory_have_the_same_steps_on_raw_text_and_on_labels(name):
     recipe = FIRST[name].recipe
-    steps, lab = steps_by_task(recipe), transfer.FAMILY
+    steps, lab = steps_by_task(recipe), LABS[name.partition("/")[0]]
     labelled = sum(lab.steps[task] for task in transfer.TASKS if task in recipe["tasks"])
     assert steps["labelled"] == pytest.approx(labelled)
     if "mlm" in recipe["tasks"]:
@@ -178,12 +179,13 @@ def test_chosen_learning_rates_are_the_best_of_those_tried():
             continue
         losses = {lr: loss(row_name, study="map-tuning").mean for lr, row_name in tried.items()}
         assert translation.BEST[method][width] == min(losses, key=losses.__getitem__), (name, width)
-    for name, rates in transfer.RATES.items():
-        if not {f"{name}-lr{lr:g}" for lr in rates} <= rows("family-tuning").keys():
+    for lab, name in product(LABS.values(), LABS["real"].rates):
+        study, rates = f"{lab.name}-tuning", lab.rates[name]
+        if not {f"{name}-lr{lr:g}" for lr in rates} <= rows(study).keys():
             continue
-        tuned = {lr: row("family-tuning", f"{name}-lr{lr:g}") for lr in rates}
+        tuned = {lr: row(study, f"{name}-lr{lr:g}") for lr in rates}
         means = {lr: fmean(average(found, found.runs[0]["scores"]).by_seed) for lr, found in tuned.items()}
-        assert transfer.FAMILY.best[name] == max(means, key=means.__getitem__), name
+        assert lab.best[name] == max(means, key=means.__getitem__), name
 
 
 def test_the_page_says_what_the_results_say():
