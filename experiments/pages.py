@@ -1,14 +1,19 @@
 """Tables of docs/results.md: the claims of the papers, the laboratory of the family, the map of translation."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import product
+from pathlib import Path
 
 from experiments.claims import claims_table, read_claims
 from experiments.comparison import Comparison, Side
 from experiments.measures import GROUPS, added, bleu, loss, zero_shot
-from experiments.read import row
+from experiments.read import average, row
 from experiments.studies import adding, translation
-from experiments.studies.transfer import TASKS
+from experiments.studies.labs import LABS
+from experiments.studies.transfer import TASKS, Lab
+from experiments.studies.transfer import rows as transfer_rows
+from polyloom.cli.render.tables import markdown
 
 SINGLE = {
     "full": "full",
@@ -63,6 +68,37 @@ def _cell(width: int, languages: int) -> str:
     return f"**Width {width}, {languages} languages**\n\n{table}"
 
 
+def map_rates() -> str:
+    """Show the learning rates that were tried for the map, with the validation loss of each."""
+    lines = []
+    for width, name in product(translation.WIDTHS, (*translation.TUNED, "together")):
+        method = "dense" if name == "together" else translation.methods(width, 12)[name][0]["name"]
+        tried = {rate: f"{name}-d{width}-lr{rate:g}" for rate in translation.RATES[method]}
+        losses = {rate: loss(row_name, study="map-tuning").mean for rate, row_name in tried.items()}
+        lines.append([str(width), name, *_tried(losses, best=min, digits=3)])
+    return markdown(("width", "method", "low", "middle", "high"), lines)
+
+
+def lab_rates(lab: Lab) -> str:
+    """Show the learning rates that were tried in a laboratory, with the mean of all development scores of each."""
+    lines = []
+    methods = {settings["method"]["name"] for name, settings in transfer_rows(lab, Path()) if name in lab.rows}
+    for name in (name for name in lab.rates if name in methods):
+        tuned = {rate: row(f"{lab.name}-tuning", f"{name}-lr{rate:g}") for rate in lab.rates[name]}
+        scores = {rate: average(found, found.runs[0]["scores"]).mean for rate, found in tuned.items()}
+        lines.append([name, *_tried(scores, best=max, digits=1)])
+    return markdown(("method", "low", "middle", "high"), lines)
+
+
+def _tried(by_rate: Mapping[float, float], *, best: Callable[[Iterable[float]], float], digits: int) -> list[str]:
+    """Format what each learning rate reached, the best in bold."""
+    chosen = best(by_rate.values())
+    shown = {
+        rate: f"**{value:.{digits}f}**" if value == chosen else f"{value:.{digits}f}" for rate, value in by_rate.items()
+    }
+    return [f"{text} ({rate:g})" for rate, text in shown.items()]
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "claims": lambda: claims_table(read_claims()),
     "real": lambda: transfer_table("real", SINGLE),
@@ -70,4 +106,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "family": lambda: transfer_table("family", SINGLE | {"madx-2": "MAD-X 2.0"}),
     "adding": adding_table,
     "map": map_table,
+    "map-rates": map_rates,
+    **{f"{lab.name}-rates": partial(lab_rates, lab) for lab in LABS.values()},
 }

@@ -64,9 +64,9 @@ def _hypernetwork(size: int, width: int, languages: int) -> int:
 
 
 def recipe(  # noqa: PLR0913 - what rows differ in
-    method: Settings, materials: Path, *, width: int, languages: int, steps: int, ffn: int, lr: float
+    method: Settings, materials: Path, *, width: int, languages: int, steps: int, ffn: int, lr: float, added: float
 ) -> Settings:
-    """Build the recipe of a run; `lr` is the learning rate of what the method adds, or of a dense model."""
+    """Build the recipe of a run; `lr` is the learning rate of the model, `added` of what the method adds to it."""
     common, *others = family(languages + 1)
     data: Settings = {"train": {}, "validation": {}, "test": {}}
     for other in others:
@@ -75,10 +75,9 @@ def recipe(  # noqa: PLR0913 - what rows differ in
             data["train"][direction] = f"{corpus}/train"
             data["validation"][direction] = f"{corpus}/dev[:{240 // languages}]"
             data["test"][direction] = f"{corpus}/test[:{240 // languages}]"
-    whole = BEST["dense"][width] if ADDED[method["name"]] else lr
-    optim: Settings = {"lr": whole, "schedule": "linear", "warmup_steps": 100, "betas": [0.9, 0.98], "eps": 1e-6}
-    if lr != whole:
-        optim["groups"] = dict.fromkeys(ADDED[method["name"]], lr)
+    optim: Settings = {"lr": lr, "schedule": "linear", "warmup_steps": 100, "betas": [0.9, 0.98], "eps": 1e-6}
+    if added != lr:
+        optim["groups"] = dict.fromkeys(ADDED[method["name"]], added)
     sizes = {"encoder_layers": 2, "decoder_layers": 2, "d_model": width, "encoder_ffn_dim": ffn, "decoder_ffn_dim": ffn}
     return {
         "backbone": {"preset": "transformer-mini", "tokenizer": str(materials / VOCABULARY), "config": sizes},
@@ -118,18 +117,25 @@ def cells(materials: Path) -> Iterator[tuple[str, Settings]]:
         for name, (method, ffn) in methods(width, languages).items():
             if steps == LONG and name not in TUNED:
                 continue
-            lr = BEST[method["name"]][width]
-            settings = recipe(method, materials, width=width, languages=languages, steps=steps, ffn=ffn, lr=lr)
-            yield f"{name}-d{width}-l{languages}-s{steps}", settings
+            lr, added = BEST["dense"][width], BEST[method["name"]][width]
+            size = {"width": width, "languages": languages, "steps": steps, "ffn": ffn}
+            yield f"{name}-d{width}-l{languages}-s{steps}", recipe(method, materials, **size, lr=lr, added=added)
 
 
 def tuning(materials: Path) -> Iterator[tuple[str, Settings]]:
-    """Yield the runs that choose learning rates: twelve languages, half of the steps."""
+    """Yield the runs that choose learning rates: twelve languages, half of the steps.
+
+    In rows `together` a generator has the learning rate of the model.
+    """
     for width, name in product(WIDTHS, TUNED):
         method, ffn = methods(width, 12)[name]
-        for lr in RATES[method["name"]]:
-            settings = recipe(method, materials, width=width, languages=12, steps=STEPS // 2, ffn=ffn, lr=lr)
-            yield f"{name}-d{width}-lr{lr:g}", settings
+        size = {"width": width, "languages": 12, "steps": STEPS // 2, "ffn": ffn}
+        for rate in RATES[method["name"]]:
+            lr = rate if name == "dense" else BEST["dense"][width]
+            yield f"{name}-d{width}-lr{rate:g}", recipe(method, materials, **size, lr=lr, added=rate)
+        if name == "generated":
+            for rate in RATES["dense"]:
+                yield f"together-d{width}-lr{rate:g}", recipe(method, materials, **size, lr=rate, added=rate)
 
 
 TRIED = {name: len(rates) for name, rates in RATES.items()}
