@@ -5,19 +5,25 @@ difference has the claimed sign, *disagrees* if the interval excludes the claim,
 seeds do not decide. On par means that the interval lies within two points.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from experiments.comparison import Side, require_fair
-from experiments.measures import both_ways, zero_shot
+from experiments.measures import both_ways, loss, recovered, zero_shot
 from experiments.read import MissingError, Values
+from experiments.studies.translation import EVERY, STEPS
 from polyloom.cli.render.tables import markdown
 from polyloom.io.yaml import parse_yaml
 
 PAR = 2.0
 HEADER = ("claim of", "what the paper says", "here", "difference", "verdict", "why", "rows (commit)")
 Claim = Mapping[str, Any]
+MAP_MEASURES: Mapping[str, Callable[[str], Values]] = {
+    "BLEU": both_ways,
+    "recovered": recovered,
+    "loss at half": lambda name: loss(name, at=STEPS // EVERY // 2 - 1),
+}
 
 
 def read_claims() -> Sequence[Claim]:
@@ -77,7 +83,7 @@ def judge(interval: tuple[float, float], kind: str) -> str:
 def _values(claim: Claim, side: Mapping[str, str]) -> Values:
     """Measure one side of a claim."""
     if claim["study"] == "map":
-        return both_ways(side["row"])
+        return MAP_MEASURES[claim.get("measure", "BLEU")](side["row"])
     group = side.get("group", "all")
     values = zero_shot(claim["study"], side["row"], claim["task"], group)
     if "minus" not in side:

@@ -48,6 +48,14 @@ def both_ways(name: str) -> Values:
     return over(bleu(name, into=True), bleu(name, into=False))
 
 
+def recovered(name: str) -> Values:
+    """Return BLEU into the common language with the weights of a similar source, in percent of that with its own."""
+    found = row("map", name)
+    similar = [fmean(run["swapped"]["similar"].values()) for run in found.runs]
+    pairs = zip(similar, bleu(name, into=True).by_seed, strict=True)
+    return Values([found], [100 * swapped / own for swapped, own in pairs])
+
+
 def loss(name: str, at: int = -1, *, study: str = "map") -> Values:
     """Average the validation loss of a row over directions, in nats."""
     found = row(study, name)

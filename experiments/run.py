@@ -10,10 +10,13 @@ from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.storage import RESULTS, write_result
 from experiments.study import Job, Settings
+
+if TYPE_CHECKING:
+    from polyloom.workflows.run import Run
 
 ROOT = Path(__file__).parents[1]
 GREEDY = 1
@@ -59,13 +62,35 @@ def run_job(job: Job, runs: Path, results: Path) -> str:
     run, training = Run.load(folder), training_summary(folder)
     run.predictor.decoding = Decoding(beams=GREEDY)
     matrix = run.evaluate().to_dict()
-    scores = {name: result["scores"][0]["value"] for name, result in matrix["results"].items()}
-    added = add_languages(job, folder)
+    scores = scores_of(matrix)
+    further = {"added": add_languages(job, folder), "swapped": swap_weights(job, run)}
     about: Settings = {"study": job.study, "row": job.row, "seed": job.seed, "commit": commit()}
     about |= {"recipe": portable(job.recipe), "training": training, "versions": matrix["run"]["versions"]}
-    write_result(result_path(job, results), about | {"scores": scores} | ({"added": added} if added else {}))
+    write_result(
+        result_path(job, results), about | {"scores": scores} | {key: value for key, value in further.items() if value}
+    )
     listed = ", ".join(f"{condition} {score:.1f}" for condition, score in scores.items())
     return f"{job.study}/{job.name} {training['seconds']:.0f} s: {listed}"
+
+
+def scores_of(matrix: Settings) -> dict[str, float]:
+    """Return the first score of every condition of an evaluation."""
+    return {name: result["scores"][0]["value"] for name, result in matrix["results"].items()}
+
+
+def swap_weights(job: Job, run: "Run") -> dict[str, dict[str, float]]:
+    """Score conditions with the weights of others, for each kind of swap."""
+    from polyloom.conditions import Condition  # noqa: PLC0415
+    from polyloom.probe.swap import DonatedCache  # noqa: PLC0415
+
+    results = {}
+    for kind, donors in job.swaps.items():
+        cache = DonatedCache(run.model)
+        cache.donated = {Condition.parse(one): Condition.parse(other) for one, other in donors.items()}
+        run.predictor.cache = cache
+        corpora = {name: job.recipe["data"]["test"][name] for name in donors}
+        results[kind] = scores_of(run.evaluate(corpora).to_dict())
+    return results
 
 
 def add_languages(job: Job, folder: Path) -> dict[str, Settings]:

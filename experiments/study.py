@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 Settings = dict[str, Any]
+Swaps = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Study:
         baselines: Methods that a comparison between methods needs.
         needs: Materials that the recipes name (`experiments.materials`).
         adds: Languages that are added to every trained run, each with its data (`NewLanguageData`).
+        swaps: For a recipe, kinds of swaps: the condition whose weights each condition is scored with once more.
     """
 
     name: str
@@ -29,13 +31,15 @@ class Study:
     baselines: Sequence[str] = ()
     needs: Sequence[str] = ()
     adds: Mapping[str, Settings] = field(default_factory=dict)
+    swaps: Callable[[Settings], Swaps] = lambda _: {}
 
     def jobs(self, materials: Path) -> Iterator["Job"]:
         """Yield all runs seed by seed, so that an interrupted study has complete tables of few seeds."""
         recipes = self.recipes(materials)
         for seed in self.seeds:
             for row, recipe in recipes.items():
-                yield Job(self.name, row, seed, recipe | {"train": recipe["train"] | {"seed": seed}}, self.adds)
+                seeded = recipe | {"train": recipe["train"] | {"seed": seed}}
+                yield Job(self.name, row, seed, seeded, self.adds, self.swaps(recipe))
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class Job:
         seed: Random seed.
         recipe: Settings for `polyloom train`.
         adds: Languages to add then, each with its data.
+        swaps: Conditions to score once more with the weights of others, by the kind of swap.
     """
 
     study: str
@@ -55,6 +60,7 @@ class Job:
     seed: int
     recipe: Settings = field(repr=False)
     adds: Mapping[str, Settings] = field(default_factory=dict, repr=False)
+    swaps: Swaps = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:

@@ -7,15 +7,16 @@ first. `small` is a generator of the size that is equal with six languages.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 from experiments.materials import family
-from experiments.study import Settings, Study
+from experiments.study import Settings, Study, Swaps
 
 WIDTHS = (32, 48)
 LANGUAGES = (24, 6)  # the order of the runs
-STEPS, LONG = 900, 2700
+STEPS, LONG, EVERY = 900, 2700, 150  # EVERY: steps between validations
 FEWEST = min(LANGUAGES)
 RATES = {  # tried in `map-tuning`: of the whole model, or of what a method adds to it
     "dense": (6e-3, 1.2e-2, 2.4e-2),
@@ -89,7 +90,7 @@ def recipe(  # noqa: PLR0913 - what rows differ in
         "mixture": {"temperature": 2.0, "datasets_per_batch": 4},
         "optim": optim,
         "train": {
-            "steps": steps, "evaluate_every": 150, "tokens_per_batch": 3072, "max_length": 64, "label_smoothing": 0.1,
+            "steps": steps, "evaluate_every": EVERY, "tokens_per_batch": 3072, "max_length": 64, "label_smoothing": 0.1,
             "dropout": False,
         },
     }  # fmt: skip
@@ -138,9 +139,24 @@ def tuning(materials: Path) -> Iterator[tuple[str, Settings]]:
                 yield f"together-d{width}-lr{rate:g}", recipe(method, materials, **size, lr=rate, added=rate)
 
 
+def relatives(settings: Settings) -> Swaps:
+    """Return directions into the common language with weights of a similar or a distant source, if they differ."""
+    from polyloom.data.synthetic.corpus import FAMILY  # noqa: PLC0415 - takes a while
+
+    if not ADDED[settings["method"]["name"]]:
+        return {}
+    common, *others = settings["languages"]
+    swaps: dict[str, dict[str, str]] = {"similar": {}, "distant": {}}
+    for one in others:
+        nearest, *_, farthest = sorted((x for x in others if x != one), key=partial(FAMILY.distance, one))
+        swaps["similar"][f"mt/{one}/{common}"] = f"mt/{nearest}/{common}"
+        swaps["distant"][f"mt/{one}/{common}"] = f"mt/{farthest}/{common}"
+    return swaps
+
+
 TRIED = {name: len(rates) for name, rates in RATES.items()}
 MAP = Study(
     "map", lambda materials: dict(cells(materials)), seeds=(0, 1, 2), tried=TRIED,
-    baselines=("dense", "lang-adapters"), needs=(VOCABULARY,),
+    baselines=("dense", "lang-adapters"), needs=(VOCABULARY,), swaps=relatives,
 )  # fmt: skip
 TUNING = Study("map-tuning", lambda materials: dict(tuning(materials)), seeds=(9,), tried=TRIED, needs=(VOCABULARY,))

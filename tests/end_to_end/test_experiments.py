@@ -20,6 +20,7 @@ from experiments.studies.labs import LABS
 from experiments.study import Job, Settings
 
 from polyloom.config import parse_recipe
+from polyloom.data.synthetic.corpus import FAMILY
 from polyloom.workflows.planning import plan
 from polyloom.workflows.planning.costs import Cost
 from tests.shared import DATA
@@ -143,6 +144,40 @@ def test_languages_are_added_to_a_trained_run_each_by_itself(tmp_path):
     assert {donor for donor, _ in found["neno"]["donors"]} == {"boza", "kepa"}
     before, after = found["neno"]["held_out"]
     assert after >= before
+
+
+def test_directions_are_scored_once_more_with_the_weights_of_a_relative(tmp_path):
+    languages, vocabulary = family(4), tmp_path / "vocabulary"
+    family_vocabulary(vocabulary, languages=languages, size=300)
+    recipe = translation.recipe(
+        {"name": "lang-adapters", "adapter_size": 2},
+        tmp_path,
+        width=16,
+        languages=3,
+        steps=1,
+        ffn=16,
+        lr=0.1,
+        added=0.1,
+    )
+    own = {direction: corpus for direction, corpus in recipe["data"]["test"].items() if direction.endswith("/boza")}
+    recipe["backbone"]["tokenizer"] = str(vocabulary)
+    recipe["data"] |= {
+        "validation": {},
+        "test": {direction: corpus.replace(":80]", ":3]") for direction, corpus in own.items()},
+    }
+    recipe["train"] = recipe["train"] | {"tokens_per_batch": 256, "seed": 0}
+    swaps = dict(translation.relatives(recipe)) | {"own": {direction: direction for direction in own}}
+    assert swaps["similar"].keys() == swaps["distant"].keys() == own.keys()
+    for direction in own:
+        near, far = (
+            FAMILY.distance(direction.split("/")[1], swaps[kind][direction].split("/")[1])
+            for kind in ("similar", "distant")
+        )
+        assert near <= far
+    run_job(Job("tiny", "swap", 0, recipe, swaps=swaps), tmp_path / "runs", tmp_path / "results")
+    found = json.loads((tmp_path / "results" / "tiny" / "swap-0.json").read_text())
+    assert found["swapped"]["own"] == found["scores"]
+    assert found["swapped"]["similar"].keys() == own.keys()
 
 
 def test_the_added_languages_are_not_among_the_known():
