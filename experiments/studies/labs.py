@@ -38,9 +38,12 @@ FAMILY = Lab(
     labels={"pos": 17, "ner": 7},
     steps={"mlm": 600, "pos": 300, "ner": 300},
     rows=("full", "task-adapters", "multilingual", "madx", "madx-2", "hyperx", "hyper-stack"),
-    rates={"full": (2e-4, 6e-4, 2e-3), "psf": (2e-4, 6e-4, 2e-3), **dict.fromkeys(TUNED_ADAPTERS, ADAPTER_RATES)},
+    rates={
+        "full": (2e-4, 6e-4, 2e-3), "psf": (2e-4, 6e-4, 2e-3), **dict.fromkeys(TUNED_ADAPTERS, ADAPTER_RATES),
+        "hyperx": (3e-4, 1e-3, 3e-3),
+    },
     best={
-        "full": 6e-4, "psf": 6e-4, "madx": 3e-3, "multilingual": 3e-3, "badx": 3e-3, "hyperx": 3e-3,
+        "full": 6e-4, "psf": 6e-4, "madx": 3e-3, "multilingual": 3e-3, "badx": 3e-3, "hyperx": 1e-3,
         "hyper-stack": 3e-3,
     },
     sizes={

@@ -28,7 +28,8 @@ class HyperAdaptersConfig(AdapterConfig):
     Attributes:
         adapter_size: Bottleneck size of the adapters, or the rank if `block` is ``lora``. Default: 128.
         hidden_size: Width of the hypernetwork, d_h. Default: 612 (base); the paper also has 204 (small) and 102 (tiny).
-            It decides the number of trainable parameters.
+            It decides the number of trainable parameters. The wider, the lower the learning rate should be
+            (``optim.groups.hypernetwork``).
         embedding_size: Size of the embeddings of languages and layers. Default: 50.
         num_blocks: Number of residual blocks in the hypernetwork. Default: 2.
         linear: Whether the hypernetwork is linear, an ablation of the paper that needs ``num_blocks: 0``. Default:
