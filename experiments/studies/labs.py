@@ -9,7 +9,7 @@ from experiments.materials import ALL, SEEN, family
 from experiments.studies.transfer import Lab
 
 SOURCES = ("boza", "kepa", "neno")  # of the family: the first language of each large branch
-ADAPTER_RATES = (1e-3, 3e-3, 1e-2)
+ADAPTER_RATES = (3e-3, 1e-2, 3e-2)
 TUNED_ADAPTERS = ("madx", "multilingual", "badx", "hyperx", "hyper-stack")
 
 
@@ -39,8 +39,8 @@ FAMILY = Lab(
     steps={"mlm": 600, "pos": 300, "ner": 300},
     rows=("full", "task-adapters", "multilingual", "madx", "madx-2", "hyperx", "hyper-stack"),
     rates={
-        "full": (2e-4, 6e-4, 2e-3), "psf": (2e-4, 6e-4, 2e-3), **dict.fromkeys(TUNED_ADAPTERS, ADAPTER_RATES),
-        "hyperx": (3e-4, 1e-3, 3e-3),
+        "full": (6e-4, 2e-3, 6e-3), "psf": (6e-4, 2e-3, 6e-3), **dict.fromkeys(TUNED_ADAPTERS, ADAPTER_RATES),
+        "hyperx": (1e-3, 3e-3, 1e-2),
     },
     best={
         "full": 6e-4, "psf": 6e-4, "madx": 3e-3, "multilingual": 3e-3, "badx": 3e-3, "hyperx": 1e-3,
