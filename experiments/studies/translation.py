@@ -25,8 +25,8 @@ RATES = {  # tried in `map-tuning`: of the whole model, or of what a method adds
 }
 BEST: dict[str, dict[int, float]] = {  # those with the lowest validation perplexity
     "dense": {32: 1.2e-2, 48: 1.2e-2},
-    "lang-adapters": {32: 1.2e-2, 48: 1.2e-2},
-    "hyper-adapters": {32: 2e-3, 48: 2e-3},
+    "lang-adapters": {32: 1.2e-2, 48: 4e-3},
+    "hyper-adapters": {32: 2e-3, 48: 6e-4},
 }
 ADDED = {"dense": (), "lang-adapters": ("adapters",), "hyper-adapters": ("hypernetwork", "embeddings")}
 EMBEDDING = 16
