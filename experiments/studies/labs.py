@@ -43,8 +43,8 @@ FAMILY = Lab(
         "hyperx": (1e-3, 3e-3, 1e-2),
     },
     best={
-        "full": 6e-4, "psf": 6e-4, "madx": 3e-3, "multilingual": 3e-3, "badx": 3e-3, "hyperx": 1e-3,
-        "hyper-stack": 3e-3,
+        "full": 2e-3, "psf": 2e-3, "madx": 1e-2, "multilingual": 1e-2, "badx": 1e-2, "hyperx": 3e-3,
+        "hyper-stack": 1e-2,
     },
     sizes={
         "madx": {"adapter_size": 48, "task_adapter_size": 96},
