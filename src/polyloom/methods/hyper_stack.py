@@ -35,8 +35,8 @@ class HyperStackConfig(StackedConfig):
         embedding_size: Size of the embeddings of languages and layers. Default: 64.
         stored_size: Bottleneck size of an adapter that each language stores beside the generated one. Default: 0, for
             none. A few units give a language room for what the hypernetwork cannot express.
-        language_dropout: Share of the batches of a task's language in which the generated difference is left out while
-            task adapters are trained, so that these also fit languages without labels. Default: 0.
+        language_dropout: Share of a condition's training batches in which the generated difference is left out, so that
+            the common adapter also works alone, and task adapters also fit languages without labels. Default: 0.
         invertible: Whether to store an invertible adapter for each language. Default: false.
     """
 
@@ -111,12 +111,10 @@ class HyperStack(StackedMethod):
         return _normed(hidden_KSE) * self._kept(ids)[:, None, None]
 
     def _kept(self, ids: ConditionIds) -> Tensor:
-        """Draw whether each condition keeps its difference: raw text always, and everything outside of training."""
+        """Draw whether each condition keeps its difference; outside of training all do."""
         kept_K = torch.ones_like(ids.task_K, dtype=torch.bool)
         if self.training and self.config.language_dropout:
-            raw_N = torch.tensor([task in self.raw_text for task in self.tasks], device=kept_K.device)
-            drawn_K = torch.rand(len(kept_K), device=kept_K.device)
-            kept_K = raw_N[ids.task_K] | (drawn_K >= self.config.language_dropout)
+            kept_K = torch.rand(len(kept_K), device=kept_K.device) >= self.config.language_dropout
         return kept_K
 
     def output_layer(self) -> nn.Module:
