@@ -21,7 +21,7 @@ from polyloom.methods.madx import StackedConfig, StackedMethod, stacked_bank
 from polyloom.nn.blocks import TensorSpecs
 from polyloom.nn.hypernetwork import OutputProjections
 from polyloom.nn.tables import GrowingEmbedding, normal_init
-from polyloom.weights import BackboneShape, Block
+from polyloom.weights import BackboneShape, Block, Weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +35,8 @@ class HyperStackConfig(StackedConfig):
         embedding_size: Size of the embeddings of languages and layers. Default: 64.
         stored_size: Bottleneck size of an adapter that each language stores beside the generated one. Default: 0, for
             none. A few units give a language room for what the hypernetwork cannot express.
-        language_dropout: Share of a condition's training batches in which the generated difference is left out, so that
-            the common adapter also works alone, and task adapters also fit languages without labels. Default: 0.
+        language_dropout: Share of training batches in which labelled data has the language adapter of a random language,
+            so that task adapters fit all languages. Default: 0.
         invertible: Whether to store an invertible adapter for each language. Default: false.
     """
 
@@ -95,27 +95,35 @@ class HyperStack(StackedMethod):
         """Return the bottleneck size of the stored language adapters."""
         return self.config.stored_size
 
+    def forward(self, ids: ConditionIds) -> Weights:
+        """Generate the language adapter and look up the task adapter of every condition and site."""
+        if self.training and self.config.language_dropout:
+            ids = self._with_random_languages(ids)
+        return super().forward(ids)
+
+    def _with_random_languages(self, ids: ConditionIds) -> ConditionIds:
+        """Replace the language of some conditions with labels, drawn for each batch, by a random one."""
+        device = ids.task_K.device
+        labelled_N = torch.tensor([task not in self.raw_text for task in self.tasks], device=device)
+        drawn_K = torch.rand(len(ids.task_K), device=device) < self.config.language_dropout
+        swapped_K, other_K = drawn_K & labelled_N[ids.task_K], torch.randint_like(ids.source_K, len(self.languages))
+        source_K, target_K = (torch.where(swapped_K, other_K, own_K) for own_K in (ids.source_K, ids.target_K))
+        return ids._replace(source_K=source_K, target_K=target_K)
+
     def language_blocks(self, ids: ConditionIds) -> list[Block]:
         """Generate the language adapters, and look up the stored ones, which are applied after them."""
         keys_KS = self.keys(ids, self.language_sites)
-        generated = self.hypernetwork["heads"](self.project(ids, keys_KS))
+        generated = self.hypernetwork["heads"](self.project(keys_KS))
         common = self.common_adapter(torch.zeros_like(keys_KS))
         sums = {name: common[name] + generated[name] for name in common}
         return [self.block(sums, self.language_sites), *super().language_blocks(ids)]
 
-    def project(self, ids: ConditionIds, keys_KS: Tensor) -> Tensor:
-        """Compute the input of the output projections, ``[K, S, d_p]``; zero leaves the common adapter alone."""
+    def project(self, keys_KS: Tensor) -> Tensor:
+        """Compute the input of the output projections, ``[K, S, d_p]``."""
         layers_S = torch.arange(keys_KS.shape[1], device=keys_KS.device)
         inputs = (self.embeddings["language"](keys_KS), self.embeddings["layer"](layers_S.expand_as(keys_KS)))
         hidden_KSE = self.hypernetwork["projector"](torch.cat([_normed(vectors) for vectors in inputs], dim=-1))
-        return _normed(hidden_KSE) * self._kept(ids)[:, None, None]
-
-    def _kept(self, ids: ConditionIds) -> Tensor:
-        """Draw whether each condition keeps its difference; outside of training all do."""
-        kept_K = torch.ones_like(ids.task_K, dtype=torch.bool)
-        if self.training and self.config.language_dropout:
-            kept_K = torch.rand(len(kept_K), device=kept_K.device) >= self.config.language_dropout
-        return kept_K
+        return _normed(hidden_KSE)
 
     def output_layer(self) -> nn.Module:
         """Return the projections that output the adapters' tensors."""
