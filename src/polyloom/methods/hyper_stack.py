@@ -35,8 +35,8 @@ class HyperStackConfig(StackedConfig):
         embedding_size: Size of the embeddings of languages and layers. Default: 64.
         stored_size: Bottleneck size of an adapter that each language stores beside the generated one. Default: 0, for
             none. A few units give a language room for what the hypernetwork cannot express.
-        language_dropout: Share of training batches in which labelled data has the language adapter of a random language,
-            so that task adapters fit all languages. Default: 0.
+        language_dropout: Share of training batches in which labelled data has the language adapter of a random
+            language, so that task adapters fit all languages. Default: 0.
         invertible: Whether to store an invertible adapter for each language. Default: false.
     """
 
