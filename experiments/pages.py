@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 from experiments.claims import claims_table, read_claims
 from experiments.comparison import Comparison, Side
@@ -11,8 +10,7 @@ from experiments.measures import GROUPS, added, bleu, loss, zero_shot
 from experiments.read import average, row
 from experiments.studies import adding, translation
 from experiments.studies.labs import LABS
-from experiments.studies.transfer import TASKS, Lab
-from experiments.studies.transfer import rows as transfer_rows
+from experiments.studies.transfer import TASKS, Lab, tried
 from polyloom.cli.render.tables import markdown
 
 SINGLE = {
@@ -73,8 +71,8 @@ def map_rates() -> str:
     lines = []
     for width, name in product(translation.WIDTHS, (*translation.TUNED, "together")):
         method = "dense" if name == "together" else translation.methods(width, 12)[name][0]["name"]
-        tried = {rate: f"{name}-d{width}-lr{rate:g}" for rate in translation.RATES[method]}
-        losses = {rate: loss(row_name, study="map-tuning").mean for rate, row_name in tried.items()}
+        names = {rate: f"{name}-d{width}-lr{rate:g}" for rate in translation.RATES[method]}
+        losses = {rate: loss(row_name, study="map-tuning").mean for rate, row_name in names.items()}
         lines.append([str(width), name, *_tried(losses, best=min, digits=3)])
     return markdown(("width", "method", "low", "middle", "high"), lines)
 
@@ -82,9 +80,8 @@ def map_rates() -> str:
 def lab_rates(lab: Lab) -> str:
     """Show the learning rates that were tried in a laboratory, with the mean of all development scores of each."""
     lines = []
-    methods = {settings["method"]["name"] for name, settings in transfer_rows(lab, Path()) if name in lab.rows}
-    for name in (name for name in lab.rates if name in methods):
-        tuned = {rate: row(f"{lab.name}-tuning", f"{name}-lr{rate:g}") for rate in lab.rates[name]}
+    for name, rates in tried(lab).items():
+        tuned = {rate: row(f"{lab.name}-tuning", f"{name}-lr{rate:g}") for rate in rates}
         scores = {rate: average(found, found.runs[0]["scores"]).mean for rate, found in tuned.items()}
         lines.append([name, *_tried(scores, best=max, digits=1)])
     return markdown(("method", "low", "middle", "high"), lines)

@@ -1,7 +1,7 @@
 """The two laboratories of zero-shot transfer.
 
-The family is synthetic: its backbone is pretrained on 8 of 24 languages until its masked loss is flat, and one language
-of each of three branches has labels. `real` has fourteen languages of nine families, of which a small pretrained
+The family is synthetic: its backbone is pretrained on 8 of 24 languages, and one language of each of three branches has
+labels. `real` has fourteen languages of nine families, of which a small pretrained
 multilingual backbone knows seven; English has labels.
 """
 

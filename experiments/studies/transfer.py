@@ -150,12 +150,15 @@ def rows(lab: Lab, materials: Path) -> Iterator[tuple[str, Settings]]:
         yield build(f"hyper-stack-mixed{number}", {"name": "hyper-stack"}, mixed + text)
 
 
+def tried(lab: Lab) -> dict[str, Sequence[float]]:
+    """Return the learning rates that are tried for each method of the measured rows."""
+    methods = {settings["method"]["name"] for name, settings in rows(lab, Path()) if name in lab.rows}
+    return {name: rates for name, rates in lab.rates.items() if name in methods}
+
+
 def tuning(lab: Lab, materials: Path) -> Iterator[tuple[str, Settings]]:
     """Yield the runs that choose learning rates, scored on development sets."""
-    methods = {settings["method"]["name"] for name, settings in rows(lab, materials) if name in lab.rows}
-    for name, rates in lab.rates.items():
-        if name not in methods:
-            continue
+    for name, rates in tried(lab).items():
         if name == "psf":
             train = lab.partitions[0]
         else:
@@ -166,11 +169,11 @@ def tuning(lab: Lab, materials: Path) -> Iterator[tuple[str, Settings]]:
 
 def studies(lab: Lab) -> tuple[Study, Study]:
     """Build the study of a laboratory and the study that tunes it."""
-    tried = {name: len(rates) for name, rates in lab.rates.items()}
+    counts = {name: len(rates) for name, rates in lab.rates.items()}
     needs = (lab.backbone,)
-    tuned = Study(f"{lab.name}-tuning", lambda m: dict(tuning(lab, m)), seeds=(9,), tried=tried, needs=needs)
+    tuned = Study(f"{lab.name}-tuning", lambda m: dict(tuning(lab, m)), seeds=(9,), tried=counts, needs=needs)
     measured = Study(
         lab.name, lambda m: {name: made for name, made in rows(lab, m) if name in lab.rows}, seeds=(0, 1, 2),
-        tried=tried, baselines=("full", "multilingual", "madx"), needs=needs,
+        tried=counts, baselines=("full", "multilingual", "madx"), needs=needs,
     )  # fmt: skip
     return tuned, measured

@@ -10,20 +10,20 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from experiments.materials import family, family_pretraining, family_vocabulary
+from experiments.materials import family, family_pretraining, family_vocabulary, raw_text
 from experiments.measures import loss
 from experiments.read import average, row, rows
 from experiments.run import portable, run_job, run_jobs
 from experiments.storage import RESULTS
 from experiments.studies import STUDIES, adding, transfer, translation
-from experiments.studies.labs import LABS
+from experiments.studies.labs import LABS, REAL
 from experiments.study import Job, Settings
 
 from polyloom.config import parse_recipe
 from polyloom.data.synthetic.corpus import FAMILY
 from polyloom.workflows.planning import plan
 from polyloom.workflows.planning.costs import Cost
-from tests.shared import DATA
+from tests.shared import DATA, needs_data
 
 ROOT = Path(__file__).parents[2]
 JOBS = {f"{study.name}/{job.name}": job for study in STUDIES.values() for job in study.jobs(Path("materials"))}
@@ -50,6 +50,16 @@ def test_recipes_are_valid(name):
 
 def test_the_pretraining_is_valid():
     assert parse_recipe(family_pretraining(Path("vocabulary"))).train.steps
+
+
+@needs_data
+def test_the_backbone_of_real_languages_is_not_pretrained_on_those_that_stay_unseen(monkeypatch):
+    monkeypatch.setenv("POLYLOOM_DATA", str(DATA))
+    text = raw_text()
+    codes = {"fo": "fao", "hsb": "hsb", "mt": "mlt", "myv": "myv", "wo": "wol", "yo": "yor", "bm": "bam"}
+    assert codes.keys() == set(REAL.languages()) - set(REAL.seen())
+    assert not {corpus.partition(":")[2] for corpus in text.values()} & {*codes, *codes.values()}
+    assert {f"{name}-leipzig" for name in REAL.seen()} <= text.keys()
 
 
 def test_seeds_of_tuning_are_not_scored():
