@@ -3,10 +3,11 @@
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 from polyloom.data.records import Bitext, Kind, Record, Tagged, Text, Tree
 from polyloom.data.synthetic.family import Family
+from polyloom.data.synthetic.meaning import Clause
 from polyloom.data.synthetic.render import Sentence
 from polyloom.errors import DataError, suggest
 
@@ -85,14 +86,19 @@ class SyntheticCorpus:
         return Tagged(sentence.words, sentence.entities if self.entities else sentence.upos)
 
 
-@lru_cache(maxsize=64)
+@cache
+def _meanings(split: str) -> tuple[Clause, ...]:
+    """Cache meanings: all languages say the same."""
+    return tuple(FAMILY.meaning(split, index) for index in range(SIZES[split]))
+
+
+@cache
 def _sentences(language: str, split: str) -> tuple[Sentence, ...]:
     """Cache sentences: a run reads a corpus for its hash, for each task and for its vocabulary."""
-    say = FAMILY.speaker(language).say
-    return tuple(say(FAMILY.meaning(split, index)) for index in range(SIZES[split]))
+    return tuple(map(FAMILY.speaker(language).say, _meanings(split)))
 
 
-@lru_cache(maxsize=64)
+@cache
 def _sha256(language: str, split: str) -> str:
     digest = hashlib.sha256()
     for sentence in _sentences(language, split):
