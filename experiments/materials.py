@@ -15,7 +15,7 @@ FAMILY_BERT = {
 FAMILY_STEPS = 8000
 CONTINUED_STEPS = 2000
 RAW_TEXT = ("leipzig", "tatoeba", "giellalt")  # collections
-KEPT_UNSEEN = ("fao", "hsb", "mlt", "wol", "yo")  # of which the laboratory has text in these collections
+KEPT_UNSEEN = ("fao", "hsb", "mlt", "wol", "yo")  # so that laboratories can have unseen languages
 SEEN, ALL = 8, 24  # of the first 24 languages of the family, the backbone is pretrained on the first 8
 
 

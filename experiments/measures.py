@@ -14,14 +14,10 @@ GROUPS = ("seen", "unseen", "all")
 
 
 def zero_shot(lab: str, name: str, task: str, group: str = "all") -> Values:
-    """Average a task of a row of a laboratory over languages without labels that the backbone has seen, or not, or all.
-
-    A name that ends with ``-mixed`` stands for both partitions of the mixed setting, whose mean is returned.
-    """
-    names = [f"{name}1", f"{name}2"] if name.endswith("-mixed") else [name]
+    """Average a task of a row of a laboratory over languages without labels: seen by the backbone, or not, or all."""
     seen = LABS[lab].seen()
     languages = [x for x in LABS[lab].unlabelled(name, task) if group in ("all", "seen" if x in seen else "unseen")]
-    return over(*(average(row(lab, part), [f"{task}/{x}" for x in languages]) for part in names))
+    return average(row(lab, name), [f"{task}/{x}" for x in languages])
 
 
 def added(name: str, what: str, *, after: bool) -> Values:

@@ -26,7 +26,6 @@ MIXED = {
     "psf-mixed": "PSF",
     "madx-mixed": "MAD-X",
     "hyperx-mixed": "Hyper-X",
-    "hyper-stack-mixed": "Hyper-Stack",
 }
 
 

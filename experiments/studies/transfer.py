@@ -5,7 +5,7 @@ on raw text and on each task, in one mixture or in stages.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from experiments.study import Settings, Study
@@ -24,10 +24,11 @@ class Lab:
         languages: All languages.
         seen: Languages of the backbone's pretraining.
         pairs: The source of labels for every other language; its values are the sources.
-        halves: Languages with tags and languages with entities in the mixed setting; switched in its second partition.
+        halves: Languages with tags and languages with entities in the mixed setting.
         corpus: The corpus of a task, a language and a split; ``None`` if there is none.
         labels: Number of labels of each task, which PSF must know.
         steps: Steps on raw text and on each task.
+        tuning_steps: The same in runs that choose learning rates.
         rows: Names of the rows that are measured.
         rates: Learning rates that are tried for each method.
         best: The chosen learning rate of each method.
@@ -44,6 +45,7 @@ class Lab:
     corpus: Callable[[str, str, str], str | None]
     labels: Mapping[str, int]
     steps: Mapping[str, int]
+    tuning_steps: Mapping[str, int]
     rows: Sequence[str]
     rates: Mapping[str, Sequence[float]]
     best: Mapping[str, float]
@@ -56,14 +58,13 @@ class Lab:
         return list(dict.fromkeys(self.pairs().values()))
 
     @property
-    def partitions(self) -> list[list[str]]:
-        """The labelled conditions of both partitions of the mixed setting."""
-        orders = (self.halves, self.halves[::-1])
-        return [[f"pos/{x}" for x in tagged] + [f"ner/{x}" for x in named] for tagged, named in orders]
+    def mixed(self) -> list[str]:
+        """The labelled conditions of the mixed setting."""
+        return [f"{task}/{x}" for task, half in zip(TASKS, self.halves, strict=True) for x in half]
 
     def unlabelled(self, row: str, task: str) -> list[str]:
         """Return the languages that a row is scored on in a task: those without labels in its setting."""
-        labelled = {x for half in self.halves for x in half} if "-mixed" in row else set(self.sources)
+        labelled = {x for half in self.halves for x in half} if row.endswith("-mixed") else set(self.sources)
         return [x for x in self.languages() if x not in labelled and self.corpus(task, x, "test")]
 
 
@@ -141,13 +142,11 @@ def rows(lab: Lab, materials: Path) -> Iterator[tuple[str, Settings]]:
     yield build("badx", {"name": "badx"}, both + text)
     for task in TASKS:
         yield build(f"hyperx-{task}", {"name": "hyperx"}, [f"{task}/{source}" for source in lab.sources] + text)
-    for number, mixed in enumerate(lab.partitions, start=1):
-        yield build(f"full-mixed{number}", {"name": "full"}, mixed)
-        yield build(f"psf-mixed{number}", {"name": "psf"}, mixed)
-        yield build(f"madx-mixed{number}", {"name": "madx"}, mixed + text)
-        yield build(f"hyperx-mixed{number}", {"name": "hyperx"}, mixed + text)
-        yield build(f"hyperx-no-text-mixed{number}", {"name": "hyperx"}, mixed)
-        yield build(f"hyper-stack-mixed{number}", {"name": "hyper-stack"}, mixed + text)
+    yield build("full-mixed", {"name": "full"}, lab.mixed)
+    yield build("psf-mixed", {"name": "psf"}, lab.mixed)
+    yield build("madx-mixed", {"name": "madx"}, lab.mixed + text)
+    yield build("hyperx-mixed", {"name": "hyperx"}, lab.mixed + text)
+    yield build("hyperx-no-text-mixed", {"name": "hyperx"}, lab.mixed)
 
 
 def tried(lab: Lab) -> dict[str, Sequence[float]]:
@@ -158,9 +157,10 @@ def tried(lab: Lab) -> dict[str, Sequence[float]]:
 
 def tuning(lab: Lab, materials: Path) -> Iterator[tuple[str, Settings]]:
     """Yield the runs that choose learning rates, scored on development sets."""
+    lab = replace(lab, steps=lab.tuning_steps)
     for name, rates in tried(lab).items():
         if name == "psf":
-            train = lab.partitions[0]
+            train = lab.mixed
         else:
             train = [f"{task}/{source}" for task in TASKS for source in lab.sources] + ["mlm"] * (name != "full")
         for lr in rates:

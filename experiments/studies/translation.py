@@ -3,7 +3,7 @@
 Every cell of the map is a width of the model and a number of languages, each both ways with a common one; validation
 losses on the way show the steps. Its rows have the same batches: a dense model; a dense model with wider feed-forward
 layers; an adapter stored for each language; generated adapters. The last three have as many parameters more than the
-first. `small` is a generator of the size that is equal with six languages.
+first. `small` is a generator of the size that is equal with six languages, in the cell with the least room for each.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from experiments.study import Settings, Study, Swaps
 
 WIDTHS = (32, 48)
 LANGUAGES = (24, 6)  # the order of the runs
-STEPS, LONG, EVERY = 900, 2700, 150  # EVERY: steps between validations
+STEPS, SHORT, EVERY = 900, 300, 150  # EVERY: steps between validations
 FEWEST = min(LANGUAGES)
 RATES = {  # tried in `map-tuning`: of the whole model, or of what a method adds to it
     "dense": (6e-3, 1.2e-2, 2.4e-2),
@@ -108,15 +108,16 @@ def methods(width: int, languages: int) -> dict[str, tuple[Settings, int]]:
         "generated": (generated | {"hidden_size": hidden_size(width, languages)}, usual),
         "small": (generated | {"hidden_size": hidden_size(width, FEWEST)}, usual),
     }
-    return {name: row for name, row in rows.items() if languages > FEWEST or name != "small"}
+    crowded = (width, languages) == (min(WIDTHS), max(LANGUAGES))  # the least room for each language
+    return {name: row for name, row in rows.items() if crowded or name != "small"}
 
 
 def cells(materials: Path) -> Iterator[tuple[str, Settings]]:
     """Yield all rows of the map."""
-    longer = [(LANGUAGES[0], WIDTHS[0], LONG)]
-    for languages, width, steps in [*product(LANGUAGES, WIDTHS, (STEPS,)), *longer]:
+    shorter = [(LANGUAGES[0], WIDTHS[0], SHORT)]
+    for languages, width, steps in [*product(LANGUAGES, WIDTHS, (STEPS,)), *shorter]:
         for name, (method, ffn) in methods(width, languages).items():
-            if steps == LONG and name not in TUNED:
+            if steps == SHORT and name not in TUNED:
                 continue
             lr, added = BEST["dense"][width], BEST[method["name"]][width]
             size = {"width": width, "languages": languages, "steps": steps, "ffn": ffn}

@@ -56,7 +56,7 @@ def test_the_pretraining_is_valid():
 def test_the_backbone_of_real_languages_is_not_pretrained_on_those_that_stay_unseen(monkeypatch):
     monkeypatch.setenv("POLYLOOM_DATA", str(DATA))
     text = raw_text()
-    codes = {"fo": "fao", "hsb": "hsb", "mt": "mlt", "myv": "myv", "wo": "wol", "yo": "yor", "bm": "bam"}
+    codes = {"wo": "wol", "yo": "yor", "bm": "bam"}
     assert codes.keys() == set(REAL.languages()) - set(REAL.seen())
     assert not {corpus.partition(":")[2] for corpus in text.values()} & {*codes, *codes.values()}
     assert {f"{name}-leipzig" for name in REAL.seen()} <= text.keys()
