@@ -49,7 +49,7 @@ def run(
             sys.stdout.writelines(f"--- # {study.name}/{job.name}\n{dump_yaml(job.recipe)}" for job in chosen)
             continue
         for material in study.needs:
-            make(material, runs / "materials")
+            make(material, runs / "materials", results)
         run_jobs(chosen, runs=runs, results=results, workers=workers)
 
 

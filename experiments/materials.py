@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from experiments import pretraining
+from experiments.storage import write_result
 from experiments.study import Settings
 from polyloom.errors import PolyloomError
 
@@ -19,10 +21,13 @@ KEPT_UNSEEN = ("fao", "hsb", "mlt", "wol", "yo")  # so that laboratories can hav
 SEEN, ALL = 8, 24  # of the first 24 languages of the family, the backbone is pretrained on the first 8
 
 
-def make(name: str, folder: Path) -> None:
-    """Make a vocabulary or a backbone, unless it is there."""
-    if not (folder / name).exists():
-        MATERIALS[name](folder / name)
+def make(name: str, folder: Path, results: Path) -> None:
+    """Make a vocabulary or a backbone, unless it is there, and report the pretraining of a backbone."""
+    if (folder / name).exists():
+        return
+    MATERIALS[name](folder / name)
+    if (run := _run_of(folder / name)).exists():
+        write_result(results / pretraining.STUDY / f"{name}-0.json", {"row": name} | pretraining.report(run))
 
 
 def family(count: int) -> Sequence[str]:
@@ -119,9 +124,12 @@ def _pretrain(recipe: Settings, path: Path) -> None:
     from polyloom.workflows.run import Run  # noqa: PLC0415
     from polyloom.workflows.train import train_recipe  # noqa: PLC0415
 
-    run = path.with_name(f"{path.name}-run")
-    train_recipe(parse_recipe(recipe, source=path.name), run)
-    save_backbone(Run.load(run), path)
+    train_recipe(parse_recipe(recipe, source=path.name), _run_of(path))
+    save_backbone(Run.load(_run_of(path)), path)
+
+
+def _run_of(backbone: Path) -> Path:
+    return backbone.with_name(f"{backbone.name}-run")
 
 
 MATERIALS: Mapping[str, Callable[[Path], None]] = {

@@ -7,6 +7,7 @@ from itertools import product
 from experiments.claims import claims_table, read_claims
 from experiments.comparison import Comparison, Side
 from experiments.measures import GROUPS, added, bleu, loss, zero_shot
+from experiments.pretraining import pretraining_table
 from experiments.read import average, row
 from experiments.studies import adding, translation
 from experiments.studies.labs import LABS
@@ -97,6 +98,7 @@ def _tried(by_rate: Mapping[float, float], *, best: Callable[[Iterable[float]], 
 
 TABLES: Mapping[str, Callable[[], str]] = {
     "claims": lambda: claims_table(read_claims()),
+    "real-pretraining": partial(pretraining_table, LABS["real"].backbone),
     "real": lambda: transfer_table("real", SINGLE),
     "real-mixed": lambda: transfer_table("real", MIXED),
     "family": lambda: transfer_table("family", SINGLE | {"madx-2": "MAD-X 2.0"}),

@@ -127,8 +127,7 @@ def portable(recipe: Settings) -> Settings:
 
 def training_summary(folder: Path) -> Settings:
     """Summarise a run's log: time, steps, tokens, trainable parameters, losses and validation scores."""
-    events = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-    steps = {event["total"]: event for event in events if event["event"] == "step"}  # the last of repeated ones
+    events, steps = _events(folder), steps_of(folder)
     stages = {event["stage"]: event["parameter_report"] for event in events if event["event"] == "stage"}
     trained = {
         group["name"]: group["trained"]
@@ -136,12 +135,21 @@ def training_summary(folder: Path) -> Settings:
         for group in parameter_report
         if group["trained"]
     }
-    curve = [[total, *event["losses"].items()] for total, event in sorted(steps.items()) if total % 50 == 0]
+    curve = [[step["total"], *step["losses"].items()] for step in steps if step["total"] % 50 == 0]
     return {
-        "seconds": sum(sum(event["seconds"].values()) for event in steps.values()),
+        "seconds": sum(sum(step["seconds"].values()) for step in steps),
         "steps": len(steps),
-        "tokens": sum(event["tokens"] for event in steps.values()),
+        "tokens": sum(step["tokens"] for step in steps),
         "parameters": trained,
         "losses": curve,
         "validation": [event["scores"] for event in events if event["event"] == "validation"],
     }
+
+
+def steps_of(folder: Path) -> list[Settings]:
+    """Read the steps of a run's log in order; of repeated ones the last."""
+    return list({event["total"]: event for event in _events(folder) if event["event"] == "step"}.values())
+
+
+def _events(folder: Path) -> list[Settings]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
