@@ -181,7 +181,7 @@ class Model(nn.Module):
         return [ids[: ids.index(eos_id)] if eos_id in ids else ids for ids in written]
 
     @torch.no_grad()
-    def predict(self, batch: Batch, *, confidences: bool = False) -> list[Any]:
+    def predict(self, batch: Batch, *, confidences: bool = False, weights: Weights | None = None) -> list[Any]:
         """Decode the prediction for each example of a batch, in the order in which the examples were given.
 
         The prediction for an example whose hidden states or classifier are not finite is a `PredictionError`.
@@ -189,8 +189,9 @@ class Model(nn.Module):
         Args:
             batch: Examples of any tasks and conditions.
             confidences: Return pairs of the prediction and its confidence.
+            weights: Weights of these rows, if they are known already.
         """
-        weights, hidden_BTD = self._hidden(batch)
+        weights, hidden_BTD = self._hidden(batch, weights)
         finite_B = _finite_rows(hidden_BTD, weights, batch)
         if not finite_B.all():
             hidden_BTD = hidden_BTD.masked_fill(~finite_B[:, None, None], 0.0)  # a parser refuses NaN
@@ -206,9 +207,9 @@ class Model(nn.Module):
             decoded |= zip(part.positions, predictions, strict=True)
         return [decoded[position] for position in sorted(decoded)]
 
-    def _hidden(self, batch: Batch) -> tuple[Weights, Tensor]:
+    def _hidden(self, batch: Batch, weights: Weights | None = None) -> tuple[Weights, Tensor]:
         """Run the backbone once for all rows."""
-        weights = self.weights(batch.conditions)
+        weights = self.weights(batch.conditions) if weights is None else weights
         with self.backbone.using(weights, num_rows=_count(batch.inputs, batch.conditions, weights)):
             return weights, self.backbone.hidden(**batch.inputs).float()  # heads are fp32
 

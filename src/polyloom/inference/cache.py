@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from polyloom.conditions import Condition
 from polyloom.model import Model
@@ -25,6 +26,7 @@ class WeightCache:
         self.model, self.method, self.max_bytes = model, model.method, max_bytes
         self._kept: OrderedDict[Condition, Weights] = OrderedDict()
         self._version: tuple[int, ...] = ()
+        self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -32,31 +34,33 @@ class WeightCache:
     @property
     def num_bytes(self) -> int:
         """Size of the cached weights."""
-        return sum(weights.num_bytes() for weights in self._kept.values())
+        return self._bytes
 
     def rows(self, conditions: Sequence[Condition]) -> Weights:
         """Return the weights of a batch, one set per row; those that are not cached are computed in one call."""
         if self.method.training:
             return self.model.weights(conditions)
         self._clear_if_changed()
-        distinct = {condition: number for number, condition in enumerate(dict.fromkeys(conditions))}
+        distinct = dict.fromkeys(conditions)
         by_condition = {c: self._kept.pop(c) for c in distinct if c in self._kept}
         if missing := [condition for condition in distinct if condition not in by_condition]:
             with torch.no_grad():
                 computed = self.method.weights(missing)
-            by_condition |= {c: computed.alone(number) for number, c in enumerate(missing)}
+            made = {c: computed.alone(number) for number, c in enumerate(missing)}
+            self._bytes += sum(weights.num_bytes() for weights in made.values())
+            by_condition |= made
         self._kept |= by_condition  # as the most recently used
-        excess = self.num_bytes - self.max_bytes
-        while self._kept and excess > 0:
-            excess -= self._kept.popitem(last=False)[1].num_bytes()
-        together = Weights.cat([by_condition[condition] for condition in distinct])
-        return together.for_rows(torch.tensor([distinct[c] for c in conditions], device=self._device()))
+        while self._kept and self._bytes > self.max_bytes:
+            self._bytes -= self._kept.popitem(last=False)[1].num_bytes()
+        return Weights.cat([by_condition[condition] for condition in (conditions if len(distinct) > 1 else distinct)])
 
     def _clear_if_changed(self) -> None:
-        version = tuple(n for p in self.method.parameters() for n in (id(p), p.data_ptr(), p._version))  # noqa: SLF001
+        version = tuple(n for p in self.method.parameters() for n in (id(p), p.data_ptr(), _version(p)))
         if version != self._version:
             self._kept.clear()
-            self._version = version
+            self._version, self._bytes = version, 0
 
-    def _device(self) -> torch.device:
-        return next(self.method.parameters(), torch.empty(0)).device
+
+def _version(parameter: Tensor) -> int:
+    """Return how often a tensor was changed in place; inference tensors do not count it, and do not change."""
+    return 0 if parameter.is_inference() else parameter._version  # noqa: SLF001

@@ -87,20 +87,28 @@ class Predictor:
         stream, seen = iter(inputs), 0
         while window := list(islice(stream, WINDOW)):
             # Random choices for a record (masks) depend on its place in the corpus alone.
-            examples = self._encode(window, first_key=seen)
+            examples = self.encode(window, first_key=seen)
             seen += len(window)
-            generated = [not losses and self.model.task(c.task).generates for c, _ in window]
-            places = [place for place, generates in enumerate(generated) if generates]
-            texts = iter(self._texts([examples[p] for p in places], [window[p][1] for p in places]))
-            decode = partial(self.model.predict, confidences=confidences)
-            others = [example for example, generates in zip(examples, generated, strict=True) if not generates]
-            self._count_cut(others)
-            decoded = iter(self._window(others, decode))
-            for generates in generated:
-                prediction = next(texts if generates else decoded)
+            records = [record for _, record in window]
+            for prediction in self.predict_encoded(examples, records, losses=losses, confidences=confidences):
                 if strict and isinstance(prediction, PredictionError):
                     raise prediction
-                yield (prediction, None) if generates and confidences and isinstance(prediction, str) else prediction
+                yield prediction
+
+    def predict_encoded(
+        self, examples: Sequence[Example], records: Sequence[Record], *, losses: bool = False, confidences: bool = False
+    ) -> list[Any]:
+        """Predict records that are encoded already, as `predict_mixed` does; errors take the place of predictions."""
+        generated = [not losses and self.model.task(example.condition.task).generates for example in examples]
+        places = [place for place, generates in enumerate(generated) if generates]
+        texts = iter(self._texts([examples[p] for p in places], [records[p] for p in places]))
+        others = [example for example, generates in zip(examples, generated, strict=True) if not generates]
+        self._count_cut(others)
+        decoded = iter(self._window(others, partial(self._decode, confidences=confidences)))
+        predictions = [next(texts if generates else decoded) for generates in generated]
+        if not confidences:
+            return predictions
+        return [(p, None) if g and isinstance(p, str) else p for p, g in zip(predictions, generated, strict=True)]
 
     def translate(self, asked: Sequence[tuple[Condition, Record]], *, progress: Progress = lambda _: None) -> list[str]:
         """Generate text for records of any conditions, in order.
@@ -113,7 +121,7 @@ class Predictor:
             progress: Called with the number of texts of each finished batch.
         """
         texts = []
-        for text in self._texts(self._encode(asked), [record for _, record in asked], progress=progress):
+        for text in self._texts(self.encode(asked), [record for _, record in asked], progress=progress):
             if isinstance(text, PredictionError):
                 raise text
             texts.append(text)
@@ -167,7 +175,8 @@ class Predictor:
         self.model.method.require_supported(condition)
         self.model.task(condition.task)
 
-    def _encode(self, inputs: Sequence[tuple[Condition, Record]], *, first_key: int = 0) -> list[Example]:
+    def encode(self, inputs: Sequence[tuple[Condition, Record]], *, first_key: int = 0) -> list[Example]:
+        """Encode records of any conditions; random choices for a record depend on `first_key` and its place."""
         by_condition: dict[Condition, list[int]] = {}
         for place, (condition, _) in enumerate(inputs):
             by_condition.setdefault(condition, []).append(place)
@@ -177,6 +186,9 @@ class Predictor:
             rows = self.model.task(condition.task).encode([inputs[place][1] for place in places], self.tokenizer)
             examples |= {p: Example(condition, row, first_key + p) for p, row in zip(places, rows, strict=True)}
         return [examples[place] for place in range(len(inputs))]
+
+    def _decode(self, batch: Batch, *, confidences: bool) -> list[Any]:
+        return self.model.predict(batch, confidences=confidences, weights=self.cache.rows(batch.conditions))
 
     def _generate(self, batch: Batch) -> list[str | PredictionError]:
         weights = self.cache.rows(batch.conditions)
@@ -217,7 +229,7 @@ class Predictor:
         """Yield the positions of examples of similar length that share a batch."""
         group: list[int] = []
         for position in sorted(range(len(examples)), key=lambda i: examples[i].row["length"]):
-            length = self._length(examples[position])
+            length = self.length(examples[position])
             if group and (len(group) + 1) * length > tokens:
                 yield group
                 group = []
@@ -225,7 +237,7 @@ class Predictor:
         if group:
             yield group
 
-    def _length(self, example: Example) -> int:
+    def length(self, example: Example) -> int:
         """Return the number of tokens of an example: what is not cut takes several rows where it is long."""
         length, task = int(example.row["length"]), self.model.task(example.condition.task)
         is_cut = task.is_cut(example.row, tokenizer=self.tokenizer, max_length=self.max_length)
