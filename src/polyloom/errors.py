@@ -48,6 +48,14 @@ class PredictionError(PolyloomError):
     """One record cannot be predicted; the others of its batch can."""
 
 
+class OverloadedError(PolyloomError):
+    """A server has no room for a request."""
+
+
+class DeadlineError(PolyloomError):
+    """A request was not answered in time."""
+
+
 class DataError(PolyloomError):
     """A corpus is invalid; the message begins with ``file:line``."""
 

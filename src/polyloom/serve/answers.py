@@ -1,0 +1,35 @@
+"""The answer to a request: a prediction, with what made it."""
+
+from dataclasses import dataclass
+
+from polyloom.conditions import Condition
+from polyloom.inference.predictions import Prediction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A prediction, with what made it.
+
+    Attributes:
+        condition: The condition.
+        prediction: The prediction, as `Run.predict` returns it.
+        model: Name of the run.
+        version: Its checkpoint.
+        weights: Hash of the weights that made the prediction.
+        zero_shot: Whether the run had no training data of this condition.
+        cut: Whether the input was longer than the model's maximum and was cut.
+        waited: Seconds in the queue.
+        computed: Seconds in the batch.
+        rows: Number of requests in the batch.
+    """
+
+    condition: Condition
+    prediction: Prediction
+    model: str
+    version: str
+    weights: str
+    zero_shot: bool
+    cut: bool = False
+    waited: float = 0.0
+    computed: float = 0.0
+    rows: int = 1

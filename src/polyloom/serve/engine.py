@@ -1,0 +1,221 @@
+"""The engine: callers ask from one event loop, one thread owns the models and predicts batches of whatever waits."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from polyloom.conditions import Condition
+from polyloom.errors import ConditionError, DeadlineError, OverloadedError, PolyloomError, PredictionError
+from polyloom.inference.predictions import PreparedInput, empty_prediction, is_empty, prepare_input
+from polyloom.ranges import Count, Positive
+from polyloom.serve.answers import Answer
+from polyloom.serve.models import ServedModel, load_models, share_backbones
+from polyloom.serve.queue import FairQueue
+from polyloom.serve.requests import Request
+from polyloom.workflows.run import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits of an engine.
+
+    Attributes:
+        max_waiting: Number of requests that may wait; further ones are refused.
+        max_batch_tokens: Number of tokens of a batch, padding included.
+        max_input_tokens: Number of tokens of an input; longer ones are refused.
+        max_wait_ms: Milliseconds that an idle engine waits for further requests of a batch.
+        timeout: Seconds after which a request is given up, unless it has a timeout of its own.
+        cache_mb: Megabytes of cached weights of each model.
+    """
+
+    max_waiting: Count = 1024
+    max_batch_tokens: Count = 4096
+    max_input_tokens: Count = 8192
+    max_wait_ms: float = 2.0
+    timeout: Positive = 30.0
+    cache_mb: Count = 256
+
+
+@dataclass
+class Counts:
+    """What an engine has done so far.
+
+    Attributes:
+        answered: Requests with an answer.
+        failed: Requests that could not be predicted.
+        refused: Requests for which there was no room.
+        timed_out: Requests that were given up.
+        cancelled: Requests whose callers went away.
+        batches: Number of batches.
+        rows: Requests in batches, together.
+        running: Requests in the batch that is being predicted.
+    """
+
+    answered: int = 0
+    failed: int = 0
+    refused: int = 0
+    timed_out: int = 0
+    cancelled: int = 0
+    batches: int = 0
+    rows: int = 0
+    running: int = 0
+
+
+class Engine:
+    """Predict inputs of many callers, each of any task and language, in shared batches.
+
+    ::
+
+        async with Engine("runs/tagger", "runs/translator") as engine:
+            answer = await engine.answer("pos/tr", "Bu bir cümle.")
+
+    Runs with the same backbone hold it in memory once. A condition that several runs can predict is predicted by the
+    first of them.
+
+    Args:
+        *runs: Runs, exported adapters, or their folders.
+        limits: Limits.
+        device: Such as ``cpu``. By default a GPU if there is one.
+    """
+
+    def __init__(self, *runs: Run | str | Path, limits: Limits | None = None, device: str | None = None) -> None:
+        self.limits = limits or Limits()
+        self.counts = Counts()
+        self.models = self._prepare(runs, device)
+        self.queue = FairQueue(self.limits.max_waiting)
+        self._thread = threading.Thread(target=self._work, name="polyloom-engine", daemon=True)
+
+    def _prepare(self, runs: Sequence[Run | str | Path], device: str | None) -> list[ServedModel]:
+        loaded = [run if isinstance(run, Run) else load_models([run], device=device)[0].run for run in runs]
+        models = share_backbones(loaded)
+        for model in models:
+            model.run.model.eval()
+            model.run.predictor.cache.max_bytes = self.limits.cache_mb << 20
+        return models
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Refuse further requests, answer those that wait, and stop."""
+        self.queue.close()
+        await asyncio.to_thread(self._thread.join)
+
+    # -- callers ------------------------------------------------------------------------------------------------------
+
+    async def answer(
+        self, condition: Condition | str, value: Any, *, caller: str = "", timeout: float | None = None
+    ) -> Answer:
+        """Predict one input.
+
+        Args:
+            condition: ``task/language`` or ``task/source/target``.
+            value: The input, as for `Run.predict`.
+            caller: Whose request it is; callers share the engine fairly.
+            timeout: Seconds until the request is given up. Default: that of the limits.
+
+        Raises:
+            OverloadedError: Too many requests are waiting.
+            DeadlineError: The time is up.
+            PolyloomError: The input or its condition is wrong.
+        """
+        parsed = Condition.parse(condition)
+        model = self.find(parsed)
+        source = prepare_input(value, model.task(parsed), parsed)
+        if is_empty(source.record):
+            return model.answer(parsed, empty_prediction(model.task(parsed), source))
+        request = self._request(model, parsed, source, caller)
+        try:
+            self.queue.put(request)
+        except OverloadedError:
+            self.counts.refused += 1
+            raise
+        try:
+            async with asyncio.timeout(timeout or self.limits.timeout):
+                return await request.future
+        except TimeoutError:
+            self.counts.timed_out += 1
+            raise DeadlineError(f"{parsed}: no answer within {timeout or self.limits.timeout:g} seconds.") from None
+        except asyncio.CancelledError:
+            self.counts.cancelled += 1
+            raise
+        finally:
+            self.queue.discard(request)
+
+    def find(self, condition: Condition) -> ServedModel:
+        """Return the model that predicts a condition, or raise an error that says why none does."""
+        problems = []
+        for model in self.models:
+            try:
+                model.require(condition)
+            except ConditionError as error:
+                problems.append(error)
+            else:
+                return model
+        known = [error for error in problems if not str(error).startswith("task ")]
+        raise (known or problems)[0]
+
+    def _request(self, model: ServedModel, condition: Condition, source: PreparedInput, caller: str) -> Request:
+        predictor = model.run.predictor
+        (example,) = predictor.encode([(condition, source.record)])
+        tokens = predictor.length(example)
+        if tokens > self.limits.max_input_tokens:
+            raise PredictionError(
+                f"{condition}: the input has {tokens:,} tokens. At most {self.limits.max_input_tokens:,} are allowed."
+            )
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        return Request(
+            model=model, condition=condition, source=source, example=example, tokens=tokens, caller=caller,
+            future=future,
+        )  # fmt: skip
+
+    # -- the thread that owns the models ------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        limits = self.limits
+        while batch := self.queue.take(max_tokens=limits.max_batch_tokens, max_wait=limits.max_wait_ms / 1000):
+            self.counts.running = len(batch)
+            outcomes = self._predict(batch)
+            self.counts.running = 0
+            self._loop.call_soon_threadsafe(self._deliver, batch, outcomes)
+
+    def _predict(self, batch: Sequence[Request]) -> list[Answer | PolyloomError]:
+        """Predict a batch; if that fails, each request by itself, so that one cannot harm the others."""
+        start = time.monotonic()
+        try:
+            decoded = batch[0].model.run.predictor.predict_encoded(
+                [request.example for request in batch], [r.source.record for r in batch], confidences=True
+            )
+        except Exception as error:  # whatever it is
+            if len(batch) > 1:
+                return [self._predict([request])[0] for request in batch]
+            if isinstance(error, PolyloomError):
+                return [error]
+            return [PredictionError(f"{batch[0].condition}: {type(error).__name__}: {error}")]
+        seconds = time.monotonic() - start
+        return [
+            one
+            if isinstance(one, PolyloomError)
+            else request.answer(*one, waited=start - request.arrived, computed=seconds, rows=len(batch))
+            for request, one in zip(batch, decoded, strict=True)
+        ]
+
+    def _deliver(self, batch: Sequence[Request], outcomes: Sequence[Answer | PolyloomError]) -> None:
+        """Hand out answers, in the event loop's thread."""
+        self.counts.batches += 1
+        self.counts.rows += len(batch)
+        for request, outcome in zip(batch, outcomes, strict=True):
+            if request.future.done():  # its caller has gone
+                continue
+            if isinstance(outcome, Answer):
+                self.counts.answered += 1
+                request.future.set_result(outcome)
+            else:
+                self.counts.failed += 1
+                request.future.set_exception(outcome)

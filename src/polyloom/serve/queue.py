@@ -1,0 +1,125 @@
+"""The requests that wait: bounded, fair between callers, oldest first for each of them."""
+
+import threading
+from collections.abc import Iterator
+from itertools import islice
+
+from polyloom.errors import OverloadedError
+from polyloom.serve.requests import Request
+
+LOOK_AHEAD = 256  # waiting requests among which those of similar length are chosen
+
+
+class FairQueue:
+    """The waiting requests of all callers; safe to use from several threads.
+
+    The request that has waited longest is always in the next batch, so none starves. With several callers it is that of
+    the caller that has been served fewest tokens. The rest of a batch are requests of similar length.
+
+    Args:
+        max_requests: Number of requests that may wait.
+    """
+
+    def __init__(self, max_requests: int) -> None:
+        self.max_requests = max_requests
+        self._changed = threading.Condition()
+        self._waiting: dict[str, dict[int, Request]] = {}  # by caller, each in order of arrival
+        self._served: dict[str, int] = {}  # tokens, of callers with waiting requests
+        self._count = self._tokens = 0
+        self._closed = False
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens that wait."""
+        return self._tokens
+
+    def put(self, request: Request) -> None:
+        """Add a request.
+
+        Raises:
+            OverloadedError: There is no room, or the queue is closed.
+        """
+        with self._changed:
+            if self._closed:
+                raise OverloadedError("the server is shutting down.")
+            if self._count >= self.max_requests:
+                raise OverloadedError(f"{self._count:,} requests are waiting. Try again later.")
+            if request.caller not in self._waiting:
+                # A caller that was away is not owed what it did not ask for.
+                self._served[request.caller] = min(self._served.values(), default=0)
+                self._waiting[request.caller] = {}
+            self._waiting[request.caller][id(request)] = request
+            self._count += 1
+            self._tokens += request.tokens
+            self._changed.notify()
+
+    def discard(self, request: Request) -> None:
+        """Remove a request whose caller does not want it any more, unless it was taken."""
+        with self._changed:
+            if id(request) in self._waiting.get(request.caller, ()):
+                self._remove(request)
+
+    def close(self) -> None:
+        """Refuse further requests. Those that wait are still taken."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def take(self, *, max_tokens: int, max_wait: float) -> list[Request]:
+        """Wait for requests and return those of the next batch; none if the queue is closed and empty.
+
+        Args:
+            max_tokens: Tokens of a batch, padding included. A longer request is a batch of its own.
+            max_wait: Seconds to wait for further requests, if there was none to begin with.
+        """
+        with self._changed:
+            if not self._count:
+                self._changed.wait_for(lambda: self._count or self._closed)
+                self._changed.wait_for(lambda: self._tokens >= max_tokens or self._closed, timeout=max_wait)
+            batch = self._choose(max_tokens)
+            for request in batch:
+                self._served[request.caller] += request.tokens
+            for request in batch:
+                self._remove(request)
+            return batch
+
+    def waiting(self, like: Request, limit: int = LOOK_AHEAD) -> list[Request]:
+        """Return requests that still wait and could be in a batch with another one."""
+        with self._changed:
+            return [request for request in islice(self._next(), limit) if request.batched_with == like.batched_with]
+
+    def _choose(self, max_tokens: int) -> list[Request]:
+        first = next(self._next(), None)
+        if first is None:
+            return []
+        near = [r for r in islice(self._next(), LOOK_AHEAD) if r is not first and r.batched_with == first.batched_with]
+        batch, longest = [first], first.tokens
+        for request in sorted(near, key=lambda r: abs(r.tokens - first.tokens)):
+            longest = max(longest, request.tokens)
+            if (len(batch) + 1) * longest > max_tokens:
+                break
+            batch.append(request)
+        return batch
+
+    def _next(self) -> Iterator[Request]:
+        """Yield waiting requests, one of each caller in turn, beginning with the caller that was served least."""
+        callers = sorted(self._waiting, key=lambda caller: self._served[caller])
+        turns = [iter(self._waiting[caller].values()) for caller in callers]
+        while turns:
+            for turn in list(turns):
+                request = next(turn, None)
+                if request is None:
+                    turns.remove(turn)
+                else:
+                    yield request
+
+    def _remove(self, request: Request) -> None:
+        waiting = self._waiting[request.caller]
+        del waiting[id(request)]
+        self._count -= 1
+        self._tokens -= request.tokens
+        if not waiting:
+            del self._waiting[request.caller], self._served[request.caller]

@@ -1,0 +1,237 @@
+"""The engine gives every caller what the run alone predicts, whatever happens to other requests."""
+
+import asyncio
+import random
+import time
+
+import pytest
+import torch
+
+from polyloom.conditions import Condition
+from polyloom.errors import ConditionError, DeadlineError, OverloadedError, PolyloomError, PredictionError
+from polyloom.serve import Engine, Limits
+from polyloom.serve.models import load_models
+from polyloom.workflows.run import load
+from polyloom.workflows.train import train
+from tests.tiny_run import LANGUAGES, WORDS, tiny_recipe
+
+
+def draw_input(task: str, draw: random.Random):
+    words = tuple(draw.choices(WORDS, k=draw.randint(1, 12)))
+    return (" ".join(words), " ".join(draw.choices(WORDS, k=9))) if task in ("nli", "qa") else words
+
+
+def asked(count: int, seed: object = 0):
+    draw = random.Random(str(seed))
+    tasks = [draw.choice(("pos", "ner", "dep", "nli", "qa")) for _ in range(count)]
+    return [(f"{task}/{draw.choice(LANGUAGES)}", draw_input(task, draw)) for task in tasks]
+
+
+def serve(run, work, **limits):
+    """Run a coroutine function with an engine."""
+
+    async def main():
+        async with Engine(run, limits=Limits(timeout=600.0, **limits)) as engine:  # a busy machine is slow
+            return await work(engine)
+
+    return asyncio.run(main())
+
+
+async def answers(engine, rows, **options):
+    found = await asyncio.gather(
+        *(engine.answer(condition, value, **options) for condition, value in rows), return_exceptions=True
+    )
+    return [one if isinstance(one, Exception) else one.prediction for one in found]
+
+
+@pytest.mark.parametrize("tokens", [16, 4096])
+def test_callers_get_what_the_run_predicts(run, tokens):
+    rows = asked(300)
+    expected = run.predict([value for _, value in rows], [condition for condition, _ in rows])
+
+    async def work(engine):
+        found = await answers(engine, rows)
+        return found, engine.counts
+
+    found, counts = serve(run, work, max_batch_tokens=tokens)
+    assert [repr(one) for one in found] == [repr(one) for one in expected]
+    assert counts.answered == 300
+    assert (counts.batches < 50) == (tokens == 4096)
+
+
+def test_an_answer_says_what_made_it(run):
+    async def work(engine):
+        return [await engine.answer(name, ("ba", "do")) for name in ("pos/aa", "pos/bb", "pos/cc", "pos/aa")]
+
+    first, other, zero_shot, again = serve(run, work)
+    assert (first.model, first.condition) == ("hyper", Condition("pos", "aa"))
+    assert first.version.startswith("step-00000020@")
+    assert first.weights == again.weights != other.weights
+    assert (first.zero_shot, zero_shot.zero_shot) == (False, True)
+
+
+def test_mistakes_are_refused_before_they_wait(run):
+    async def work(engine):
+        for condition, value, error in (
+            ("pos/xx", "ba", ConditionError),
+            ("parse/aa", "ba", ConditionError),
+            ("pos/aa", 3, PolyloomError),
+            ("pos/aa", "ba " * 100, PredictionError),
+        ):
+            with pytest.raises(error):
+                await engine.answer(condition, value)
+        return engine.counts
+
+    assert serve(run, work, max_input_tokens=90).batches == 0
+
+
+def test_one_poisoned_row_fails_alone(run, monkeypatch):
+    """R6: a condition whose weights are not a number, an unknown language and an input that is too long, of 32."""
+    rows = asked(29)
+    expected = run.predict([value for _, value in rows], [condition for condition, _ in rows])
+    damaged, made = Condition("pos", "cc"), run.model.method.weights
+
+    def weights(conditions):
+        computed = made(conditions)
+        for number, condition in enumerate(map(Condition.parse, conditions)):
+            if condition == damaged:
+                for tensor in computed.blocks[0].tensors.values():
+                    tensor[number] = torch.nan
+        return computed
+
+    monkeypatch.setattr(run.model.method, "weights", weights)
+    run.predictor.cache._kept.clear()
+    rows = [(c, v) for c, v in rows if c != str(damaged)]
+    expected = [e for e, (c, _) in zip(expected, asked(29), strict=True) if c != str(damaged)]
+    bad = [("pos/cc", ("ba",)), ("pos/xx", ("ba",)), ("pos/aa", ("ba",) * 90)]
+
+    async def work(engine):
+        return await answers(engine, rows + bad), engine.counts
+
+    found, counts = serve(run, work, max_input_tokens=80)
+    assert [repr(one) for one in found[:-3]] == [repr(one) for one in expected]
+    assert [type(one) for one in found[-3:]] == [PredictionError, ConditionError, PredictionError]
+    assert counts.failed == 1
+    run.predictor.cache._kept.clear()
+
+
+def test_a_batch_that_fails_is_predicted_row_by_row(run, monkeypatch):
+    rows, predict = asked(20), run.predictor.predict_encoded
+
+    def fail(examples, records, **options):
+        if any(record.words == ("sat", "sat") for record in records if hasattr(record, "words")):
+            raise RuntimeError("no memory")
+        return predict(examples, records, **options)
+
+    monkeypatch.setattr(run.predictor, "predict_encoded", fail)
+
+    async def work(engine):
+        return await answers(engine, [*rows, ("pos/aa", ("sat", "sat"))])
+
+    *others, bad = serve(run, work)
+    assert not any(isinstance(one, Exception) for one in others)
+    assert isinstance(bad, PredictionError)
+    assert "no memory" in str(bad)
+
+
+class Slow:
+    """Hold batches until they are let through."""
+
+    def __init__(self, monkeypatch, run, seconds: float):
+        predict = run.predictor.predict_encoded
+        self.seen = []
+
+        def slow(examples, records, **options):
+            self.seen.append([example.condition for example in examples])
+            time.sleep(seconds)
+            return predict(examples, records, **options)
+
+        monkeypatch.setattr(run.predictor, "predict_encoded", slow)
+
+
+def test_a_full_queue_refuses_and_goes_on(run, monkeypatch):
+    Slow(monkeypatch, run, 0.05)
+
+    async def work(engine):
+        found = await answers(engine, asked(40))
+        refused = [one for one in found if isinstance(one, OverloadedError)]
+        assert len(refused) == engine.counts.refused >= 20  # one batch may be under way
+        return await answers(engine, asked(5))
+
+    assert not any(isinstance(one, Exception) for one in serve(run, work, max_waiting=10))
+
+
+def test_a_deadline_is_kept_while_the_model_is_busy(run, monkeypatch):
+    slow = Slow(monkeypatch, run, 0.3)
+
+    async def work(engine):
+        first = asyncio.create_task(engine.answer("pos/aa", ("ba",)))
+        await asyncio.sleep(0.1)
+        start = time.monotonic()
+        with pytest.raises(DeadlineError, match=r"no answer within 0\.05 seconds"):
+            await engine.answer("pos/bb", ("ba",), timeout=0.05)
+        assert time.monotonic() - start < 0.2
+        await first
+        assert len(engine.queue) == 0
+
+    serve(run, work)
+    assert slow.seen == [[Condition("pos", "aa")]], "nobody waits for it any more, so it is not predicted"
+
+
+def test_a_caller_that_goes_away_costs_nothing_further(run, monkeypatch):
+    slow = Slow(monkeypatch, run, 0.2)
+
+    async def work(engine):
+        first = asyncio.create_task(engine.answer("pos/aa", ("ba",)))
+        await asyncio.sleep(0.1)
+        gone = [asyncio.create_task(engine.answer("pos/bb", ("ba",))) for _ in range(50)]
+        await asyncio.sleep(0.01)
+        for task in gone:
+            task.cancel()
+        await asyncio.gather(*gone, return_exceptions=True)
+        await first
+        assert engine.counts.cancelled == 50
+        return await engine.answer("pos/cc", ("ba",))
+
+    serve(run, work)
+    assert slow.seen == [[Condition("pos", "aa")], [Condition("pos", "cc")]]
+
+
+def test_leaving_answers_what_waits(run, monkeypatch):
+    Slow(monkeypatch, run, 0.1)
+
+    async def main():
+        async with Engine(run, limits=Limits(max_batch_tokens=1)) as engine:
+            tasks = [asyncio.create_task(engine.answer("pos/aa", ("ba",))) for _ in range(4)]
+            await asyncio.sleep(0)
+        with pytest.raises(OverloadedError):
+            await engine.answer("pos/aa", ("ba",))
+        return await asyncio.gather(*tasks)
+
+    assert len(asyncio.run(main())) == 4
+
+
+def test_runs_with_the_same_backbone_hold_it_once(run, folder):
+    other = train(tiny_recipe(folder, "madx", train={"steps": 5}), folder / "stored")
+    full = train(tiny_recipe(folder, "full", train={"steps": 5}), folder / "full")
+    expected = {name: repr(one.predict(("ba", "do"), "pos/aa")) for name, one in (("run", run), ("other", other))}
+
+    first, second, third = load_models([run.path, other.path, full.path])
+    assert first.run.model.backbone is second.run.model.backbone
+    assert third.run.model.backbone is not first.run.model.backbone
+    found = {"run": first.run, "other": second.run}
+    assert {name: repr(one.predict(("ba", "do"), "pos/aa")) for name, one in found.items()} == expected
+
+    async def main():
+        async with Engine(other, run) as engine:
+            return [(await engine.answer(name, "ba do")).model for name in ("pos/aa", "ner/aa")]
+
+    assert asyncio.run(main()) == ["stored", "hyper"]
+
+
+def test_weights_of_inference_tensors_are_cached(run):
+    with torch.inference_mode():
+        loaded = load(run.path)
+        assert next(loaded.model.method.parameters()).is_inference()
+        assert repr(loaded.predict(("ba", "do"), "pos/aa")) == repr(run.predict(("ba", "do"), "pos/aa"))
+        assert len(loaded.predictor.cache) == 1
