@@ -100,7 +100,7 @@ def test_one_poisoned_row_fails_alone(run, monkeypatch):
         return computed
 
     monkeypatch.setattr(run.model.method, "weights", weights)
-    run.predictor.cache._kept.clear()
+    run.predictor.cache.clear()
     rows = [(c, v) for c, v in rows if c != str(damaged)]
     expected = [e for e, (c, _) in zip(expected, asked(29), strict=True) if c != str(damaged)]
     bad = [("pos/cc", ("ba",)), ("pos/xx", ("ba",)), ("pos/aa", ("ba",) * 90)]
@@ -112,7 +112,7 @@ def test_one_poisoned_row_fails_alone(run, monkeypatch):
     assert [repr(one) for one in found[:-3]] == [repr(one) for one in expected]
     assert [type(one) for one in found[-3:]] == [PredictionError, ConditionError, PredictionError]
     assert counts.failed == 1
-    run.predictor.cache._kept.clear()
+    run.predictor.cache.clear()
 
 
 def test_a_batch_that_fails_is_predicted_row_by_row(run, monkeypatch):

@@ -57,8 +57,13 @@ class WeightCache:
     def _clear_if_changed(self) -> None:
         version = tuple(n for p in self.method.parameters() for n in (id(p), p.data_ptr(), _version(p)))
         if version != self._version:
-            self._kept.clear()
-            self._version, self._bytes = version, 0
+            self.clear()
+            self._version = version
+
+    def clear(self) -> None:
+        """Remove all weights."""
+        self._kept.clear()
+        self._bytes = 0
 
 
 def _version(parameter: Tensor) -> int:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -13,7 +13,7 @@ from polyloom.conditions import Condition
 from polyloom.data.records import Record
 from polyloom.data.tokenization.sentences import join_sentences
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.errors import PredictionError
+from polyloom.errors import PolyloomError, PredictionError
 from polyloom.inference.cache import WeightCache
 from polyloom.metrics.score import Array, Metric
 from polyloom.model import Model, not_finite
@@ -25,6 +25,7 @@ WINDOW = 512  # records that are sorted together; also how far predictions for a
 TOKENS = 4096  # of a batch, padding included
 BEAMS = 5  # up to which a batch has that many tokens; more beams take smaller batches
 Progress = Callable[[int], None]
+Error = TypeVar("Error", bound=PolyloomError)
 
 
 class Predictor:
@@ -131,7 +132,7 @@ class Predictor:
         self, examples: Sequence[Example], records: Sequence[Record], *, progress: Progress = lambda _: None
     ) -> list[str | PredictionError]:
         """Generate the texts of examples; those of the parts of a long one are joined."""
-        parts = [self._prompts(example, record) for example, record in zip(examples, records, strict=True)]
+        parts = [self.prompts(example, record) for example, record in zip(examples, records, strict=True)]
         prompts = [prompt for prompts in parts for prompt in prompts]
         self._count_cut(prompts)
         lasts = [number == len(prompts) for prompts in parts for number in range(1, len(prompts) + 1)]
@@ -145,7 +146,7 @@ class Predictor:
         )
         return [join_texts([next(texts) for _ in prompts]) for prompts in parts]
 
-    def _prompts(self, example: Example, record: Record) -> list[Example]:
+    def prompts(self, example: Example, record: Record) -> list[Example]:
         """Remove the target of an example whose target is to be generated; split the source if it is too long."""
         task = self.model.task(example.condition.task)
         rows = [task.prompt(example.row)]
@@ -217,13 +218,16 @@ class Predictor:
         self.model.eval()
         for group in self._groups(examples, tokens):
             chosen = [examples[i] for i in group]
-            batch = make_batch(chosen, tasks=self.model.tasks, tokenizer=self.tokenizer, max_length=self.max_length)
-            device = next(self.model.backbone.parameters()).device
-            predictions |= zip(group, run(batch.to(device)), strict=True)
+            predictions |= zip(group, run(self.make_batch(chosen)), strict=True)
             finished(group)
         for module in was_training:
             module.training = True
         return [predictions[i] for i in range(len(examples))]
+
+    def make_batch(self, examples: Sequence[Example]) -> Batch:
+        """Lay out examples as one batch, on the device of the model."""
+        batch = make_batch(examples, tasks=self.model.tasks, tokenizer=self.tokenizer, max_length=self.max_length)
+        return batch.to(next(self.model.backbone.parameters()).device)
 
     def _groups(self, examples: Sequence[Example], tokens: int) -> Iterator[list[int]]:
         """Yield the positions of examples of similar length that share a batch."""
@@ -244,9 +248,9 @@ class Predictor:
         return min(length, self.max_length) if is_cut else length
 
 
-def join_texts(texts: Sequence[str | PredictionError]) -> str | PredictionError:
+def join_texts(texts: Sequence[str | Error]) -> str | Error:
     """Join the texts of the parts of an input; without one of them there is no text."""
     for text in texts:
-        if isinstance(text, PredictionError):
+        if not isinstance(text, str):
             return text
     return texts[0] if len(texts) == 1 else join_sentences([text for text in texts if isinstance(text, str)])

@@ -1,43 +1,22 @@
-"""The engine: callers ask from one event loop, one thread owns the models and predicts batches of whatever waits."""
+"""The engine: callers ask from an event loop, and a worker predicts."""
 
 import asyncio
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from polyloom.conditions import Condition
-from polyloom.errors import ConditionError, DeadlineError, OverloadedError, PolyloomError, PredictionError
+from polyloom.errors import ConditionError, DeadlineError, OverloadedError, PredictionError
 from polyloom.inference.predictions import PreparedInput, empty_prediction, is_empty, prepare_input
-from polyloom.ranges import Count, Positive
 from polyloom.serve.answers import Answer
+from polyloom.serve.limits import Limits
 from polyloom.serve.models import ServedModel, load_models, share_backbones
 from polyloom.serve.queue import FairQueue
 from polyloom.serve.requests import Request
+from polyloom.serve.worker import Outcome, Worker
 from polyloom.workflows.run import Run
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Limits of an engine.
-
-    Attributes:
-        max_waiting: Number of requests that may wait; further ones are refused.
-        max_batch_tokens: Number of tokens of a batch, padding included.
-        max_input_tokens: Number of tokens of an input; longer ones are refused.
-        max_wait_ms: Milliseconds that an idle engine waits for further requests of a batch.
-        timeout: Seconds after which a request is given up, unless it has a timeout of its own.
-        cache_mb: Megabytes of cached weights of each model.
-    """
-
-    max_waiting: Count = 1024
-    max_batch_tokens: Count = 4096
-    max_input_tokens: Count = 8192
-    max_wait_ms: float = 2.0
-    timeout: Positive = 30.0
-    cache_mb: Count = 256
 
 
 @dataclass
@@ -50,9 +29,7 @@ class Counts:
         refused: Requests for which there was no room.
         timed_out: Requests that were given up.
         cancelled: Requests whose callers went away.
-        batches: Number of batches.
-        rows: Requests in batches, together.
-        running: Requests in the batch that is being predicted.
+        batches: How often answers were handed out.
     """
 
     answered: int = 0
@@ -61,8 +38,6 @@ class Counts:
     timed_out: int = 0
     cancelled: int = 0
     batches: int = 0
-    rows: int = 0
-    running: int = 0
 
 
 class Engine:
@@ -87,7 +62,8 @@ class Engine:
         self.counts = Counts()
         self.models = self._prepare(runs, device)
         self.queue = FairQueue(self.limits.max_waiting)
-        self._thread = threading.Thread(target=self._work, name="polyloom-engine", daemon=True)
+        self.worker = Worker(self.queue, limits=self.limits, deliver=self._hand_over)
+        self._thread = threading.Thread(target=self.worker.run, name="polyloom-engine", daemon=True)
 
     def _prepare(self, runs: Sequence[Run | str | Path], device: str | None) -> list[ServedModel]:
         loaded = [run if isinstance(run, Run) else load_models([run], device=device)[0].run for run in runs]
@@ -175,42 +151,16 @@ class Engine:
             future=future,
         )  # fmt: skip
 
-    # -- the thread that owns the models ------------------------------------------------------------------------------
+    def _hand_over(self, outcomes: Sequence[Outcome]) -> None:
+        """Pass outcomes from the worker's thread to that of the event loop."""
+        self._loop.call_soon_threadsafe(self._deliver, outcomes)
 
-    def _work(self) -> None:
-        limits = self.limits
-        while batch := self.queue.take(max_tokens=limits.max_batch_tokens, max_wait=limits.max_wait_ms / 1000):
-            self.counts.running = len(batch)
-            outcomes = self._predict(batch)
-            self.counts.running = 0
-            self._loop.call_soon_threadsafe(self._deliver, batch, outcomes)
+    # -- answers ------------------------------------------------------------------------------------------------------
 
-    def _predict(self, batch: Sequence[Request]) -> list[Answer | PolyloomError]:
-        """Predict a batch; if that fails, each request by itself, so that one cannot harm the others."""
-        start = time.monotonic()
-        try:
-            decoded = batch[0].model.run.predictor.predict_encoded(
-                [request.example for request in batch], [r.source.record for r in batch], confidences=True
-            )
-        except Exception as error:  # whatever it is
-            if len(batch) > 1:
-                return [self._predict([request])[0] for request in batch]
-            if isinstance(error, PolyloomError):
-                return [error]
-            return [PredictionError(f"{batch[0].condition}: {type(error).__name__}: {error}")]
-        seconds = time.monotonic() - start
-        return [
-            one
-            if isinstance(one, PolyloomError)
-            else request.answer(*one, waited=start - request.arrived, computed=seconds, rows=len(batch))
-            for request, one in zip(batch, decoded, strict=True)
-        ]
-
-    def _deliver(self, batch: Sequence[Request], outcomes: Sequence[Answer | PolyloomError]) -> None:
-        """Hand out answers, in the event loop's thread."""
+    def _deliver(self, outcomes: Sequence[Outcome]) -> None:
+        """Hand out answers, in the thread of the event loop."""
         self.counts.batches += 1
-        self.counts.rows += len(batch)
-        for request, outcome in zip(batch, outcomes, strict=True):
+        for request, outcome in outcomes:
             if request.future.done():  # its caller has gone
                 continue
             if isinstance(outcome, Answer):

@@ -1,7 +1,8 @@
 """The requests that wait: bounded, fair between callers, oldest first for each of them."""
 
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from polyloom.errors import OverloadedError
@@ -30,6 +31,11 @@ class FairQueue:
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def closed(self) -> bool:
+        """Whether further requests are refused."""
+        return self._closed
 
     @property
     def tokens(self) -> int:
@@ -68,18 +74,27 @@ class FairQueue:
             self._closed = True
             self._changed.notify_all()
 
-    def take(self, *, max_tokens: int, max_wait: float) -> list[Request]:
-        """Wait for requests and return those of the next batch; none if the queue is closed and empty.
+    def take(
+        self,
+        *,
+        max_tokens: int,
+        max_wait: float,
+        room: Callable[[Request], int] = lambda _: sys.maxsize,
+        block: bool = True,
+    ) -> list[Request]:
+        """Return the requests of the next batch.
 
         Args:
             max_tokens: Tokens of a batch, padding included. A longer request is a batch of its own.
             max_wait: Seconds to wait for further requests, if there was none to begin with.
+            room: How many requests may be taken with one; none if it is 0.
+            block: Whether to wait until there is a request, or the queue is closed.
         """
         with self._changed:
-            if not self._count:
+            if block and not self._count:
                 self._changed.wait_for(lambda: self._count or self._closed)
                 self._changed.wait_for(lambda: self._tokens >= max_tokens or self._closed, timeout=max_wait)
-            batch = self._choose(max_tokens)
+            batch = self._choose(max_tokens, room)
             for request in batch:
                 self._served[request.caller] += request.tokens
             for request in batch:
@@ -91,15 +106,16 @@ class FairQueue:
         with self._changed:
             return [request for request in islice(self._next(), limit) if request.batched_with == like.batched_with]
 
-    def _choose(self, max_tokens: int) -> list[Request]:
-        first = next(self._next(), None)
+    def _choose(self, max_tokens: int, room: Callable[[Request], int]) -> list[Request]:
+        first = next((request for request in self._next() if room(request) > 0), None)
         if first is None:
             return []
+        most = room(first)
         near = [r for r in islice(self._next(), LOOK_AHEAD) if r is not first and r.batched_with == first.batched_with]
         batch, longest = [first], first.tokens
         for request in sorted(near, key=lambda r: abs(r.tokens - first.tokens)):
             longest = max(longest, request.tokens)
-            if (len(batch) + 1) * longest > max_tokens:
+            if len(batch) == most or (len(batch) + 1) * longest > max_tokens:
                 break
             batch.append(request)
         return batch

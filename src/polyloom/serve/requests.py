@@ -37,9 +37,14 @@ class Request:
     arrived: float = field(default_factory=time.monotonic)
 
     @property
+    def generates(self) -> bool:
+        """Whether the prediction is text that is generated."""
+        return self.model.task(self.condition).generates
+
+    @property
     def batched_with(self) -> tuple[int, bool]:
         """What the requests of a batch have in common: the model, and whether it generates text."""
-        return id(self.model), self.model.task(self.condition).generates
+        return id(self.model), self.generates
 
     def answer(self, decoded: Any, confidence: Any, **about: Any) -> Answer:
         """Build the answer from the decoded value of the task's head."""

@@ -1,0 +1,284 @@
+"""Greedy search over rows that come and go: a row leaves when its text ends, and others join between two steps.
+
+The tokens of all rows end in the same column of the decoder's cache; what stands before a row's first token is masked.
+Rows therefore differ in the positions of their tokens, which a model with embedded positions is told (`_Positions`).
+Relative positions, as in T5, need nothing: distances are the same in all rows.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache, EncoderDecoderCache
+
+from polyloom.backbones.decoding import Decoding
+from polyloom.conditions import Condition
+from polyloom.errors import PredictionError
+from polyloom.inference.cache import WeightCache
+from polyloom.model import Model, not_finite
+from polyloom.tasks.batch import Batch
+from polyloom.weights import Weights
+
+Layer = tuple[Tensor, Tensor]  # keys and values, [B, heads, T, width of a head]
+
+
+@dataclass(eq=False)
+class Row:
+    """A text that is being generated.
+
+    Attributes:
+        key: What the caller knows it by.
+        condition: Its condition.
+        limit: Number of tokens that it may have.
+        prefix: Tokens that it must begin with, such as its language.
+        ids: Its tokens so far, with the prefix.
+        failed: Whether its scores were not finite.
+    """
+
+    key: Any
+    condition: Condition
+    limit: int
+    prefix: Sequence[int]
+    ids: list[int] = field(default_factory=list)
+    failed: bool = False
+
+    def append(self, token: int, *, eos_id: int) -> None:
+        """Append the next token, or the one that must stand there."""
+        written = len(self.ids) - len(self.prefix)
+        if written < 0:
+            token = self.prefix[len(self.ids)]
+        elif written >= self.limit - 1:
+            token = eos_id
+        self.ids.append(token)
+
+    def text(self) -> list[int] | PredictionError:
+        """Return the tokens without the prefix and the end."""
+        return not_finite(self.condition) if self.failed else self.ids[len(self.prefix) : -1]
+
+
+@dataclass
+class _State:
+    """Tensors of the rows, in the order of `rows`.
+
+    Attributes:
+        rows: The rows.
+        mask_BT: Which columns of the cache hold tokens of a row.
+        cache: Keys and values of the decoder's attention to the text and to the source.
+        source_BT: Mask of the source.
+        encoded_BTD: Encoded source.
+        weights: Weights of the rows.
+    """
+
+    rows: list[Row]
+    mask_BT: Tensor
+    cache: EncoderDecoderCache
+    source_BT: Tensor
+    encoded_BTD: Tensor
+    weights: Weights
+
+    def select(self, kept: Sequence[int]) -> "_State":
+        """Keep some rows, and the columns that they need."""
+        index = torch.tensor(kept, device=self.mask_BT.device)
+        mask_BT, source_BT = self.mask_BT[index], self.source_BT[index]
+        first, last = int(mask_BT.any(0).int().argmax()), int(source_BT.sum(-1).max())
+        return _State(
+            [self.rows[place] for place in kept],
+            mask_BT[:, first:],
+            EncoderDecoderCache(
+                _filled((keys[index, :, first:], values[index, :, first:]) for keys, values in self.own),
+                _filled((keys[index, :, :last], values[index, :, :last]) for keys, values in self.cross),
+            ),
+            source_BT[:, :last],
+            self.encoded_BTD[index, :last],
+            self.weights.for_rows(index),
+        )
+
+    def merge(self, other: "_State", weights: Weights) -> "_State":
+        """Add the rows of another state."""
+        return _State(
+            self.rows + other.rows,
+            _stack(self.mask_BT, other.mask_BT, dim=1, end=True),
+            EncoderDecoderCache(
+                _filled(_stack_layers(self.own, other.own, end=True)),
+                _filled(_stack_layers(self.cross, other.cross, end=False)),
+            ),
+            _stack(self.source_BT, other.source_BT, dim=1, end=False),
+            _stack(self.encoded_BTD, other.encoded_BTD, dim=1, end=False),
+            weights,
+        )
+
+    @property
+    def own(self) -> list[Layer]:
+        """Keys and values of the decoder's attention to the text, for each layer."""
+        return [(layer.keys, layer.values) for layer in self.cache.self_attention_cache.layers]
+
+    @property
+    def cross(self) -> list[Layer]:
+        """Keys and values of its attention to the source, for each layer."""
+        return [(layer.keys, layer.values) for layer in self.cache.cross_attention_cache.layers]
+
+
+class InFlight:
+    """The rows of a translator that are being generated.
+
+    Args:
+        model: An encoder-decoder in evaluation mode.
+        cache: Cache of its weights.
+        eos_id: The token that ends a text.
+        decoding: Limits of the texts; the search is greedy.
+    """
+
+    def __init__(self, model: Model, *, cache: WeightCache, eos_id: int, decoding: Decoding) -> None:
+        self.model, self.weight_cache, self.eos_id, self.decoding = model, cache, eos_id, decoding
+        self._state: _State | None = None
+        self._positions = _Positions(model.backbone.model)
+
+    def __len__(self) -> int:
+        return 0 if self._state is None else len(self._state.rows)
+
+    @torch.inference_mode()
+    def join(self, batch: Batch, keys: Sequence[Any]) -> None:
+        """Add rows: encode their sources and compute their first token.
+
+        Args:
+            batch: Sources, with the prefixes of the texts as decoder inputs.
+            keys: What `step` returns the texts by.
+        """
+        prefix_BP = batch.inputs["decoder_input_ids"]
+        limits = self.decoding.limits(batch.inputs["attention_mask"]).tolist()
+        rows = [
+            Row(key, condition, limit, prefix, [prefix[0]])
+            for key, condition, limit, prefix in zip(keys, batch.conditions, limits, prefix_BP.tolist(), strict=True)
+        ]
+        weights = self.weight_cache.rows(batch.conditions)
+        backbone, mask_BT = self.model.backbone, batch.inputs["attention_mask"]
+        with backbone.using(weights, num_rows=len(rows)):
+            encoder = backbone.model.get_encoder()
+            encoded_BTD = encoder(input_ids=batch.inputs["input_ids"], attention_mask=mask_BT).last_hidden_state
+        nothing = torch.zeros(len(rows), 0, dtype=mask_BT.dtype, device=mask_BT.device)
+        joined = self._advance(_State(rows, nothing, _empty(), mask_BT, encoded_BTD, weights))
+        if self._state is None:
+            self._state = joined
+        else:
+            together = [row.condition for row in (*self._state.rows, *rows)]
+            self._state = self._state.merge(joined, self.weight_cache.rows(together))
+
+    @torch.inference_mode()
+    def step(self) -> list[tuple[Any, list[int] | PredictionError]]:
+        """Return the texts that have ended, by their keys, and generate one token of every other row."""
+        if self._state is None:
+            return []
+        going = [place for place, row in enumerate(self._state.rows) if not self._ended(row)]
+        ended = [(row.key, row.text()) for row in self._state.rows if self._ended(row)]
+        if not going:
+            self._state = None
+        else:
+            state = self._state.select(going) if ended else self._state
+            self._state = self._advance(state)
+        return ended
+
+    @torch.inference_mode()
+    def leave(self, leaves: Callable[[Any], bool]) -> list[Any]:
+        """Remove rows by their keys, without a text; return their keys."""
+        rows = self._state.rows if self._state else []
+        kept = [place for place, row in enumerate(rows) if not leaves(row.key)]
+        if self._state and len(kept) < len(rows):
+            self._state = self._state.select(kept) if kept else None
+        return [row.key for place, row in enumerate(rows) if place not in set(kept)]
+
+    def _ended(self, row: Row) -> bool:
+        return row.failed or (len(row.ids) > len(row.prefix) and row.ids[-1] == self.eos_id)
+
+    def _advance(self, state: _State) -> _State:
+        """Run the decoder on the last token of every row."""
+        backbone, rows = self.model.backbone, state.rows
+        tokens_B1 = torch.tensor([[row.ids[-1]] for row in rows], device=state.source_BT.device)
+        mask_BT = torch.cat([state.mask_BT, torch.ones_like(tokens_B1, dtype=state.mask_BT.dtype)], 1)
+        places = [len(row.ids) - 1 for row in rows]
+        with self._positions.at(places), backbone.using(state.weights, num_rows=len(rows)):
+            hidden_B1D = backbone.model.get_decoder()(
+                input_ids=tokens_B1,
+                attention_mask=mask_BT,
+                encoder_hidden_states=state.encoded_BTD,
+                encoder_attention_mask=state.source_BT,
+                past_key_values=state.cache,
+                use_cache=True,
+            ).last_hidden_state
+            scores_BV = backbone.vocabulary(hidden_B1D)[:, 0].float()
+        finite, chosen = (~scores_BV[:, 0].isnan()).tolist(), scores_BV.argmax(-1).tolist()
+        for row, token, is_finite in zip(rows, chosen, finite, strict=True):
+            row.failed = not is_finite
+            row.append(token, eos_id=self.eos_id)
+        return replace(state, mask_BT=mask_BT)
+
+
+class _Positions:
+    """The embedded positions of a decoder: what it gives to the tokens of one text, for rows at different places."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.module: nn.Module | None = getattr(model.get_decoder(), "embed_positions", None)
+        self.table_TD = torch.empty(0)
+
+    @contextmanager
+    def at(self, places: Sequence[int]) -> Iterator[None]:
+        """Give every row the position of its own token while the context is open."""
+        if self.module is None:
+            yield
+            return
+        if max(places) >= len(self.table_TD):
+            further = min(2 * max(places) + 64, int(self.model.config.max_position_embeddings))
+            self.table_TD = self._look_up(max(further, max(places) + 1))
+        chosen_B1D = self.table_TD[places, None]
+        handle = self.module.register_forward_hook(lambda *_: chosen_B1D)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def _look_up(self, length: int) -> Tensor:
+        """Return the positions of a text of some length, as the decoder itself computes them."""
+        assert self.module is not None
+        found: list[Tensor] = []
+        handle = self.module.register_forward_hook(lambda _m, _i, output: found.append(output))
+        token = 0 if self.model.config.pad_token_id else 1  # any but padding
+        try:
+            decoder = self.model.get_decoder()
+            decoder(input_ids=torch.full((1, length), token, device=self.model.device), use_cache=False)
+        finally:
+            handle.remove()
+        return found[0].reshape(length, -1)
+
+
+def _stack(one: Tensor, other: Tensor, *, dim: int, end: bool) -> Tensor:
+    """Concatenate rows of different lengths, which are filled with zeros: before them if they must end together."""
+    length = max(one.shape[dim], other.shape[dim])
+    return torch.cat([_fill(one, length, dim, end=end), _fill(other, length, dim, end=end)])
+
+
+def _fill(tensor: Tensor, length: int, dim: int, *, end: bool) -> Tensor:
+    missing = list(tensor.shape)
+    missing[dim] = length - tensor.shape[dim]
+    if not missing[dim]:
+        return tensor
+    zeros = tensor.new_zeros(missing)
+    return torch.cat([zeros, tensor] if end else [tensor, zeros], dim)
+
+
+def _stack_layers(one: Sequence[Layer], other: Sequence[Layer], *, end: bool) -> list[Layer]:
+    pairs = zip(one, other, strict=True)
+    return [(_stack(k1, k2, dim=2, end=end), _stack(v1, v2, dim=2, end=end)) for (k1, v1), (k2, v2) in pairs]
+
+
+def _empty() -> EncoderDecoderCache:
+    return EncoderDecoderCache(DynamicCache(), DynamicCache())
+
+
+def _filled(layers: Iterable[Layer]) -> DynamicCache:
+    cache = DynamicCache()
+    for number, (keys, values) in enumerate(layers):
+        cache.update(keys, values, number)
+    return cache

@@ -1,0 +1,68 @@
+"""Rows that come and go between steps get the texts that they get in a batch of their own."""
+
+import random
+
+import pytest
+import torch
+
+from polyloom.backbones.decoding import Decoding
+from polyloom.errors import PredictionError
+from polyloom.inference.cache import WeightCache
+from polyloom.inference.in_flight import InFlight
+from polyloom.tasks.translation import end_of
+from tests.tasks.test_translation import asked, batch_of, examples, model_for
+from tests.tasks.test_translation import tokenizer as tokenizer  # noqa: PLC0414 - a fixture
+
+GREEDY = Decoding(beams=1, max_ratio=1.5, max_extra=3)
+
+
+def in_flight(model, tokenizer) -> InFlight:
+    return InFlight(model, cache=WeightCache(model), eos_id=end_of(tokenizer), decoding=GREEDY)
+
+
+def texts_of(model, tokenizer, rows, *, room: int, seed: int = 0) -> dict[int, list[int]]:
+    """Generate the texts of rows that arrive at random moments."""
+    search, draw, waiting, texts = in_flight(model, tokenizer), random.Random(seed), list(enumerate(rows)), {}
+    while waiting or len(search):
+        arriving = min(len(waiting), room - len(search), draw.randint(0, 3))
+        if arriving > 0:
+            new = [waiting.pop(0) for _ in range(arriving)]
+            search.join(batch_of(model, tokenizer, [row for _, row in new]), [key for key, _ in new])
+        texts |= dict(search.step())
+        assert len(search) <= room
+    return texts
+
+
+def generated(model, tokenizer, rows) -> list[list[int]]:
+    batch = batch_of(model, tokenizer, rows)
+    return model.generate_ids(batch, eos_id=end_of(tokenizer), decoding=GREEDY)
+
+
+@pytest.mark.parametrize("family", ["m2m_100", "mbart", "marian", "t5", "mt5"])
+def test_texts_are_those_of_a_batch(tokenizer, family):
+    model = model_for(tokenizer, family=family)
+    rows = [asked(example) for example in examples(tokenizer)]
+    expected = generated(model, tokenizer, rows)
+    assert len({len(text) for text in expected}) > 5, "rows must end at different steps"
+    for seed, room in enumerate((3, 32)):
+        found = texts_of(model, tokenizer, rows, room=room, seed=seed)
+        assert [found[key] for key in range(len(rows))] == expected
+
+
+def test_a_row_that_is_not_a_number_leaves_alone(tokenizer):
+    model = model_for(tokenizer)
+    rows = [asked(example) for example in examples(tokenizer)]
+    damaged, made = rows[3].condition, model.method.weights
+
+    def weights(conditions):
+        computed = made(conditions)
+        if damaged in conditions:
+            for tensor in computed.blocks[0].tensors.values():
+                tensor[list(conditions).index(damaged)] = torch.nan
+        return computed
+
+    expected = generated(model, tokenizer, rows)
+    model.method.weights = weights
+    found = texts_of(model, tokenizer, rows, room=8)
+    assert isinstance(found.pop(3), PredictionError)
+    assert found == {key: text for key, text in enumerate(expected) if key != 3}

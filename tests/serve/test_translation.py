@@ -1,0 +1,118 @@
+"""Translations that come and go are those of batches; taggers need not wait for them."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from polyloom.backbones.decoding import Decoding
+from polyloom.conditions import Condition
+from polyloom.errors import PredictionError
+from polyloom.inference.predictor import Predictor
+from polyloom.serve import Engine, Limits
+from polyloom.workflows.run import Run
+from tests.tasks.test_translation import DIRECTIONS, model_for, sentence
+from tests.tasks.test_translation import tokenizer as tokenizer  # noqa: PLC0414 - a fixture
+
+
+@pytest.fixture(scope="module")
+def run(tokenizer):
+    """A translator with random weights."""
+    decoding = Decoding(beams=1, max_ratio=1.5, max_extra=3)
+    predictor = Predictor(model_for(tokenizer), tokenizer=tokenizer, max_length=40, decoding=decoding)
+    return Run(Path("translator"), None, Path("step-1"), predictor, DIRECTIONS, None)
+
+
+def rows(count: int) -> list[tuple[str, str]]:
+    draw = random.Random(count)
+    return [(draw.choice(DIRECTIONS), sentence(draw.randint(0, 999))) for _ in range(count)]
+
+
+def serve(work, *runs, **limits):
+    async def main():
+        async with Engine(*runs, limits=Limits(timeout=600.0, **limits)) as engine:
+            return await work(engine)
+
+    return asyncio.run(main())
+
+
+async def ask(engine, asked):
+    answers = await asyncio.gather(*(engine.answer(name, text) for name, text in asked), return_exceptions=True)
+    return [answer if isinstance(answer, Exception) else answer.prediction for answer in answers]
+
+
+@pytest.mark.parametrize("room", [4, 64])
+def test_translations_are_those_of_the_run(run, room):
+    long = ". ".join(sentence(number) for number in range(12)) + "."  # is translated sentence by sentence
+    asked = [*rows(60), (DIRECTIONS[0], long), (DIRECTIONS[1], " ")]
+    expected = run.predict([text for _, text in asked], [name for name, _ in asked])
+    assert len(set(expected)) > 40
+    assert serve(lambda engine: ask(engine, asked), run, max_rows_in_flight=room) == expected
+
+
+def test_beams_give_what_they_give_in_batches(run, tokenizer):
+    beams = Run(
+        run.path, None, run.checkpoint, Predictor(run.model, tokenizer=tokenizer, decoding=Decoding(beams=2)),
+        DIRECTIONS, None,
+    )  # fmt: skip
+    asked = rows(10)
+    expected = beams.predict([text for _, text in asked], [name for name, _ in asked])
+    assert serve(lambda engine: ask(engine, asked), beams) == expected
+
+
+def test_a_caller_that_goes_away_leaves_the_batch(run):
+    async def work(engine):
+        tasks = [asyncio.create_task(engine.answer(name, text)) for name, text in rows(20)]
+        while not engine.worker.rows_in_flight:
+            await asyncio.sleep(0.001)
+        for task in tasks[1:]:
+            task.cancel()
+        first = await tasks[0]
+        assert engine.worker.rows_in_flight == 0
+        return first.prediction
+
+    name, text = rows(20)[0]
+    assert serve(work, run) == run.predict(text, name)
+
+
+def test_a_step_that_fails_ends_its_rows_and_nothing_else(run, monkeypatch):
+    from polyloom.inference.in_flight import InFlight
+
+    step, steps = InFlight.step, []
+
+    def fail(self):
+        steps.append(len(self))
+        if len(steps) == 3:
+            raise RuntimeError("no memory")
+        return step(self)
+
+    monkeypatch.setattr(InFlight, "step", fail)
+
+    async def work(engine):
+        return await ask(engine, rows(5)), await ask(engine, rows(5))
+
+    failed, after = serve(work, run)
+    assert all(isinstance(one, PredictionError) and "no memory" in str(one) for one in failed)
+    assert after == run.predict([text for _, text in rows(5)], [name for name, _ in rows(5)])
+
+
+def test_a_damaged_direction_fails_alone(run, monkeypatch):
+    name = rows(8)[0][0]
+    damaged, made = Condition.parse(name), run.model.method.weights
+
+    def weights(conditions):
+        computed = made(conditions)
+        if damaged in conditions:
+            for tensor in computed.blocks[0].tensors.values():
+                tensor[list(conditions).index(damaged)] = float("nan")
+        return computed
+
+    asked = rows(8)
+    expected = run.predict([text for _, text in asked], [name for name, _ in asked])
+    monkeypatch.setattr(run.model.method, "weights", weights)
+    run.predictor.cache.clear()
+    found = serve(lambda engine: ask(engine, asked), run)
+    run.predictor.cache.clear()
+    for (asked_for, _), text, wanted in zip(asked, found, expected, strict=True):
+        assert isinstance(text, PredictionError) if asked_for == name else text == wanted
