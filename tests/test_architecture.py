@@ -48,7 +48,7 @@ THIRD_PARTY = {
     "safetensors": {"checkpoint", "export", "io"},
     "torch": {
         *("conditions", "weights", "nn", "backbones", "methods", "tasks", "model", "checkpoint", "inference", "rundir"),
-        *("training", "evaluate", "export", "probe", "config", "loading", "workflows"),
+        *("training", "evaluate", "export", "probe", "config", "loading", "workflows", "serve"),
     },
 }
 

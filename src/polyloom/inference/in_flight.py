@@ -1,28 +1,25 @@
 """Greedy search over rows that come and go: a row leaves when its text ends, and others join between two steps.
 
 The tokens of all rows end in the same column of the decoder's cache; what stands before a row's first token is masked.
-Rows therefore differ in the positions of their tokens, which a model with embedded positions is told (`_Positions`).
+So rows differ in the positions of their tokens, and a model that embeds positions is told them (`DecoderPositions`).
 Relative positions, as in T5, need nothing: distances are the same in all rows.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from transformers import DynamicCache, EncoderDecoderCache
+from torch import Tensor
 
 from polyloom.backbones.decoding import Decoding
+from polyloom.backbones.stepwise import DecoderCache, DecoderPositions, Layer
 from polyloom.conditions import Condition
 from polyloom.errors import PredictionError
 from polyloom.inference.cache import WeightCache
 from polyloom.model import Model, not_finite
 from polyloom.tasks.batch import Batch
 from polyloom.weights import Weights
-
-Layer = tuple[Tensor, Tensor]  # keys and values, [B, heads, T, width of a head]
 
 
 @dataclass(eq=False)
@@ -74,7 +71,7 @@ class _State:
 
     rows: list[Row]
     mask_BT: Tensor
-    cache: EncoderDecoderCache
+    cache: DecoderCache
     source_BT: Tensor
     encoded_BTD: Tensor
     weights: Weights
@@ -87,9 +84,9 @@ class _State:
         return _State(
             [self.rows[place] for place in kept],
             mask_BT[:, first:],
-            EncoderDecoderCache(
-                _filled((keys[index, :, first:], values[index, :, first:]) for keys, values in self.own),
-                _filled((keys[index, :, :last], values[index, :, :last]) for keys, values in self.cross),
+            DecoderCache(
+                [(keys[index, :, first:], values[index, :, first:]) for keys, values in self.cache.own],
+                [(keys[index, :, :last], values[index, :, :last]) for keys, values in self.cache.cross],
             ),
             source_BT[:, :last],
             self.encoded_BTD[index, :last],
@@ -101,24 +98,14 @@ class _State:
         return _State(
             self.rows + other.rows,
             _stack(self.mask_BT, other.mask_BT, dim=1, end=True),
-            EncoderDecoderCache(
-                _filled(_stack_layers(self.own, other.own, end=True)),
-                _filled(_stack_layers(self.cross, other.cross, end=False)),
+            DecoderCache(
+                _stack_layers(self.cache.own, other.cache.own, end=True),
+                _stack_layers(self.cache.cross, other.cache.cross, end=False),
             ),
             _stack(self.source_BT, other.source_BT, dim=1, end=False),
             _stack(self.encoded_BTD, other.encoded_BTD, dim=1, end=False),
             weights,
         )
-
-    @property
-    def own(self) -> list[Layer]:
-        """Keys and values of the decoder's attention to the text, for each layer."""
-        return [(layer.keys, layer.values) for layer in self.cache.self_attention_cache.layers]
-
-    @property
-    def cross(self) -> list[Layer]:
-        """Keys and values of its attention to the source, for each layer."""
-        return [(layer.keys, layer.values) for layer in self.cache.cross_attention_cache.layers]
 
 
 class InFlight:
@@ -134,7 +121,7 @@ class InFlight:
     def __init__(self, model: Model, *, cache: WeightCache, eos_id: int, decoding: Decoding) -> None:
         self.model, self.weight_cache, self.eos_id, self.decoding = model, cache, eos_id, decoding
         self._state: _State | None = None
-        self._positions = _Positions(model.backbone.model)
+        self._positions = DecoderPositions(model.backbone.model)
 
     def __len__(self) -> int:
         return 0 if self._state is None else len(self._state.rows)
@@ -159,7 +146,7 @@ class InFlight:
             encoder = backbone.model.get_encoder()
             encoded_BTD = encoder(input_ids=batch.inputs["input_ids"], attention_mask=mask_BT).last_hidden_state
         nothing = torch.zeros(len(rows), 0, dtype=mask_BT.dtype, device=mask_BT.device)
-        joined = self._advance(_State(rows, nothing, _empty(), mask_BT, encoded_BTD, weights))
+        joined = self._advance(_State(rows, nothing, DecoderCache(), mask_BT, encoded_BTD, weights))
         if self._state is None:
             self._state = joined
         else:
@@ -204,7 +191,7 @@ class InFlight:
                 attention_mask=mask_BT,
                 encoder_hidden_states=state.encoded_BTD,
                 encoder_attention_mask=state.source_BT,
-                past_key_values=state.cache,
+                past_key_values=state.cache.hf,
                 use_cache=True,
             ).last_hidden_state
             scores_BV = backbone.vocabulary(hidden_B1D)[:, 0].float()
@@ -213,44 +200,6 @@ class InFlight:
             row.failed = not is_finite
             row.append(token, eos_id=self.eos_id)
         return replace(state, mask_BT=mask_BT)
-
-
-class _Positions:
-    """The embedded positions of a decoder: what it gives to the tokens of one text, for rows at different places."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        self.module: nn.Module | None = getattr(model.get_decoder(), "embed_positions", None)
-        self.table_TD = torch.empty(0)
-
-    @contextmanager
-    def at(self, places: Sequence[int]) -> Iterator[None]:
-        """Give every row the position of its own token while the context is open."""
-        if self.module is None:
-            yield
-            return
-        if max(places) >= len(self.table_TD):
-            further = min(2 * max(places) + 64, int(self.model.config.max_position_embeddings))
-            self.table_TD = self._look_up(max(further, max(places) + 1))
-        chosen_B1D = self.table_TD[places, None]
-        handle = self.module.register_forward_hook(lambda *_: chosen_B1D)
-        try:
-            yield
-        finally:
-            handle.remove()
-
-    def _look_up(self, length: int) -> Tensor:
-        """Return the positions of a text of some length, as the decoder itself computes them."""
-        assert self.module is not None
-        found: list[Tensor] = []
-        handle = self.module.register_forward_hook(lambda _m, _i, output: found.append(output))
-        token = 0 if self.model.config.pad_token_id else 1  # any but padding
-        try:
-            decoder = self.model.get_decoder()
-            decoder(input_ids=torch.full((1, length), token, device=self.model.device), use_cache=False)
-        finally:
-            handle.remove()
-        return found[0].reshape(length, -1)
 
 
 def _stack(one: Tensor, other: Tensor, *, dim: int, end: bool) -> Tensor:
@@ -271,14 +220,3 @@ def _fill(tensor: Tensor, length: int, dim: int, *, end: bool) -> Tensor:
 def _stack_layers(one: Sequence[Layer], other: Sequence[Layer], *, end: bool) -> list[Layer]:
     pairs = zip(one, other, strict=True)
     return [(_stack(k1, k2, dim=2, end=end), _stack(v1, v2, dim=2, end=end)) for (k1, v1), (k2, v2) in pairs]
-
-
-def _empty() -> EncoderDecoderCache:
-    return EncoderDecoderCache(DynamicCache(), DynamicCache())
-
-
-def _filled(layers: Iterable[Layer]) -> DynamicCache:
-    cache = DynamicCache()
-    for number, (keys, values) in enumerate(layers):
-        cache.update(keys, values, number)
-    return cache

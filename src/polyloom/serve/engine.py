@@ -12,11 +12,11 @@ from polyloom.errors import ConditionError, DeadlineError, OverloadedError, Pred
 from polyloom.inference.predictions import PreparedInput, empty_prediction, is_empty, prepare_input
 from polyloom.serve.answers import Answer
 from polyloom.serve.limits import Limits
-from polyloom.serve.models import ServedModel, load_models, share_backbones
+from polyloom.serve.models import ServedModel, share_tensors
 from polyloom.serve.queue import FairQueue
 from polyloom.serve.requests import Request
 from polyloom.serve.worker import Outcome, Worker
-from polyloom.workflows.run import Run
+from polyloom.workflows.run import Run, load
 
 
 @dataclass
@@ -48,8 +48,8 @@ class Engine:
         async with Engine("runs/tagger", "runs/translator") as engine:
             answer = await engine.answer("pos/tr", "Bu bir cümle.")
 
-    Runs with the same backbone hold it in memory once. A condition that several runs can predict is predicted by the
-    first of them.
+    Runs with the same backbone hold it in memory once, so they must not be trained while they are served. A condition
+    that several runs can predict is predicted by the first of them.
 
     Args:
         *runs: Runs, exported adapters, or their folders.
@@ -66,12 +66,12 @@ class Engine:
         self._thread = threading.Thread(target=self.worker.run, name="polyloom-engine", daemon=True)
 
     def _prepare(self, runs: Sequence[Run | str | Path], device: str | None) -> list[ServedModel]:
-        loaded = [run if isinstance(run, Run) else load_models([run], device=device)[0].run for run in runs]
-        models = share_backbones(loaded)
-        for model in models:
-            model.run.model.eval()
-            model.run.predictor.cache.max_bytes = self.limits.cache_mb << 20
-        return models
+        loaded = [run if isinstance(run, Run) else load(run, device=device) for run in runs]
+        share_tensors(loaded)
+        for run in loaded:
+            run.model.eval()
+            run.predictor.cache.max_bytes = self.limits.cache_mb << 20
+        return [ServedModel(run) for run in loaded]
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()

@@ -1,12 +1,13 @@
-"""The models of an engine: runs and exported adapters, which share a backbone in memory where they have the same."""
+"""The models of an engine: runs and exported adapters, whose backbones share what is equal in memory."""
 
 import hashlib
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from polyloom.backbones.backbone import hash_tensors
 from polyloom.conditions import Condition
@@ -14,7 +15,7 @@ from polyloom.errors import ConditionError
 from polyloom.inference.untrained import untrained_part
 from polyloom.serve.answers import Answer
 from polyloom.tasks.base import Example, Task
-from polyloom.workflows.run import Run, load
+from polyloom.workflows.run import Run
 
 CHECKED = 1 << 16  # conditions that are remembered as checked
 
@@ -83,21 +84,18 @@ class ServedModel:
         return frozenset(self.run.trained_on)
 
 
-def load_models(sources: Iterable[str | Path], *, device: str | None = None) -> list[ServedModel]:
-    """Load runs, exported adapters and repositories of adapters; equal backbones are kept once."""
-    return share_backbones([load(source, device=device) for source in sources])
-
-
-def share_backbones(runs: Sequence[Run]) -> list[ServedModel]:
-    """Make runs with the same backbone use one in memory."""
-    known: dict[tuple[str, str], Any] = {}
+def share_tensors(runs: Iterable[Run]) -> None:
+    """Make the backbones of runs use one tensor in memory wherever theirs are equal, which must not be trained then."""
+    known: dict[str, list[Tensor]] = {}
     for run in runs:
-        backbone = run.model.backbone
-        key = backbone.fingerprint(), _settings(backbone.model.config)
-        run.model.backbone = known.setdefault(key, backbone)
-    return [ServedModel(run) for run in runs]
-
-
-def _settings(config: Any) -> str:
-    """Return the settings of a Transformers model, without where it came from."""
-    return json.dumps({k: v for k, v in config.to_dict().items() if k != "_name_or_path"}, sort_keys=True, default=str)
+        for name, parameter in run.model.backbone.model.named_parameters():
+            tensor = parameter.data
+            same = (
+                other
+                for other in known.setdefault(name, [])
+                if (other.dtype, other.device) == (tensor.dtype, tensor.device) and torch.equal(other, tensor)
+            )
+            if (found := next(same, None)) is None:
+                known[name].append(tensor)
+            else:
+                parameter.data = found
