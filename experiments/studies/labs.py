@@ -100,16 +100,17 @@ REAL = Lab(
     halves=(("en", "wo"), ("tr", "id")),
     corpus=_real,
     labels={"pos": 17, "ner": 9},
-    steps={"mlm": 320, "pos": 140, "ner": 140},
+    steps={"mlm": 240, "pos": 100, "ner": 100},
     tuning_steps={"mlm": 160, "pos": 70, "ner": 70},
     rows=(
         "full", "task-adapters", "multilingual", "madx", "madx-no-inv", "badx", "hyperx", "hyper-stack", "hyperx-pos",
         "hyperx-ner", "full-mixed", "psf-mixed", "madx-mixed", "hyperx-mixed", "hyperx-no-text-mixed",
     ),
     rates={
-        "full": (5e-5, 1.5e-4, 5e-4), "psf": (5e-5, 1.5e-4, 5e-4), **dict.fromkeys(TUNED_ADAPTERS, (3e-4, 1e-3, 3e-3)),
+        "full": (1.5e-4, 5e-4, 1.5e-3), "psf": (1.5e-4, 5e-4, 1.5e-3),
+        **dict.fromkeys(TUNED_ADAPTERS, (1e-3, 3e-3, 1e-2)),
     },
-    best={"full": 1.5e-4, "psf": 1.5e-4, **dict.fromkeys(TUNED_ADAPTERS, 1e-3)},
+    best={"full": 5e-4, "psf": 5e-4, **dict.fromkeys(TUNED_ADAPTERS, 3e-3)},
     sizes={
         "madx": {"adapter_size": 96, "task_adapter_size": 48},
         "multilingual": {"adapter_size": 96, "task_adapter_size": 48},
