@@ -1,7 +1,7 @@
 """Fair comparisons: the only way to a table of a result page.
 
 What makes a comparison fair is read from the raw results and the studies, not stated by the table: the same test sets,
-batches and seeds in all rows, as many learning rates tried for each method, and, between methods, every baseline of the
+batches, backbones and seeds in all rows, as many learning rates tried for each method, and, between methods, every baseline of the
 study. Otherwise it is not built, and the page says why.
 """
 
@@ -98,6 +98,7 @@ def require_fair(sides: Sequence[Side], *, shown: bool = True) -> None:
     reasons = [
         *_different("test sets", sides, _tests),
         *_different("batches", sides, _batches),
+        *_different("backbones", sides, _backbones),
         *_different("learning rates tried", sides, _tried),
         *_different("seeds", sides, _seeds),
         *_missing(sides, shown=shown),
@@ -124,6 +125,11 @@ def _tests(side: Side) -> Any:
 
 def _batches(side: Side) -> Any:
     return sorted({batching(run["recipe"]) for run in side.runs})
+
+
+def _backbones(side: Side) -> Any:
+    """List the pretrained backbone of every seed; a study that is run again may have made it again."""
+    return sorted({(run["seed"], *run.get("backbone", ())) for run in side.runs})
 
 
 def _tried(side: Side) -> Any:

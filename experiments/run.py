@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache, partial
+from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -66,6 +67,7 @@ def run_job(job: Job, runs: Path, results: Path) -> str:
     further = {"added": add_languages(job, folder), "swapped": swap_weights(job, run)}
     about: Settings = {"study": job.study, "row": job.row, "seed": job.seed, "commit": commit()}
     about |= {"recipe": portable(job.recipe), "training": training, "versions": matrix["run"]["versions"]}
+    about |= backbone_hash(job.recipe)
     write_result(
         result_path(job, results), about | {"scores": scores} | {key: value for key, value in further.items() if value}
     )
@@ -117,6 +119,12 @@ def commit() -> str:
 def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = ["git", "-C", str(ROOT), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - a fixed command
+
+
+def backbone_hash(recipe: Settings) -> Settings:
+    """Hash the weights of a recipe's pretrained backbone: rows of a seed must have the same."""
+    files = sorted(Path(recipe["backbone"].get("name", "")).glob("*.safetensors"))
+    return {"backbone": [sha256(file.read_bytes()).hexdigest() for file in files]} if files else {}
 
 
 def portable(recipe: Settings) -> Settings:

@@ -108,9 +108,9 @@ REAL = Lab(
     ),
     rates={
         "full": (1.5e-4, 5e-4, 1.5e-3), "psf": (1.5e-4, 5e-4, 1.5e-3),
-        **dict.fromkeys(TUNED_ADAPTERS, (1e-3, 3e-3, 1e-2)),
+        **dict.fromkeys(TUNED_ADAPTERS, (1e-3, 3e-3, 1e-2)), "hyperx": (3e-4, 1e-3, 3e-3),
     },
-    best={"full": 5e-4, "psf": 5e-4, **dict.fromkeys(TUNED_ADAPTERS, 3e-3)},
+    best={"full": 5e-4, "psf": 5e-4, **dict.fromkeys(TUNED_ADAPTERS, 3e-3), "hyperx": 1e-3},
     sizes={
         "madx": {"adapter_size": 96, "task_adapter_size": 48},
         "multilingual": {"adapter_size": 96, "task_adapter_size": 48},
