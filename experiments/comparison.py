@@ -1,8 +1,8 @@
 """Fair comparisons: the only way to a table of a result page.
 
 What makes a comparison fair is read from the raw results and the studies, not stated by the table: the same test sets,
-batches, backbones and seeds in all rows, as many learning rates tried for each method, and, between methods, every baseline of the
-study. Otherwise it is not built, and the page says why.
+batches, backbones and seeds in all rows, as many learning rates tried for each method, and, between methods, every
+baseline of the study. Otherwise it is not built, and the page says why.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
