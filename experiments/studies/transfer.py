@@ -63,9 +63,13 @@ class Lab:
         return [f"{task}/{x}" for task, half in zip(TASKS, self.halves, strict=True) for x in half]
 
     def unlabelled(self, row: str, task: str) -> list[str]:
-        """Return the languages that a row is scored on in a task: those without labels in its setting."""
-        labelled = {x for half in self.halves for x in half} if row.endswith("-mixed") else set(self.sources)
-        return [x for x in self.languages() if x not in labelled and self.corpus(task, x, "test")]
+        """Return the languages that a row is scored on in a task.
+
+        They have no labels at all; in the mixed setting they have labels of the other task (Hyper-X, §4).
+        """
+        other = self.halves[1 - TASKS.index(task)]
+        chosen = other if row.endswith("-mixed") else set(self.languages()) - set(self.sources)
+        return [x for x in self.languages() if x in chosen and self.corpus(task, x, "test")]
 
 
 def recipe(
