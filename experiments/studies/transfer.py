@@ -178,6 +178,6 @@ def studies(lab: Lab) -> tuple[Study, Study]:
     tuned = Study(f"{lab.name}-tuning", lambda m: dict(tuning(lab, m)), seeds=(9,), tried=counts, needs=needs)
     measured = Study(
         lab.name, lambda m: {name: made for name, made in rows(lab, m) if name in lab.rows}, seeds=(0, 1, 2),
-        tried=counts, baselines=("full", "multilingual", "madx"), needs=needs,
+        tried=counts, baselines=("full", "madx"), needs=needs,
     )  # fmt: skip
     return tuned, measured
