@@ -12,9 +12,9 @@ TAGS = {"pos/kumi": 60.0, "pos/nina": 40.0}
 TEST = {name: f"synthetic:{name}/test" for name in ("pos/kumi", "pos/nina", "pos/boza")}
 
 
-def row_of(scores, *, method="full", seeds=(0, 1, 2), study="family", test=TEST, **train) -> Row:
+def row_of(scores, *, method="full", seeds=(0, 1, 2), study="family", test=TEST, backbone=(), **train) -> Row:
     recipe = {"method": {"name": method}, "train": train or {"rows_per_batch": 64}, "data": {"test": test}}
-    about = {"study": study, "row": method, "recipe": recipe, "commit": "abc"}
+    about = {"study": study, "row": method, "recipe": recipe, "commit": "abc", "backbone": backbone}
     return Row([about | {"seed": seed, "scores": {c: s + seed for c, s in scores.items()}} for seed in seeds])
 
 
@@ -45,8 +45,9 @@ def test_equal_rows_are_printed_with_their_difference():
         (side("other", rows_per_batch=32), r"batches differ \(full: 64 rows; other: 32 rows\)"),
         (side("other", tokens_per_batch=512), "batches differ .*512 tokens"),
         (side("other", seeds=(0, 1, 3)), "seeds differ"),
+        (side("other", backbone=["another"]), "backbones differ"),
         (side("other", study="map"), "learning rates tried differ"),
-        (side("madx", method="madx"), "baselines are missing: multilingual"),
+        (side("multilingual", method="multilingual"), "baselines are missing: madx"),
     ],
 )
 def test_rows_that_cannot_be_compared_are_refused_with_the_reason(other, reason):
