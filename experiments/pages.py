@@ -25,6 +25,7 @@ SINGLE = {
 MIXED = {
     "full-mixed": "full",
     "psf-mixed": "PSF",
+    "multilingual-mixed": "multilingual",
     "madx-mixed": "MAD-X",
     "hyperx-mixed": "Hyper-X",
 }

@@ -104,7 +104,8 @@ REAL = Lab(
     tuning_steps={"mlm": 160, "pos": 70, "ner": 70},
     rows=(
         "full", "task-adapters", "multilingual", "madx", "madx-no-inv", "badx", "hyperx", "hyper-stack", "hyperx-pos",
-        "hyperx-ner", "full-mixed", "psf-mixed", "madx-mixed", "hyperx-mixed", "hyperx-no-text-mixed",
+        "hyperx-ner", "full-mixed", "psf-mixed", "multilingual-mixed", "madx-mixed", "hyperx-mixed",
+        "hyperx-no-text-mixed",
     ),
     rates={
         "full": (1.5e-4, 5e-4, 1.5e-3), "psf": (1.5e-4, 5e-4, 1.5e-3),

@@ -148,6 +148,7 @@ def rows(lab: Lab, materials: Path) -> Iterator[tuple[str, Settings]]:
         yield build(f"hyperx-{task}", {"name": "hyperx"}, [f"{task}/{source}" for source in lab.sources] + text)
     yield build("full-mixed", {"name": "full"}, lab.mixed)
     yield build("psf-mixed", {"name": "psf"}, lab.mixed)
+    yield build("multilingual-mixed", {"name": "multilingual"}, lab.mixed + text)
     yield build("madx-mixed", {"name": "madx"}, lab.mixed + text)
     yield build("hyperx-mixed", {"name": "hyperx"}, lab.mixed + text)
     yield build("hyperx-no-text-mixed", {"name": "hyperx"}, lab.mixed)
@@ -178,6 +179,6 @@ def studies(lab: Lab) -> tuple[Study, Study]:
     tuned = Study(f"{lab.name}-tuning", lambda m: dict(tuning(lab, m)), seeds=(9,), tried=counts, needs=needs)
     measured = Study(
         lab.name, lambda m: {name: made for name, made in rows(lab, m) if name in lab.rows}, seeds=(0, 1, 2),
-        tried=counts, baselines=("full", "madx"), needs=needs,
+        tried=counts, baselines=("full", "multilingual", "madx"), needs=needs,
     )  # fmt: skip
     return tuned, measured
