@@ -118,7 +118,7 @@ def average(of: Row, conditions: Iterable[str]) -> Values:
 
 
 def over(*values: Values) -> Values:
-    """Average the numbers of several rows with the same seeds, seed by seed, such as two partitions of a setting."""
+    """Average the numbers of several rows with the same seeds, seed by seed, such as both ways of a translation."""
     by_seed = [fmean(parts) for parts in zip(*(one.by_seed for one in values), strict=True)]
     conditions = [condition for one in values for condition in one.conditions]
     return Values([row for one in values for row in one.rows], by_seed, conditions)

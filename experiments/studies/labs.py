@@ -1,8 +1,7 @@
 """The two laboratories of zero-shot transfer.
 
 The family is synthetic: its backbone is pretrained on 8 of 24 languages, and one language of each of three branches has
-labels. `real` has seven languages, of which a small pretrained multilingual backbone knows
-four; English has labels.
+labels. `real` has seven languages, of which a small pretrained multilingual backbone knows four; English has labels.
 """
 
 from experiments.materials import ALL, SEEN, family
@@ -37,7 +36,6 @@ FAMILY = Lab(
     corpus=_synthetic,
     labels={"pos": 17, "ner": 7},
     steps={"mlm": 600, "pos": 300, "ner": 300},
-    tuning_steps={"mlm": 600, "pos": 300, "ner": 300},
     rows=("full", "task-adapters", "multilingual", "madx", "madx-2", "hyperx", "hyper-stack"),
     rates={
         "full": (6e-4, 2e-3, 6e-3), "psf": (6e-4, 2e-3, 6e-3), **dict.fromkeys(TUNED_ADAPTERS, ADAPTER_RATES),

@@ -28,7 +28,7 @@ class Lab:
         corpus: The corpus of a task, a language and a split; ``None`` if there is none.
         labels: Number of labels of each task, which PSF must know.
         steps: Steps on raw text and on each task.
-        tuning_steps: The same in runs that choose learning rates.
+        tuning_steps: The same in runs that choose learning rates. Default: `steps`.
         rows: Names of the rows that are measured.
         rates: Learning rates that are tried for each method.
         best: The chosen learning rate of each method.
@@ -45,12 +45,12 @@ class Lab:
     corpus: Callable[[str, str, str], str | None]
     labels: Mapping[str, int]
     steps: Mapping[str, int]
-    tuning_steps: Mapping[str, int]
     rows: Sequence[str]
     rates: Mapping[str, Sequence[float]]
     best: Mapping[str, float]
     sizes: Mapping[str, Settings]
     train: Settings
+    tuning_steps: Mapping[str, int] | None = None
 
     @property
     def sources(self) -> list[str]:
@@ -162,7 +162,7 @@ def tried(lab: Lab) -> dict[str, Sequence[float]]:
 
 def tuning(lab: Lab, materials: Path) -> Iterator[tuple[str, Settings]]:
     """Yield the runs that choose learning rates, scored on development sets."""
-    lab = replace(lab, steps=lab.tuning_steps)
+    lab = replace(lab, steps=lab.tuning_steps or lab.steps)
     for name, rates in tried(lab).items():
         if name == "psf":
             train = lab.mixed
