@@ -48,6 +48,10 @@ class PredictionError(PolyloomError):
     """One record cannot be predicted; the others of its batch can."""
 
 
+class TooLongError(PredictionError):
+    """An input is longer than a server accepts."""
+
+
 class OverloadedError(PolyloomError):
     """A server has no room for a request."""
 

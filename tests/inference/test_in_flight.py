@@ -22,7 +22,8 @@ def in_flight(model, tokenizer) -> InFlight:
 
 def texts_of(model, tokenizer, rows, *, room: int, seed: int = 0) -> dict[int, list[int]]:
     """Generate the texts of rows that arrive at random moments."""
-    search, draw, waiting, texts = in_flight(model, tokenizer), random.Random(seed), list(enumerate(rows)), {}
+    search, draw, waiting = in_flight(model, tokenizer), random.Random(seed), list(enumerate(rows))
+    texts: dict[int, list[int]] = {}
     while waiting or len(search):
         arriving = min(len(waiting), room - len(search), draw.randint(0, 3))
         if arriving > 0:
@@ -33,7 +34,7 @@ def texts_of(model, tokenizer, rows, *, room: int, seed: int = 0) -> dict[int, l
     return texts
 
 
-def generated(model, tokenizer, rows) -> list[list[int]]:
+def generated(model, tokenizer, rows):
     batch = batch_of(model, tokenizer, rows)
     return model.generate_ids(batch, eos_id=end_of(tokenizer), decoding=GREEDY)
 
@@ -49,7 +50,7 @@ def test_texts_are_those_of_a_batch(tokenizer, family):
         assert [found[key] for key in range(len(rows))] == expected
 
 
-def test_a_row_that_is_not_a_number_leaves_alone(tokenizer):
+def test_a_row_that_is_not_a_number_leaves_alone(tokenizer, monkeypatch):
     model = model_for(tokenizer)
     rows = [asked(example) for example in examples(tokenizer)]
     damaged, made = rows[3].condition, model.method.weights
@@ -62,7 +63,7 @@ def test_a_row_that_is_not_a_number_leaves_alone(tokenizer):
         return computed
 
     expected = generated(model, tokenizer, rows)
-    model.method.weights = weights
+    monkeypatch.setattr(model.method, "weights", weights)
     found = texts_of(model, tokenizer, rows, room=8)
     assert isinstance(found.pop(3), PredictionError)
     assert found == {key: text for key, text in enumerate(expected) if key != 3}

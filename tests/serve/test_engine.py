@@ -1,6 +1,7 @@
 """The engine gives every caller what the run alone predicts, whatever happens to other requests."""
 
 import asyncio
+import dataclasses
 import random
 import time
 
@@ -36,11 +37,27 @@ def serve(run, work, **limits):
     return asyncio.run(main())
 
 
-async def answers(engine, rows, **options):
-    found = await asyncio.gather(
-        *(engine.answer(condition, value, **options) for condition, value in rows), return_exceptions=True
-    )
-    return [one if isinstance(one, Exception) else one.prediction for one in found]
+async def answers(engine, rows):
+    found = await asyncio.gather(*(engine.answer(*row) for row in rows), return_exceptions=True)
+    return [one if isinstance(one, BaseException) else one.prediction for one in found]
+
+
+def assert_same(found, expected):
+    """Labels, trees and answers are equal, and their scores but for rounding."""
+    for one, other in zip(found, expected, strict=True):
+        assert repr(one) == repr(other)
+        for field in dataclasses.fields(other):
+            value, wanted = getattr(one, field.name), getattr(other, field.name)
+            assert value == (pytest.approx(wanted, abs=1e-4) if field.name.startswith("score") else wanted)
+
+
+def test_languages_differ(run):
+    """Otherwise the tests below would not notice the weights of another row."""
+    draw = random.Random(0)
+    for task in ("pos", "ner", "dep", "nli", "qa"):
+        rows = [draw_input(task, draw) for _ in range(40)]
+        pairs = zip(run.predict(rows, f"{task}/aa"), run.predict(rows, f"{task}/bb"), strict=True)
+        assert sum(repr(one) != repr(other) for one, other in pairs) > 20, task
 
 
 @pytest.mark.parametrize("tokens", [16, 4096])
@@ -53,7 +70,7 @@ def test_callers_get_what_the_run_predicts(run, tokens):
         return found, engine.counts
 
     found, counts = serve(run, work, max_batch_tokens=tokens)
-    assert [repr(one) for one in found] == [repr(one) for one in expected]
+    assert_same(found, expected)
     assert counts.answered == 300
     assert (counts.batches < 50) == (tokens == 4096)
 
@@ -64,7 +81,7 @@ def test_an_answer_says_what_made_it(run):
 
     first, other, zero_shot, again = serve(run, work)
     assert (first.model, first.condition) == ("hyper", Condition("pos", "aa"))
-    assert first.version.startswith("step-00000020@")
+    assert first.version.startswith(f"{run.checkpoint.name}@")
     assert first.weights == again.weights != other.weights
     assert (first.zero_shot, zero_shot.zero_shot) == (False, True)
 
@@ -108,7 +125,7 @@ def test_one_poisoned_row_fails_alone(run, monkeypatch):
         return await answers(engine, rows + bad), engine.counts
 
     found, counts = serve(run, work, max_input_tokens=80)
-    assert [repr(one) for one in found[:-3]] == [repr(one) for one in expected]
+    assert_same(found[:-3], expected)
     kinds = (PredictionError, ConditionError, PredictionError)
     assert all(isinstance(one, kind) for one, kind in zip(found[-3:], kinds, strict=True))
     assert counts.failed == 1
@@ -139,7 +156,7 @@ class Slow:
 
     def __init__(self, monkeypatch, run, seconds: float):
         predict = run.predictor.predict_encoded
-        self.seen = []
+        self.seen: list[list[Condition]] = []
 
         def slow(examples, records, **options):
             self.seen.append([example.condition for example in examples])

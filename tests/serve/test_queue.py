@@ -23,14 +23,14 @@ class Row:
     number: int = field(default_factory=lambda: next(NUMBERS))
 
 
-def filled(*rows: Row, room: int = 10_000) -> FairQueue:
-    queue = FairQueue(room)
+def filled(*rows: Row, room: int = 10_000) -> FairQueue[Row]:
+    queue = FairQueue[Row](room)
     for row in rows:
         queue.put(row)
     return queue
 
 
-def take(queue: FairQueue, tokens: int = 32) -> list[Row]:
+def take(queue: FairQueue[Row], tokens: int = 32) -> list[Row]:
     return queue.take(max_tokens=tokens, max_wait=0.0)
 
 
@@ -108,7 +108,7 @@ def test_a_closed_queue_gives_what_it_has():
 
 
 def test_an_idle_queue_waits_for_a_full_batch_but_not_longer():
-    queue, taken = FairQueue(100), []
+    queue, taken = filled(room=100), []
     thread = threading.Thread(target=lambda: taken.append(queue.take(max_tokens=32, max_wait=5.0)))
     thread.start()
     for _ in range(4):

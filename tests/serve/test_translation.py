@@ -2,7 +2,9 @@
 
 import asyncio
 import random
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,13 +17,15 @@ from polyloom.workflows.run import Run
 from tests.tasks.test_translation import DIRECTIONS, model_for, sentence
 from tests.tasks.test_translation import tokenizer as tokenizer  # noqa: PLC0414 - a fixture
 
+UNUSED: Any = None  # an engine needs the predictor alone
+
 
 @pytest.fixture(scope="module")
 def run(tokenizer):
     """A translator with random weights."""
     decoding = Decoding(beams=1, max_ratio=1.5, max_extra=3)
     predictor = Predictor(model_for(tokenizer), tokenizer=tokenizer, max_length=40, decoding=decoding)
-    return Run(Path("translator"), None, Path("step-1"), predictor, DIRECTIONS, None)
+    return Run(Path("translator"), UNUSED, Path("step-1"), predictor, DIRECTIONS, UNUSED)
 
 
 def rows(count: int) -> list[tuple[str, str]]:
@@ -39,7 +43,7 @@ def serve(work, *runs, **limits):
 
 async def ask(engine, asked):
     answers = await asyncio.gather(*(engine.answer(name, text) for name, text in asked), return_exceptions=True)
-    return [answer if isinstance(answer, Exception) else answer.prediction for answer in answers]
+    return [answer if isinstance(answer, BaseException) else answer.prediction for answer in answers]
 
 
 @pytest.mark.parametrize("room", [4, 64])
@@ -52,10 +56,7 @@ def test_translations_are_those_of_the_run(run, room):
 
 
 def test_beams_give_what_they_give_in_batches(run, tokenizer):
-    beams = Run(
-        run.path, None, run.checkpoint, Predictor(run.model, tokenizer=tokenizer, decoding=Decoding(beams=2)),
-        DIRECTIONS, None,
-    )  # fmt: skip
+    beams = replace(run, predictor=Predictor(run.model, tokenizer=tokenizer, decoding=Decoding(beams=2)))
     asked = rows(10)
     expected = beams.predict([text for _, text in asked], [name for name, _ in asked])
     assert serve(lambda engine: ask(engine, asked), beams) == expected

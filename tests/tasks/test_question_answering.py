@@ -332,5 +332,5 @@ def test_long_contexts_do_not_share_a_batch(run):
     """Each takes hundreds of rows; together they would not fit in memory."""
     predictor = Predictor(run.model, tokenizer=run.predictor.tokenizer, max_length=24)
     asked = [(QA, Question("sat mur " * count, "ba", ())) for count in (1500, 5, 1600, 4)]
-    groups = list(predictor._groups(predictor._encode(asked), 4096))
+    groups = list(predictor._groups(predictor.encode(asked), 4096))
     assert groups == [[3, 1], [0], [2]]

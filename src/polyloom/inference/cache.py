@@ -20,6 +20,9 @@ class WeightCache:
     Args:
         model: The model whose method computes the weights.
         max_bytes: Size of the cache; the least recently used weights are removed first. Default: 256 MB.
+
+    Attributes:
+        made: Number of conditions whose weights were computed so far.
     """
 
     def __init__(self, model: Model, *, max_bytes: int = 256 << 20) -> None:
@@ -27,6 +30,7 @@ class WeightCache:
         self._kept: OrderedDict[Condition, Weights] = OrderedDict()
         self._version: tuple[int, ...] = ()
         self._bytes = 0
+        self.made = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -47,6 +51,7 @@ class WeightCache:
             with torch.no_grad():
                 computed = self.method.weights(missing)
             made = {c: computed.alone(number) for number, c in enumerate(missing)}
+            self.made += len(missing)
             self._bytes += sum(weights.num_bytes() for weights in made.values())
             by_condition |= made
         self._kept |= by_condition  # as the most recently used

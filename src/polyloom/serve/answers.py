@@ -1,6 +1,7 @@
 """The answer to a request: a prediction, with what made it."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from polyloom.conditions import Condition
 from polyloom.inference.predictions import Prediction
@@ -33,3 +34,11 @@ class Answer:
     waited: float = 0.0
     computed: float = 0.0
     rows: int = 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as plain data for JSON; a generated text is ``{"text": …}``."""
+        prediction = {"text": self.prediction} if isinstance(self.prediction, str) else asdict(self.prediction)
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {
+            "condition": str(self.condition),
+            "prediction": prediction,
+        }

@@ -3,12 +3,12 @@
 import asyncio
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from polyloom.conditions import Condition
-from polyloom.errors import ConditionError, DeadlineError, OverloadedError, PredictionError
+from polyloom.errors import ConditionError, DeadlineError, OverloadedError, TooLongError
 from polyloom.inference.predictions import PreparedInput, empty_prediction, is_empty, prepare_input
 from polyloom.serve.answers import Answer
 from polyloom.serve.limits import Limits
@@ -40,6 +40,12 @@ class Counts:
     batches: int = 0
 
 
+CANARIES = {
+    "tags": ("a",), "tree": ("a",), "pair": ("a", "a"), "bitext": "a", "labelled": "a", "choices": ("a",) * 4,
+    "question": ("a", "a"),
+}  # fmt: skip
+
+
 class Engine:
     """Predict inputs of many callers, each of any task and language, in shared batches.
 
@@ -54,23 +60,32 @@ class Engine:
     Args:
         *runs: Runs, exported adapters, or their folders.
         limits: Limits.
+        beams: Beams of translations. With 1, translations join and leave between steps. Default: those of the runs.
         device: Such as ``cpu``. By default a GPU if there is one.
     """
 
-    def __init__(self, *runs: Run | str | Path, limits: Limits | None = None, device: str | None = None) -> None:
+    def __init__(
+        self,
+        *runs: Run | str | Path,
+        limits: Limits | None = None,
+        beams: int | None = None,
+        device: str | None = None,
+    ) -> None:
         self.limits = limits or Limits()
         self.counts = Counts()
-        self.models = self._prepare(runs, device)
-        self.queue = FairQueue(self.limits.max_waiting)
+        self.models = self._prepare(runs, beams, device)
+        self.queue = FairQueue[Request](self.limits.max_waiting)
         self.worker = Worker(self.queue, limits=self.limits, deliver=self._hand_over)
         self._thread = threading.Thread(target=self.worker.run, name="polyloom-engine", daemon=True)
 
-    def _prepare(self, runs: Sequence[Run | str | Path], device: str | None) -> list[ServedModel]:
+    def _prepare(self, runs: Sequence[Run | str | Path], beams: int | None, device: str | None) -> list[ServedModel]:
         loaded = [run if isinstance(run, Run) else load(run, device=device) for run in runs]
         share_tensors(loaded)
         for run in loaded:
             run.model.eval()
             run.predictor.cache.max_bytes = self.limits.cache_mb << 20
+            if beams is not None:
+                run.predictor.decoding = replace(run.predictor.decoding, beams=beams)
         return [ServedModel(run) for run in loaded]
 
     async def __aenter__(self) -> Self:
@@ -124,6 +139,13 @@ class Engine:
         finally:
             self.queue.discard(request)
 
+    async def canary(self) -> Answer:
+        """Predict a small input with the first model, to show that it can."""
+        model = self.models[0]
+        trained = map(Condition.parse, model.run.trained_on)
+        condition = next(c for c in trained if c.task in model.run.model.tasks and model.task(c).inputs)
+        return await self.answer(condition, CANARIES[model.task(condition).kind], caller="canary")
+
     def find(self, condition: Condition) -> ServedModel:
         """Return the model that predicts a condition, or raise an error that says why none does."""
         problems = []
@@ -142,7 +164,7 @@ class Engine:
         (example,) = predictor.encode([(condition, source.record)])
         tokens = predictor.length(example)
         if tokens > self.limits.max_input_tokens:
-            raise PredictionError(
+            raise TooLongError(
                 f"{condition}: the input has {tokens:,} tokens. At most {self.limits.max_input_tokens:,} are allowed."
             )
         future: asyncio.Future[Answer] = self._loop.create_future()

@@ -72,6 +72,20 @@ class ServedModel:
         """Hash the weights of a condition: they depend on the trained parameters and the condition alone."""
         return hashlib.sha256(f"{self._hash} {condition}".encode()).hexdigest()[:16]
 
+    def describe(self) -> dict[str, Any]:
+        """Describe the model: its tasks, each with its kind of prediction, its languages and directions."""
+        model = self.run.model
+        return {
+            "name": self.name, "version": self.version, "method": model.method.config.name,
+            "tasks": {
+                name: {"display": task.display, "bilingual": task.bilingual}
+                for name, task in model.tasks.items()
+                if task.inputs
+            },
+            "languages": list(model.method.languages), "directions": list(model.method.directions),
+            "max_length": self.run.predictor.max_length,
+        }  # fmt: skip
+
     def answer(self, condition: Condition, prediction: Any, **about: Any) -> Answer:
         """Build an answer of this model."""
         return Answer(

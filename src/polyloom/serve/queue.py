@@ -4,14 +4,33 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import Generic, Protocol, TypeVar
 
 from polyloom.errors import OverloadedError
-from polyloom.serve.requests import Request
 
 LOOK_AHEAD = 256  # waiting requests among which those of similar length are chosen
 
 
-class FairQueue:
+class Waiting(Protocol):
+    """What a queue must know about a request.
+
+    Attributes:
+        caller: Whose request it is.
+        tokens: Its length.
+    """
+
+    caller: str
+    tokens: int
+
+    @property
+    def batched_with(self) -> object:
+        """What the requests of a batch have in common."""
+
+
+Request = TypeVar("Request", bound=Waiting)
+
+
+class FairQueue(Generic[Request]):
     """The waiting requests of all callers; safe to use from several threads.
 
     The request that has waited longest is always in the next batch, so none starves. With several callers it is that of
@@ -100,11 +119,6 @@ class FairQueue:
             for request in batch:
                 self._remove(request)
             return batch
-
-    def waiting(self, like: Request, limit: int = LOOK_AHEAD) -> list[Request]:
-        """Return requests that still wait and could be in a batch with another one."""
-        with self._changed:
-            return [request for request in islice(self._next(), limit) if request.batched_with == like.batched_with]
 
     def _choose(self, max_tokens: int, room: Callable[[Request], int]) -> list[Request]:
         first = next((request for request in self._next() if room(request) > 0), None)

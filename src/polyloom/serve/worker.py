@@ -52,7 +52,7 @@ class Worker:
         deliver: Called with the outcomes of requests.
     """
 
-    def __init__(self, queue: FairQueue, *, limits: Limits, deliver: Deliver) -> None:
+    def __init__(self, queue: FairQueue[Request], *, limits: Limits, deliver: Deliver) -> None:
         self.queue, self.limits, self.deliver = queue, limits, deliver
         self._in_flight: dict[ServedModel, InFlight] = {}
 
