@@ -2,20 +2,32 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from polyloom.conditions import Condition
 from polyloom.model import Model
 from polyloom.weights import Weights
 
+_optimizer_steps = 0  # of all optimizers in this process
+
+
+def _count_step(*_: Any) -> None:
+    global _optimizer_steps  # noqa: PLW0603
+    _optimizer_steps += 1
+
+
+register_optimizer_step_post_hook(_count_step)  # fused optimizers change parameters without counting it in the tensors
+
 
 class WeightCache:
     """The weights of a model by condition.
 
-    The cache is emptied when a parameter of the method changes. In training nothing is cached: weights may be random
-    there, and carry gradients.
+    The cache is emptied when a parameter of the method changes, or any optimizer makes a step. In training nothing is
+    cached: weights may be random there, and carry gradients.
 
     Args:
         model: The model whose method computes the weights.
@@ -60,7 +72,8 @@ class WeightCache:
         return Weights.cat([by_condition[condition] for condition in (conditions if len(distinct) > 1 else distinct)])
 
     def _clear_if_changed(self) -> None:
-        version = tuple(n for p in self.method.parameters() for n in (id(p), p.data_ptr(), _version(p)))
+        parts = (n for p in self.method.parameters() for n in (id(p), p.data_ptr(), _version(p)))
+        version = (_optimizer_steps, *parts)
         if version != self._version:
             self.clear()
             self._version = version
