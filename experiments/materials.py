@@ -23,11 +23,11 @@ SEEN, ALL = 8, 24  # of the first 24 languages of the family, the backbone is pr
 
 def make(name: str, folder: Path, results: Path) -> None:
     """Make a vocabulary or a backbone, unless it is there, and report the pretraining of a backbone."""
-    if (folder / name).exists():
-        return
-    MATERIALS[name](folder / name)
-    if (run := _run_of(folder / name)).exists():
-        write_result(results / pretraining.STUDY / f"{name}-0.json", {"row": name} | pretraining.report(run))
+    if not (folder / name).exists():
+        MATERIALS[name](folder / name)
+    report = results / pretraining.STUDY / f"{name}-0.json"
+    if (run := _run_of(folder / name)).exists() and not report.exists():
+        write_result(report, {"row": name} | pretraining.report(run))
 
 
 def family(count: int) -> Sequence[str]:

@@ -129,7 +129,7 @@ def backbone_hash(recipe: Settings) -> Settings:
 
 def portable(recipe: Settings) -> Settings:
     """Remove the paths of this machine from a recipe."""
-    paths = {key: Path(path).name for key, path in recipe["backbone"].items() if key in ("name", "tokenizer")}
+    paths = {key: Path(path).name for key, path in recipe["backbone"].items() if path and key in ("name", "tokenizer")}
     return recipe | {"backbone": recipe["backbone"] | paths}
 
 
