@@ -31,7 +31,11 @@ LAYERS = {
 }  # fmt: skip
 THIRD_PARTY = {
     "yaml": {"io"},
-    "pydantic": {"config"},
+    "pydantic": {"config", "serve"},
+    "fastapi": {"serve"},
+    "starlette": {"serve"},
+    "uvicorn": {"serve"},
+    "prometheus_client": {"serve"},
     "typer": {"cli"},
     "rich": {"cli"},
     "transformers": {"backbones", "data"},

@@ -56,6 +56,10 @@ class OverloadedError(PolyloomError):
     """A server has no room for a request."""
 
 
+class UnavailableError(PolyloomError):
+    """A server cannot answer at the moment."""
+
+
 class DeadlineError(PolyloomError):
     """A request was not answered in time."""
 

@@ -123,6 +123,11 @@ def load_code(path: str | Path) -> None:
         raise PolyloomError(f"--code {path}: {type(error).__name__}: {error}") from error
 
 
+def loaded_code() -> list[str]:
+    """Return the files that were run by `load_code`, for another process to run them, too."""
+    return sorted(_loaded)
+
+
 def code_hashes(items: Iterable[Any]) -> list[str]:
     """Hash the files that define classes or functions, except those of Polyloom.
 

@@ -28,6 +28,7 @@ from polyloom.cli import (
     predict,
     probe,
     report,
+    serve,
     train,
     transfer,
 )
@@ -44,6 +45,7 @@ app.command(name="evaluate")(opens_runs(evaluate.evaluate))
 app.command(name="compare")(extensible(compare.compare))
 app.command(name="transfer")(extensible(transfer.transfer))
 app.command(name="predict")(opens_runs(predict.predict))
+app.command(name="serve")(opens_runs(serve.serve))
 app.command(name="average")(average.average)
 app.command(name="export")(opens_runs(export.export))
 app.command(name="import")(extensible(export.import_))

@@ -18,6 +18,11 @@ def allow_paths(paths: Iterable[str | Path]) -> None:
     _allowed.extend(Path(path).resolve() for path in paths)
 
 
+def allowed_paths() -> list[str]:
+    """Return what was allowed, for another process to allow it, too."""
+    return list(map(str, _allowed))
+
+
 @dataclass(frozen=True)
 class Access:
     """What a run, or a folder of adapters, may read.

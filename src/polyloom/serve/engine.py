@@ -134,7 +134,7 @@ class Engine:
             self.counts.timed_out += 1
             raise DeadlineError(f"{parsed}: no answer within {timeout or self.limits.timeout:g} seconds.") from None
         except asyncio.CancelledError:
-            self.counts.cancelled += 1
+            self.counts.cancelled += request.future.cancelled()  # otherwise it has its answer
             raise
         finally:
             self.queue.discard(request)
@@ -148,16 +148,15 @@ class Engine:
 
     def find(self, condition: Condition) -> ServedModel:
         """Return the model that predicts a condition, or raise an error that says why none does."""
-        problems = []
+        problems: dict[bool, ConditionError] = {}
         for model in self.models:
             try:
                 model.require(condition)
             except ConditionError as error:
-                problems.append(error)
+                problems[condition.task in model.run.model.tasks] = error
             else:
                 return model
-        known = [error for error in problems if not str(error).startswith("task ")]
-        raise (known or problems)[0]
+        raise problems.get(True) or problems[False]  # rather that of a model that has the task
 
     def _request(self, model: ServedModel, condition: Condition, source: PreparedInput, caller: str) -> Request:
         predictor = model.run.predictor

@@ -1,0 +1,1 @@
+"""HTTP: our own protocol and those that clients already speak."""

@@ -1,0 +1,90 @@
+"""Our own protocol: rows of any conditions in one body, each with its own answer or error."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from polyloom.errors import PolyloomError
+from polyloom.serve.web.context import Caller, Context, Shared
+from polyloom.serve.web.keys import Key
+from polyloom.serve.web.problems import describe
+
+router = APIRouter(prefix="/v1", tags=["polyloom"])
+NDJSON = "application/x-ndjson"
+
+
+class Row(BaseModel):
+    """One input with its condition."""
+
+    condition: str = Field(max_length=200, examples=["pos/tr"], description="task/language or task/source/target")
+    input: str | list[str] = Field(
+        examples=["Kedi uyuyor."],
+        description="A text; or as a list: the words of a sentence, premise and hypothesis, question and context, or "
+        "premise, question and choices.",
+    )
+
+
+class PredictRequest(BaseModel):
+    """Rows of any conditions."""
+
+    rows: list[Row] = Field(min_length=1)
+    timeout: float | None = Field(default=None, gt=0, le=3600, description="Seconds until a row is given up.")
+
+
+@router.post("/predict", summary="Predict rows of any tasks and languages", response_model=dict[str, Any])
+async def predict(body: PredictRequest, shared: Shared, key: Caller, accept: Annotated[str, Header()] = "") -> Response:
+    """Answer rows in order; with ``Accept: application/x-ndjson`` each as soon as it is ready, with its index."""
+    shared.check_rows([(row.condition, row.input) for row in body.rows])
+    tasks = [asyncio.create_task(_answer(shared, index, row, key, body.timeout)) for index, row in enumerate(body.rows)]
+    if NDJSON in accept:
+        return StreamingResponse(_lines(tasks), media_type=NDJSON)
+    try:
+        results = [await task for task in tasks]
+    finally:
+        _cancel(tasks)
+    return Response(_json({"results": results}), media_type="application/json")
+
+
+async def _answer(shared: Context, index: int, row: Row, key: Key, timeout: float | None) -> dict[str, Any]:
+    try:
+        return {"index": index, **await shared.answer(row.condition, row.input, key, timeout=timeout)}
+    except PolyloomError as error:
+        return {"index": index, "condition": row.condition, "error": describe(error)}
+
+
+async def _lines(tasks: Sequence["asyncio.Task[dict[str, Any]]"]) -> AsyncIterator[bytes]:
+    try:
+        for done in asyncio.as_completed(tasks):
+            yield _json(await done) + b"\n"
+    finally:
+        _cancel(tasks)
+
+
+def _cancel(tasks: Sequence["asyncio.Task[Any]"]) -> None:
+    for task in tasks:
+        task.cancel()
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+@router.get("/models", summary="List conditions, as OpenAI lists models")
+async def models(
+    shared: Shared, _: Caller, limit: Annotated[int, Query(ge=1, description="Most that are listed.")] = 1000
+) -> dict[str, Any]:
+    """List the conditions that can be asked for: every task in every language."""
+    names = [
+        (f"{task}/{where}", model["version"])
+        for model in shared.models.info()["models"]
+        for task, about in model["tasks"].items()
+        for where in (model["directions"] if about["bilingual"] else model["languages"])
+    ]
+    listed = [{"id": name, "object": "model", "owned_by": "polyloom", "root": version} for name, version in names]
+    return {"object": "list", "data": listed[:limit], "total": len(listed)}
