@@ -75,6 +75,28 @@ def test_callers_get_what_the_run_predicts(run, tokens):
     assert (counts.batches < 50) == (tokens == 4096)
 
 
+def test_weights_are_made_once_in_few_calls_and_ahead_for_rows_that_wait(run, monkeypatch):
+    calls, made = [], run.model.method.weights
+
+    def weights(conditions):
+        calls.append(list(conditions))
+        return made(conditions)
+
+    monkeypatch.setattr(run.model.method, "weights", weights)
+    run.predictor.cache.clear()
+    rows = [
+        (f"{task}/{language}", ("ba",) * length) for task, length in (("pos", 2), ("ner", 30)) for language in LANGUAGES
+    ]
+
+    async def work(engine):
+        return await answers(engine, rows * 5)
+
+    found = serve(run, work, max_batch_tokens=40)
+    assert not any(isinstance(one, Exception) for one in found)
+    assert len(calls) < 4, "those of the long rows are made with those of the short ones"
+    assert sorted(map(str, sum(calls, []))) == sorted({name for name, _ in rows})
+
+
 def test_an_answer_says_what_made_it(run):
     async def work(engine):
         return [await engine.answer(name, ("ba", "do")) for name in ("pos/aa", "pos/bb", "pos/cc", "pos/aa")]

@@ -12,6 +12,7 @@ from polyloom.conditions import Condition
 from polyloom.model import Model
 from polyloom.weights import Weights
 
+AHEAD = 8  # conditions that are made together with those of a batch
 _optimizer_steps = 0  # of all optimizers in this process
 
 
@@ -58,18 +59,37 @@ class WeightCache:
             return self.model.weights(conditions)
         self._clear_if_changed()
         distinct = dict.fromkeys(conditions)
-        by_condition = {c: self._kept.pop(c) for c in distinct if c in self._kept}
+        by_condition = {c: self._kept[c] for c in distinct if c in self._kept}
         if missing := [condition for condition in distinct if condition not in by_condition]:
-            with torch.no_grad():
-                computed = self.method.weights(missing)
-            made = {c: computed.alone(number) for number, c in enumerate(missing)}
-            self.made += len(missing)
-            self._bytes += sum(weights.num_bytes() for weights in made.values())
-            by_condition |= made
-        self._kept |= by_condition  # as the most recently used
+            by_condition |= self._make(missing)
+        self._keep(by_condition)
+        return Weights.cat([by_condition[condition] for condition in (conditions if len(distinct) > 1 else distinct)])
+
+    def prepare(self, conditions: Sequence[Condition], *, ahead: Sequence[Condition]) -> None:
+        """Compute the weights of a batch, if some are missing, and with them in one call some that are needed soon."""
+        if self.method.training:
+            return
+        self._clear_if_changed()
+        if missing := [condition for condition in dict.fromkeys(conditions) if condition not in self._kept]:
+            known = {*missing, *self._kept}
+            soon = [condition for condition in dict.fromkeys(ahead) if condition not in known]
+            self._keep(self._make([*soon[:AHEAD], *missing]))
+
+    def _make(self, missing: Sequence[Condition]) -> dict[Condition, Weights]:
+        with torch.no_grad():
+            computed = self.method.weights(missing)
+        self.made += len(missing)
+        return {condition: computed.alone(number) for number, condition in enumerate(missing)}
+
+    def _keep(self, by_condition: dict[Condition, Weights]) -> None:
+        """Keep weights as those that were used last."""
+        for condition, weights in by_condition.items():
+            if condition not in self._kept:
+                self._kept[condition] = weights
+                self._bytes += weights.num_bytes()
+            self._kept.move_to_end(condition)
         while self._kept and self._bytes > self.max_bytes:
             self._bytes -= self._kept.popitem(last=False)[1].num_bytes()
-        return Weights.cat([by_condition[condition] for condition in (conditions if len(distinct) > 1 else distinct)])
 
     def _clear_if_changed(self) -> None:
         parts = (n for p in self.method.parameters() for n in (id(p), p.data_ptr(), _version(p)))

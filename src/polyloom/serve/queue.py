@@ -120,6 +120,11 @@ class FairQueue(Generic[Request]):
                 self._remove(request)
             return batch
 
+    def peek(self, count: int) -> list[Request]:
+        """Return the requests that are next, without taking them."""
+        with self._changed:
+            return list(islice(self._next(), count))
+
     def _choose(self, max_tokens: int, room: Callable[[Request], int]) -> list[Request]:
         first = next((request for request in self._next() if room(request) > 0), None)
         if first is None:

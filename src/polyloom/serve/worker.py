@@ -1,5 +1,6 @@
 """The worker: one thread that owns the models, and predicts batches of whatever waits."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from polyloom.inference.predictor import join_texts
 from polyloom.serve.answers import Answer
 from polyloom.serve.limits import Limits
 from polyloom.serve.models import ServedModel
-from polyloom.serve.queue import FairQueue
+from polyloom.serve.queue import LOOK_AHEAD, FairQueue
 from polyloom.serve.requests import Request
 from polyloom.tasks.translation import end_of
 
@@ -88,6 +89,8 @@ class Worker:
 
     def _attempt(self, batch: Sequence[Request], work: Callable[[Sequence[Request]], list[Outcome]]) -> None:
         """Do the work for a batch; if that fails, for each request by itself, so that one cannot harm the others."""
+        with contextlib.suppress(Exception):  # whoever needs the weights meets the error
+            self._generate_ahead(batch)
         try:
             outcomes = work(batch)
         except Exception as error:  # whatever it is
@@ -98,6 +101,12 @@ class Worker:
             outcomes = [(batch[0], _as_ours(error, batch[0]))]
         if outcomes:
             self.deliver(outcomes)
+
+    def _generate_ahead(self, batch: Sequence[Request]) -> None:
+        """Make the weights of a batch, if some are missing, together with some for requests that still wait."""
+        model = batch[0].model
+        waiting = [request.condition for request in self.queue.peek(LOOK_AHEAD) if request.model is model]
+        model.run.predictor.cache.prepare([request.condition for request in batch], ahead=waiting)
 
     def _predict(self, batch: Sequence[Request]) -> list[Outcome]:
         start, predictor = time.monotonic(), batch[0].model.run.predictor
