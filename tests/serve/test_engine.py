@@ -76,7 +76,8 @@ def test_callers_get_what_the_run_predicts(run, tokens):
 
 
 def test_weights_are_made_once_in_few_calls_and_ahead_for_rows_that_wait(run, monkeypatch):
-    calls, made = [], run.model.method.weights
+    calls: list[list[Condition]] = []
+    made = run.model.method.weights
 
     def weights(conditions):
         calls.append(list(conditions))
@@ -84,9 +85,8 @@ def test_weights_are_made_once_in_few_calls_and_ahead_for_rows_that_wait(run, mo
 
     monkeypatch.setattr(run.model.method, "weights", weights)
     run.predictor.cache.clear()
-    rows = [
-        (f"{task}/{language}", ("ba",) * length) for task, length in (("pos", 2), ("ner", 30)) for language in LANGUAGES
-    ]
+    kinds = [("pos", ("ba",) * 2), ("ner", ("ba",) * 30)]
+    rows = [(f"{task}/{language}", words) for task, words in kinds for language in LANGUAGES]
 
     async def work(engine):
         return await answers(engine, rows * 5)
@@ -94,7 +94,7 @@ def test_weights_are_made_once_in_few_calls_and_ahead_for_rows_that_wait(run, mo
     found = serve(run, work, max_batch_tokens=40)
     assert not any(isinstance(one, Exception) for one in found)
     assert len(calls) < 4, "those of the long rows are made with those of the short ones"
-    assert sorted(map(str, sum(calls, []))) == sorted({name for name, _ in rows})
+    assert sorted(str(condition) for call in calls for condition in call) == sorted({name for name, _ in rows})
 
 
 def test_an_answer_says_what_made_it(run):
