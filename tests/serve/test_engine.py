@@ -97,6 +97,24 @@ def test_weights_are_made_once_in_few_calls_and_ahead_for_rows_that_wait(run, mo
     assert sorted(str(condition) for call in calls for condition in call) == sorted({name for name, _ in rows})
 
 
+def test_a_cache_of_two_adapters_gives_the_same_answers(run):
+    """R4."""
+    rows = asked(200)
+    expected = run.predict([value for _, value in rows], [condition for condition, _ in rows])
+    run.predictor.cache.clear()
+
+    async def work(engine):
+        cache = engine.models[0].run.predictor.cache
+        cache.max_bytes = 2 * run.model.method.weights(["pos/aa"]).num_bytes()
+        return await answers(engine, rows), cache.made, len(cache)
+
+    made = run.predictor.cache.made
+    found, made_now, kept = serve(run, work, max_batch_tokens=64)
+    assert_same(found, expected)
+    assert made_now - made > 15, "some were made again"
+    assert kept <= 2
+
+
 def test_an_answer_says_what_made_it(run):
     async def work(engine):
         return [await engine.answer(name, ("ba", "do")) for name in ("pos/aa", "pos/bb", "pos/cc", "pos/aa")]

@@ -134,6 +134,29 @@ def test_mistakes_are_problems(served, path, body, status):
     assert json.loads(content).keys() == {"type", "title", "status", "detail", "error"}
 
 
+HOSTILE = {
+    "a million letters": {"rows": [{"condition": "pos/aa", "input": "a" * 1_000_000}]},
+    "combining marks": {"rows": [{"condition": "pos/aa", "input": "a" + "\u0301" * 40_000}]},
+    "a lone surrogate": b'{"rows": [{"condition": "pos/aa", "input": "\\ud800"}]}',
+    "NUL": {"rows": [{"condition": "pos/aa\0", "input": "\0"}]},
+    "depth": b'{"rows": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "a huge number": b'{"rows": ' + b"9" * 100_000 + b"}",
+    "not UTF-8": b'{"rows": [{"condition": "pos/aa", "input": "\xff"}]}',
+    "a condition of letters": {"rows": [{"condition": "x" * 100_000, "input": "a"}]},
+    "no words": {"rows": [{"condition": "pos/aa", "input": []}]},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_requests_are_refused_or_answered_in_time(served, name):
+    """R11."""
+    start = time.monotonic()
+    status, content, _ = served.request("POST", "/v1/predict", HOSTILE[name])
+    assert status in (200, 400, 413, 422), content[:500]
+    assert time.monotonic() - start < 10  # a busy machine is slow
+    assert served.post("/v1/predict", {"rows": [{"condition": "pos/aa", "input": "ba"}]})[0] == 200
+
+
 def test_a_large_body_is_refused_at_once(served):
     start = time.monotonic()
     status, content, _ = served.request("POST", "/v1/predict", b'{"rows": "' + b"a" * (5 << 20) + b'"}')
