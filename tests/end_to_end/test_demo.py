@@ -1,8 +1,12 @@
 """The demo, with fewer steps than users get: every command that it shows works."""
 
+import json
 import re
+import shlex
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,37 @@ from polyloom.cli import app, demo
 from polyloom.config import load_recipe
 
 ROOT = Path(__file__).parents[2]
+
+
+def blocks(document: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), flags=re.DOTALL)
+
+
+def run_python(document: str, folder: Path) -> str:
+    """Run the first block of Python in a document."""
+    command = [sys.executable, "-W", "error", "-c", blocks(document, "python")[0]]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def serve_and_ask(folder: Path) -> None:
+    """Run README's block about the server, at a port that is free."""
+    (block,) = (block for block in blocks("README.md", "sh") if "polyloom serve" in block)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    serve, ask = block.replace("8000", str(port)).strip().splitlines()
+    server = subprocess.Popen([sys.executable, "-m", *shlex.split(serve)], cwd=folder)
+    ready = ["curl", "--silent", "--fail", f"localhost:{port}/readyz"]
+    while subprocess.run(ready, check=False, capture_output=True).returncode:
+        assert server.poll() is None
+        time.sleep(0.1)
+    asked = subprocess.run(shlex.split(ask), capture_output=True, text=True, check=True)
+    server.terminate()
+    server.wait(timeout=60)
+    assert [row["condition"] for row in json.loads(asked.stdout)["results"]] == ["pos/boza", "pos/bame"]
+    assert asked.stdout.count('"labels"') == 2
 
 
 def test_the_demo_goes_through(tmp_path, monkeypatch: pytest.MonkeyPatch):
@@ -36,11 +71,8 @@ def test_the_demo_goes_through(tmp_path, monkeypatch: pytest.MonkeyPatch):
     )
     assert "family" in result.output
     page = (folder / "report.html").read_text()
-    code = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)[0]
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "bame" in done.stdout
+    assert "bame" in run_python("README.md", tmp_path)
+    assert "TagPrediction" in run_python("docs/serving.md", tmp_path)
+    serve_and_ask(tmp_path)
     assert "hyper-stack" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
