@@ -19,7 +19,7 @@ LAYERS = {
     "model": 5,
     "checkpoint": 6,
     "inference": 7, "rundir": 7,
-    "evaluate": 8, "probe": 8, "export": 8,
+    "evaluate": 8, "probe": 8, "export": 8, "client": 8,
     "training": 9, "figures": 9,
     "config": 10,
     "loading": 11,

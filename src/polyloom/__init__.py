@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from polyloom.backbones import register_family as register_family
     from polyloom.checkpoint import load_checkpoint as load_checkpoint
     from polyloom.checkpoint import save_checkpoint as save_checkpoint
+    from polyloom.client import connect as connect
     from polyloom.conditions import Condition as Condition
     from polyloom.config import Recipe as Recipe
     from polyloom.config import load_recipe as load_recipe
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "workflows.train": ("train",),
     "workflows.run": ("Run", "load"),
+    "client": ("connect",),
     "workflows.compare": ("compare",),
     "workflows.planning": ("plan",),
     "config": ("Recipe", "load_recipe", "parse_recipe"),

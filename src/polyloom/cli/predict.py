@@ -1,5 +1,6 @@
 """``polyloom predict``: a filter from stdin to stdout."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def predict(  # noqa: PLR0913 - options of a command
-    run: Annotated[Path, typer.Argument(help="Folder of a run, or of exported adapters.")],
+    run: Annotated[str, typer.Argument(help="Folder of a run, or of exported adapters; or the URL of a server.")],
     condition: Annotated[
         str | None,
         typer.Argument(
@@ -38,7 +39,9 @@ def predict(  # noqa: PLR0913 - options of a command
     target: Annotated[
         Literal["text", "columns", "conllu", "jsonl"] | None, typer.Option("--output", help="Format of stdout.")
     ] = None,
-    beams: Annotated[int, typer.Option(min=1, max=100, help="For mt: hypotheses that the search keeps.")] = 5,
+    beams: Annotated[
+        int | None, typer.Option(min=1, max=100, help="For mt: hypotheses that the search keeps. Default: 5.")
+    ] = None,
     pivot: Annotated[str | None, typer.Option(help="For mt: a language to translate into first.")] = None,
     sentences: Annotated[
         bool, typer.Option("--sentences", help="For mt: lines are paragraphs, to translate sentence by sentence.")
@@ -66,9 +69,11 @@ def predict(  # noqa: PLR0913 - options of a command
     then 0; it is 1 if no input was predicted, or with --strict. A text that is too long for the model is translated
     sentence by sentence. For other tasks it is cut, and stderr says how many were.
 
+    If a server (polyloom serve) needs an API key, the environment variable POLYLOOM_API_KEY must have it.
+
     Example: echo "Kedi uyuyor." | polyloom predict runs/first pos/tr
 
-    Example: polyloom predict runs/mt mt/en/de < in.txt > out.txt
+    Example: polyloom predict http://localhost:8000 mt/en/de < in.txt > out.txt
     """
     from polyloom.conditions import Condition  # noqa: PLC0415 - imports torch
     from polyloom.inference.streams import choose_formats  # noqa: PLC0415
@@ -76,13 +81,13 @@ def predict(  # noqa: PLR0913 - options of a command
     asked = Condition.parse(condition) if condition else None
     formats = choose_formats(asked.task if asked else None, source, target)
     options = Options(beams, pivot, checkpoint, sentences=sentences, confidence=confidence, strict=strict)
-    _filter(run, asked, formats, options)
+    _filter(_find_source(run, options), asked, formats, options)
 
 
 class Options(NamedTuple):
     """Options of the command."""
 
-    beams: int
+    beams: int | None
     pivot: str | None
     checkpoint: str | None
     sentences: bool
@@ -100,29 +105,53 @@ def _check(loaded: "Loaded", options: Options, condition: "Condition") -> None:
     task = predictor.model.task(condition.task)
     if (options.pivot or options.sentences) and not task.generates:
         raise ConditionError(f"--pivot and --sentences are for translation, not for {condition.task}.")
-    if options.confidence and task.generates:
-        raise ConditionError(f"--confidence: predictions of {condition.task} have no probabilities.")
+    _check_confidence(options, condition)
     for step in steps(condition, options.pivot):
         predictor.model.method.require_supported(step)
         task.check(step, predictor.tokenizer)
     warn_untrained(steps(condition, options.pivot), predictor.model.method, loaded.trained_on)
 
 
-def _filter(run: Path, asked: "Condition | None", formats: "tuple[Format, Format]", options: Options) -> None:
+def _check_confidence(options: Options, condition: "Condition") -> None:
+    from polyloom.errors import ConditionError  # noqa: PLC0415
+    from polyloom.tasks import TASKS  # noqa: PLC0415 - imports torch
+
+    if options.confidence and TASKS[condition.task].generates:
+        raise ConditionError(f"--confidence: predictions of {condition.task} have no probabilities.")
+
+
+class Source(NamedTuple):
+    """What predicts: a run, or a server.
+
+    Attributes:
+        predict: Predicts records of any conditions, as `predict_stream` needs it.
+        check: Raises an error for a condition that cannot be predicted.
+        report_long: Says what became of inputs that were too long.
+    """
+
+    predict: "Callable[[list[tuple[Condition, Record]]], Iterable[Any]]"
+    check: "Callable[[Condition], None]"
+    report_long: Callable[[], dict[str, str]]
+
+
+def _find_source(run: str, options: Options) -> Source:
+    return _server(run, options) if run.startswith(("http://", "https://")) else _loaded(Path(run), options)
+
+
+def _loaded(run: Path, options: Options) -> Source:
+    """Predict with a run on this machine."""
     from polyloom.backbones.decoding import Decoding  # noqa: PLC0415 - imports torch
-    from polyloom.inference.streams import Tally, predict_stream  # noqa: PLC0415
     from polyloom.inference.translate import translate  # noqa: PLC0415
     from polyloom.loading import load_source  # noqa: PLC0415
 
     loaded = load_source(run, checkpoint=options.checkpoint)
     predictor = loaded.predictor
-    predictor.decoding = Decoding(beams=options.beams)
-    pivot, sentences, confidence = options.pivot, options.sentences, options.confidence
-    check = partial(_check, loaded, options)
+    predictor.decoding = Decoding() if options.beams is None else Decoding(beams=options.beams)
+    pivot, sentences = options.pivot, options.sentences
 
     def predict_inputs(inputs: "list[tuple[Condition, Record]]") -> "Iterable[Any]":
         if not (pivot or sentences):
-            return predictor.predict_mixed(inputs, confidences=confidence, strict=False)
+            return predictor.predict_mixed(inputs, confidences=options.confidence, strict=False)
         return (
             text
             for condition, group in groupby(inputs, key=itemgetter(0))
@@ -131,17 +160,50 @@ def _filter(run: Path, asked: "Condition | None", formats: "tuple[Format, Format
             )
         )
 
+    return Source(predict_inputs, partial(_check, loaded, options), predictor.report_long)
+
+
+def _server(url: str, options: Options) -> Source:
+    """Predict with a server. A row that it cannot predict fails alone; if it is full or gone for long, all rows do."""
+    from polyloom.client import connect  # noqa: PLC0415
+    from polyloom.errors import OverloadedError, PolyloomError, PredictionError, UnavailableError  # noqa: PLC0415
+    from polyloom.inference.predictions import decoded_value  # noqa: PLC0415
+
+    for name in ("beams", "pivot", "sentences", "checkpoint"):
+        if getattr(options, name):
+            raise PolyloomError(f"--{name}: not with a server, which has its own settings.")
+    client = connect(url, key=os.environ.get("POLYLOOM_API_KEY"))
+
+    def predict_inputs(inputs: "list[tuple[Condition, Record]]") -> "Iterator[Any]":
+        for prediction in client.predict_each((record, condition) for condition, record in inputs):
+            if isinstance(prediction, OverloadedError | UnavailableError):
+                raise prediction
+            if isinstance(prediction, PolyloomError):
+                yield PredictionError(str(prediction))
+            else:
+                yield decoded_value(prediction) if options.confidence else decoded_value(prediction)[0]
+
+    def check(condition: "Condition") -> None:
+        _check_confidence(options, condition)
+        client.check(condition)
+
+    return Source(predict_inputs, check, client.report_long)
+
+
+def _filter(source: Source, asked: "Condition | None", formats: "tuple[Format, Format]", options: Options) -> None:
+    from polyloom.inference.streams import Tally, predict_stream  # noqa: PLC0415 - imports torch
+
     if asked:
-        check(asked)
+        source.check(asked)
     if sys.stdin.isatty():
         typer.echo(f"Reading {formats[0]} from the terminal; Ctrl-D ends it.", err=True)
     stdin, tally = cast("BufferedIOBase", sys.stdin.buffer), Tally()
     texts = predict_stream(
-        stdin, asked, formats=formats, predict=predict_inputs, check=check, confidence=confidence,
+        stdin, asked, formats=formats, predict=source.predict, check=source.check, confidence=options.confidence,
         strict=options.strict, tally=tally,
     )  # fmt: skip
     _write(texts)
-    say_long(predictor)
+    say_long(source)
     if tally.failed:
         inputs = "1 input was" if tally.failed == 1 else f"{tally.failed:,} inputs were"
         typer.echo(f"polyloom: {inputs} not predicted. The first: {tally.first}", err=True)
@@ -149,7 +211,7 @@ def _filter(run: Path, asked: "Condition | None", formats: "tuple[Format, Format
             raise typer.Exit(1)
 
 
-def say_long(predictor: "Predictor") -> None:
+def say_long(predictor: "Predictor | Source") -> None:
     """Say on stderr how many inputs were cut or split because they were too long."""
     for sentence in predictor.report_long().values():
         typer.echo(f"polyloom: {sentence}", err=True)

@@ -1,15 +1,18 @@
 """Convert inputs (text, words, pairs) to records, and decoded values to typed predictions."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polyloom.conditions import Condition
 from polyloom.data import records
 from polyloom.data.records import Bitext, Choices, Pair, Question, Record, Tagged, Tree
 from polyloom.errors import PolyloomError
-from polyloom.tasks.base import Task
 
+if TYPE_CHECKING:
+    from polyloom.tasks.base import Task  # imports torch, which a client of a server does without
+
+Names = str | Condition
 Offsets = tuple[tuple[int, int], ...]
 Input = str | Sequence[str] | Record
 
@@ -123,7 +126,22 @@ class PreparedInput(NamedTuple):
     offsets: Offsets = ()
 
 
-def prepare_input(value: Any, task: Task, condition: Condition) -> PreparedInput:
+def pair_with_conditions(inputs: Input | list[Input], conditions: Names | Sequence[Names]) -> list[tuple[Input, Names]]:
+    """Pair each input with its condition; see `Run.predict`. One input becomes a list of one."""
+    if not isinstance(inputs, list):
+        if not isinstance(conditions, Names):
+            raise PolyloomError("predict: one input needs one condition. Give a list of inputs for several.")
+        return [(inputs, conditions)]
+    named = [conditions] * len(inputs) if isinstance(conditions, Names) else list(conditions)
+    if len(named) != len(inputs):
+        raise PolyloomError(
+            f"predict: {len(inputs)} inputs, but {len(named)} conditions. Give one condition for each input, or a "
+            "single one for all. (The words of one sentence are given as a tuple, not as a list.)"
+        )
+    return list(zip(inputs, named, strict=True))
+
+
+def prepare_input(value: Any, task: "Task", condition: Condition) -> PreparedInput:
     """Turn an input into a record of the task.
 
     Args:
@@ -132,7 +150,7 @@ def prepare_input(value: Any, task: Task, condition: Condition) -> PreparedInput
         task: The task.
         condition: What is predicted; its language decides how a text is split into words.
     """
-    _check_characters(value, condition)
+    check_characters(value, condition)
     if task.kind in ("tags", "tree"):
         prepared = _prepare_words(value, condition)
     else:
@@ -141,19 +159,22 @@ def prepare_input(value: Any, task: Task, condition: Condition) -> PreparedInput
         if task.kind not in _EXPECTED:
             raise PolyloomError(f"{condition}: {task.name} has nothing to predict. run.evaluate() gives its scores.")
         raise PolyloomError(
-            f"{condition}: expected {_EXPECTED[task.kind]}, or a record of its kind, not {_shown(value)}."
+            f"{condition}: expected {_EXPECTED[task.kind]}, or a record of its kind, not {show_value(value)}."
         )
     return prepared
 
 
-def _check_characters(value: Any, condition: Condition) -> None:
+def check_characters(value: Any, condition: Condition) -> None:
+    """Raise an error if a text, or one of several, has half a surrogate pair."""
     texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
     try:
         for text in texts:
             if isinstance(text, str):
                 text.encode()
     except UnicodeEncodeError:
-        raise PolyloomError(f"{condition}: {_shown(value)} has half a surrogate pair, which is no character.") from None
+        raise PolyloomError(
+            f"{condition}: {show_value(value)} has half a surrogate pair, which is no character."
+        ) from None
 
 
 def _prepare_words(value: Any, condition: Condition) -> PreparedInput | None:
@@ -193,7 +214,7 @@ def is_empty(record: Record) -> bool:
     return not record.words if isinstance(record, Tagged) else isinstance(record, Bitext) and not record.source.strip()
 
 
-def make_prediction(task: Task, source: PreparedInput, decoded: Any, confidence: Any) -> Prediction:
+def make_prediction(task: "Task", source: PreparedInput, decoded: Any, confidence: Any) -> Prediction:
     """Turn the decoded value of a task's head into a prediction."""
     if isinstance(source.record, Tagged):
         words, scores = source.record.words, tuple(confidence or ())
@@ -205,11 +226,44 @@ def make_prediction(task: Task, source: PreparedInput, decoded: Any, confidence:
     return decoded if task.generates else LabelPrediction(decoded, confidence)
 
 
-def empty_prediction(task: Task, source: PreparedInput) -> Prediction:
+def decoded_value(prediction: Prediction) -> tuple[Any, Any]:
+    """Return the decoded value of a prediction and its confidence, from which `make_prediction` makes it."""
+    match prediction:
+        case TagPrediction():
+            return list(prediction.labels), list(prediction.scores)
+        case ParsePrediction():
+            return (list(prediction.heads), list(prediction.relations)), list(prediction.scores)
+        case AnswerPrediction():
+            from polyloom.tasks.question_answering import Stretch  # noqa: PLC0415 - imports torch
+
+            return Stretch(prediction.start, prediction.end), prediction.score
+        case LabelPrediction():
+            return prediction.label, prediction.score
+    return prediction, None
+
+
+def prediction_from_dict(given: Mapping[str, Any]) -> Prediction:
+    """Make a prediction of plain data, as JSON has it; a generated text is ``{"text": …}``."""
+    for kind in (TagPrediction, ParsePrediction, LabelPrediction, AnswerPrediction):
+        names = [field.name for field in fields(kind)]
+        if given.keys() >= set(names):
+            made: Prediction = kind(**{name: _as_tuple(given[name]) for name in names})
+            return made
+    if isinstance(text := given.get("text"), str):
+        return text
+    raise PolyloomError(f"{show_value(given)} is no prediction that this version knows.")
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
+
+
+def empty_prediction(task: "Task", source: PreparedInput) -> Prediction:
     """Return the prediction for an input without words."""
     return "" if task.generates else make_prediction(task, source, ((), ()) if task.kind == "tree" else (), ())
 
 
-def _shown(value: object) -> str:
+def show_value(value: object) -> str:
+    """Show the beginning of a value and its type, for an error."""
     text = repr(value)
     return f"{text if len(text) <= 60 else text[:57] + '…'} ({type(value).__name__})"

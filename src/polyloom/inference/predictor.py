@@ -15,6 +15,7 @@ from polyloom.data.tokenization.sentences import join_sentences
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import PolyloomError, PredictionError
 from polyloom.inference.cache import WeightCache
+from polyloom.inference.long_inputs import describe_long
 from polyloom.metrics.score import Array, Metric
 from polyloom.model import Model, not_finite
 from polyloom.tasks.base import Example
@@ -165,10 +166,8 @@ class Predictor:
         """Return one sentence about inputs that were cut, and one about inputs that were split, since the last call."""
         sentences = {}
         for counts, became in ((self.cut, "cut"), (self.split, "split")):
-            if total := sum(counts.values()):
-                where = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count)
-                inputs = "1 input was" if total == 1 else f"{total:,} inputs were"
-                sentences[became] = f"{inputs} longer than {self.max_length} tokens and {became} ({where})."
+            if sentence := describe_long(counts, became, max_length=self.max_length):
+                sentences[became] = sentence
             counts.clear()
         return sentences
 

@@ -153,7 +153,7 @@ class Engine:
             try:
                 model.require(condition)
             except ConditionError as error:
-                problems[condition.task in model.run.model.tasks] = error
+                problems.setdefault(condition.task in model.run.model.tasks, error)
             else:
                 return model
         raise problems.get(True) or problems[False]  # rather that of a model that has the task

@@ -7,19 +7,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from polyloom.conditions import Condition
+from polyloom.conditions import Condition, half_condition
 from polyloom.config import Recipe
 from polyloom.data.catalog import Corpus
 from polyloom.data.tokenization.tokenizer import load_hf_tokenizer
-from polyloom.errors import ConditionError, ConfigError, PolyloomError, suggest
+from polyloom.errors import ConditionError, ConfigError, suggest
 from polyloom.evaluate.matrix import Matrix, Result
 from polyloom.evaluate.saved import store
 from polyloom.evaluate.scoring import score_corpora
 from polyloom.inference.predictions import (
     Input,
+    Names,
     empty_prediction,
     is_empty,
     make_prediction,
+    pair_with_conditions,
     prepare_input,
 )
 from polyloom.inference.predictor import Predictor
@@ -36,8 +38,6 @@ from polyloom.version import versions
 if TYPE_CHECKING:
     from polyloom.workflows.add_language import AddLanguageResult
     from polyloom.workflows.export import Format
-
-Names = str | Condition
 
 
 @dataclass
@@ -92,22 +92,12 @@ class Run:
             `LabelPrediction`, `AnswerPrediction`, or the text that was generated. An input that cannot be predicted
             raises an error. Inputs that are longer than the model's maximum and are cut raise a warning.
         """
-        if not isinstance(inputs, list):
-            if not isinstance(conditions, Names):
-                raise PolyloomError("predict: one input needs one condition. Give a list of inputs for several.")
-            return self.predict([inputs], conditions)[0]
-        named = [conditions] * len(inputs) if isinstance(conditions, Names) else list(conditions)
-        if len(named) != len(inputs):
-            raise PolyloomError(
-                f"predict: {len(inputs)} inputs, but {len(named)} conditions. Give one condition for each input, or a "
-                "single one for all. (The words of one sentence are given as a tuple, not as a list.)"
-            )
-        parsed = {name: self._condition(name) for name in dict.fromkeys(named)}
+        pairs = pair_with_conditions(inputs, conditions)
+        parsed = {name: self._condition(name) for name in dict.fromkeys(name for _, name in pairs)}
         tasks = {condition: self.model.task(condition.task) for condition in parsed.values()}
         warn_untrained(tasks, self.model.method, self.trained_on)
         prepared = [
-            (condition := parsed[name], prepare_input(value, tasks[condition], condition))
-            for value, name in zip(inputs, named, strict=True)
+            (condition := parsed[name], prepare_input(value, tasks[condition], condition)) for value, name in pairs
         ]
         asked = [(condition, source.record) for condition, source in prepared if not is_empty(source.record)]
         self.predictor.report_long()  # counts from here on
@@ -119,7 +109,7 @@ class Run:
             for condition, source in prepared
         ]
         self._warn_of_cuts()
-        return made
+        return made if isinstance(inputs, list) else made[0]
 
     def _warn_of_cuts(self) -> None:
         if cut := self.predictor.report_long().get("cut"):
@@ -129,12 +119,7 @@ class Run:
         """Parse a condition and check that the model supports it."""
         if not isinstance(name, Names) or "/" not in str(name):
             tasks = [task for task, head in self.model.tasks.items() if head.kind != "text"]  # nothing to predict
-            languages = list(self.model.method.languages)
-            examples = [f"{t}/{name if name in languages else languages[0]}" for t in tasks if name in (*languages, t)]
-            raise ConditionError(
-                f"condition {name!r}: name the task and the language, such as "
-                f"{', '.join(examples) or f'{tasks[0]}/{languages[0]}'}."
-            )
+            raise half_condition(name, tasks=tasks, languages=list(self.model.method.languages))
         condition = Condition.parse(name)
         self.model.task(condition.task)
         self.model.method.require_supported(condition)
