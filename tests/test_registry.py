@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import PolyloomError
 from polyloom.metrics import Score
 from polyloom.nn.blocks import Lora, register_block
-from polyloom.registry import Registry, code_hashes, load_code
+from polyloom.registry import Registry, code_hashes, load_code, load_extensions, loaded_code
 from polyloom.tasks import register_task
 from polyloom.tasks.tagging import Pos
 from polyloom.training.prepare import prepare_dataset
@@ -172,3 +173,9 @@ def test_what_is_unknown_may_be_in_a_file_of_code(tmp_path):
     message = polyloom("plan", tmp_path / "recipe.yaml", fails=True)
     for line in ("no family for model type 'brt'", "method.block: 'scale' is not a choice"):
         assert any(line in found and "--code FILE" in found for found in message.splitlines())
+
+
+def test_files_of_code_are_named_for_other_processes():
+    """Entry points are not among them: another process finds those by itself."""
+    load_extensions()
+    assert all(Path(file).is_file() for file in loaded_code())

@@ -22,7 +22,8 @@ from polyloom.errors import PolyloomError, suggest
 
 T = TypeVar("T")
 GROUP = "polyloom"
-_loaded: set[str] = set()
+_loaded: set[str] = set()  # groups of entry points
+_files: list[str] = []  # of `load_code`
 
 
 class Registry(MutableMapping[str, T]):
@@ -104,7 +105,7 @@ def load_code(path: str | Path) -> None:
         path: The file. Its code runs with the rights of this process.
     """
     path = Path(path).resolve()
-    if str(path) in _loaded:
+    if str(path) in _files:
         return
     if not path.is_file():
         raise PolyloomError(f"--code {path}: there is no such file.")
@@ -113,7 +114,7 @@ def load_code(path: str | Path) -> None:
     if spec is None or spec.loader is None:
         raise PolyloomError(f"--code {path}: not a Python file.")
     module = importlib.util.module_from_spec(spec)
-    _loaded.add(str(path))
+    _files.append(str(path))
     sys.modules[name] = module  # dataclasses look their module up
     try:
         spec.loader.exec_module(module)
@@ -125,7 +126,7 @@ def load_code(path: str | Path) -> None:
 
 def loaded_code() -> list[str]:
     """Return the files that were run by `load_code`, for another process to run them, too."""
-    return sorted(_loaded)
+    return list(_files)
 
 
 def code_hashes(items: Iterable[Any]) -> list[str]:

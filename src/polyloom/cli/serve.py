@@ -42,10 +42,10 @@ def serve(  # noqa: PLR0913 - options of a command
 ) -> None:
     """Answer over HTTP: rows of any tasks and languages share batches, one backbone in memory.
 
-    Speaks its own protocol (POST /v1/predict), Hugging Face Inference (/models/pos/tr), LibreTranslate (/translate) and
-    the Open Inference Protocol (/v2). /docs describes all of them; /livez, /readyz, /metrics and /info watch them.
-    The log on stderr is a line of JSON for each request. SIGTERM: what was accepted is answered first. SIGHUP: the runs
-    are loaded again, beside those that are served.
+    A browser shows a page to try it. Programs use its own protocol (POST /v1/predict), or those of Hugging Face
+    Inference (/models/pos/tr), LibreTranslate (/translate) and Open Inference (/v2). /docs describes all of them;
+    /livez, /readyz, /metrics and /info watch them. The log on stderr is a line of JSON for each request. SIGTERM: what
+    was accepted is answered first. SIGHUP: the runs are loaded again, beside those that are served.
 
     Example: polyloom serve runs/first --port 8000
 

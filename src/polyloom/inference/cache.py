@@ -48,6 +48,9 @@ class WeightCache:
     def __len__(self) -> int:
         return len(self._kept)
 
+    def __contains__(self, condition: Condition) -> bool:
+        return condition in self._kept
+
     @property
     def num_bytes(self) -> int:
         """Size of the cached weights."""

@@ -18,6 +18,7 @@ class Answer:
         version: Its checkpoint.
         weights: Hash of the weights that made the prediction.
         zero_shot: Whether the run had no training data of this condition.
+        cached: Whether the weights of the condition were there already. Otherwise they were made for this batch.
         cut: Whether the input was longer than the model's maximum and was cut.
         waited: Seconds in the queue.
         computed: Seconds in the batch.
@@ -30,6 +31,7 @@ class Answer:
     version: str
     weights: str
     zero_shot: bool
+    cached: bool = False
     cut: bool = False
     waited: float = 0.0
     computed: float = 0.0

@@ -25,6 +25,7 @@ class Request:
         caller: Whose request it is; callers share the model fairly.
         future: Gets the `Answer`, or an error.
         arrived: When it was made.
+        cached: Whether the weights of its condition were there when its batch began.
     """
 
     model: ServedModel
@@ -35,6 +36,7 @@ class Request:
     caller: str
     future: "asyncio.Future[Answer]"
     arrived: float = field(default_factory=time.monotonic)
+    cached: bool = False
 
     @property
     def generates(self) -> bool:
@@ -49,4 +51,5 @@ class Request:
     def answer(self, decoded: Any, confidence: Any, **about: Any) -> Answer:
         """Build the answer from the decoded value of the task's head."""
         prediction = make_prediction(self.model.task(self.condition), self.source, decoded, confidence)
-        return self.model.answer(self.condition, prediction, cut=self.model.is_cut(self.example), **about)
+        about |= {"cut": self.model.is_cut(self.example), "cached": self.cached}
+        return self.model.answer(self.condition, prediction, **about)

@@ -71,6 +71,8 @@ class Worker:
                 room=self._room,
                 block=not self.rows_in_flight,
             )
+            for request in batch:
+                request.cached = request.condition in request.model.run.predictor.cache
             if batch and self._is_greedy(batch[0]):
                 self._attempt(batch, self._join)
             elif batch:

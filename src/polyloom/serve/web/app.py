@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from polyloom.errors import PolyloomError
-from polyloom.serve.web import health, hugging_face, libretranslate, native, open_inference, problems
+from polyloom.serve.web import health, hugging_face, libretranslate, native, open_inference, page, problems
 from polyloom.serve.web.context import Context
 from polyloom.serve.web.middleware import BodyLimit, HangUp, Log
 from polyloom.version import versions
@@ -27,7 +27,7 @@ def build_app(context: Context, *, origins: Sequence[str] = ()) -> FastAPI:
         description="Predictions of many tasks and languages from one backbone.", responses=problems.RESPONSES,
     )  # fmt: skip
     app.state.context = context
-    for module in (native, hugging_face, libretranslate, open_inference, health):
+    for module in (native, hugging_face, libretranslate, open_inference, health, page):
         app.include_router(module.router)
     app.add_exception_handler(PolyloomError, problems.on_error)
     app.add_exception_handler(RequestValidationError, problems.on_invalid)

@@ -1,0 +1,280 @@
+"""How fast an engine and a server answer, and what they do under too much load.
+
+    python benchmarks/serving.py --json benchmarks/results/serving.json
+
+The model is Hyper-X with a backbone of the size of XLM-R base (12 layers, 768 wide) and random weights: 2,500 languages
+and four tasks are 10,000 conditions. Rows are 8 to 24 words. The load is open loop: rows arrive at random moments that
+do not depend on answers, and latency counts from the moment at which a row was meant to be sent. Rates are shares of
+the engine's capacity, which is measured first with 64 callers. The load generator runs beside the server and takes a
+part of the machine.
+"""
+
+# ruff: noqa: S311, S603, S607 - nothing is secret here, and all commands are our own
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # as `polyloom` does: fresh memory comes in 2 MB pages
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+import transformers
+from tests.tiny_run import WORDS, tiny_recipe
+
+from polyloom.conditions import Condition
+from polyloom.errors import PolyloomError
+from polyloom.serve import Engine, Limits
+from polyloom.workflows.run import load
+from polyloom.workflows.train import train
+
+TASKS = ("pos", "ner", "dep", "nli")
+CALLERS = 64
+Row = tuple[str, tuple[str, ...]]
+Ask = Callable[[Row], Awaitable[Any]]
+
+
+def make_run(folder: Path, *, languages: int, layers: int, width: int) -> Path:
+    """Train one step, so that there is a run with all languages."""
+    tiny_recipe(folder)
+    config = transformers.BertConfig.from_pretrained(folder / "backbone")
+    config.update({
+        "num_hidden_layers": layers, "hidden_size": width, "num_attention_heads": width // 64,
+        "intermediate_size": 4 * width,
+    })  # fmt: skip
+    transformers.utils.logging.disable_progress_bar()
+    transformers.BertForMaskedLM(config).save_pretrained(folder / "backbone")
+    recipe = json.loads(tiny_recipe(folder, tasks=("mlm", *TASKS)).read_text())
+    names = [f"l{number}" for number in range(languages)]
+    text = recipe["data"]["train"]["mlm/cc"]
+    recipe["languages"] += names
+    recipe["data"] = {"train": recipe["data"]["train"] | {f"mlm/{name}": text for name in names}}
+    recipe["method"] = {"name": "hyperx", "adapter_size": 48, "projection_size": 192, "hidden_size": 192}
+    recipe["train"] |= {"steps": 1, "rows_per_batch": 4}
+    (folder / "large.yaml").write_text(json.dumps(recipe))
+    return train(folder / "large.yaml", folder / "run").path
+
+
+def rows_of(conditions: Callable[[random.Random], str], seed: int) -> Iterator[Row]:
+    """Yield rows of random lengths for ever."""
+    draw = random.Random(seed)
+    while True:
+        condition = conditions(draw)
+        words = tuple(draw.choices(WORDS, k=draw.randint(8, 24)))
+        yield condition, (" ".join(words[::2]), " ".join(words[1::2])) if condition.startswith("nli") else words
+
+
+def one(_: random.Random) -> str:
+    """Always the same condition."""
+    return "pos/l0"
+
+
+def zipf(languages: int) -> Callable[[random.Random], str]:
+    """Draw conditions by Zipf's law: the frequency of the n-th is 1/n."""
+    names = [f"{task}/l{number}" for number in range(languages) for task in TASKS]
+    random.Random(0).shuffle(names)
+    total, cumulative = 0.0, []
+    for rank in range(len(names)):
+        total += 1 / (rank + 1)
+        cumulative.append(total)
+    return lambda draw: draw.choices(names, cum_weights=cumulative)[0]
+
+
+def mostly_hot(languages: int) -> Callable[[random.Random], str]:
+    """Draw one language 99 times of 100, and otherwise one that was never asked for."""
+    cold = iter(f"{task}/l{number}" for task in TASKS for number in range(1, languages))
+    return lambda draw: next(cold) if draw.random() < 0.01 else "pos/l0"
+
+
+# -- load -------------------------------------------------------------------------------------------------------------
+
+
+async def closed(ask: Ask, rows: Iterator[Row], seconds: float) -> float:
+    """Let callers ask one row after another; return answers per second."""
+    answered, end = 0, time.monotonic() + seconds
+
+    async def caller() -> None:
+        nonlocal answered
+        while time.monotonic() < end:
+            await ask(next(rows))
+            answered += 1
+
+    await asyncio.gather(*(caller() for _ in range(CALLERS)))
+    return answered / seconds
+
+
+async def open_loop(ask: Ask, rows: Iterator[Row], *, rate: float, seconds: float) -> list[dict[str, Any]]:
+    """Send rows at random moments; return condition, latency and outcome of each."""
+    draw, found, tasks = random.Random(1), list[dict[str, Any]](), list[asyncio.Task[None]]()
+
+    async def send(row: Row, meant: float) -> None:
+        try:
+            await ask(row)
+            outcome = "answered"
+        except PolyloomError as error:
+            outcome = type(error).__name__
+        found.append({"condition": row[0], "seconds": time.monotonic() - meant, "outcome": outcome})
+
+    moment = start = time.monotonic()
+    while moment < start + seconds:
+        await asyncio.sleep(max(0.0, moment - time.monotonic()))
+        tasks.append(asyncio.create_task(send(next(rows), moment)))
+        moment += draw.expovariate(rate)
+    await asyncio.gather(*tasks)
+    return found
+
+
+def summary(found: list[dict[str, Any]]) -> dict[str, float]:
+    """Count, median and 99th percentile of latencies, in milliseconds."""
+    times = sorted(1e3 * one["seconds"] for one in found)
+    if not times:
+        return {"count": 0}
+    return {"count": len(times), "p50_ms": statistics.median(times), "p99_ms": times[int(0.99 * (len(times) - 1))]}
+
+
+class Http:
+    """Connections to a server, as many as there are requests at a time."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def ask(self, row: Row) -> None:
+        """Ask for one row; raise an error for any other status than 200."""
+        reader, writer = self.idle.pop() if self.idle else await asyncio.open_connection("127.0.0.1", self.port)
+        body = json.dumps({"rows": [{"condition": row[0], "input": row[1]}]}).encode()
+        head = f"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        writer.write(head.encode() + b"\r\n\r\n" + body)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        size = int(answer.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+        content = json.loads(await reader.readexactly(size))
+        self.idle.append((reader, writer))
+        (result,) = content.get("results", [content])
+        if "prediction" not in result:
+            raise _RefusedError(str(result["error"]["status"]))
+
+
+class _RefusedError(PolyloomError):
+    """A row without a prediction."""
+
+
+# -- measurements -----------------------------------------------------------------------------------------------------
+
+
+def first_use(run: Path, rounds: int) -> dict[str, float]:
+    """Milliseconds until the weights of a condition that was never asked for are ready (G5)."""
+    cache, times = load(run, allow=["/"]).predictor.cache, []
+    for number in range(rounds + 2):
+        start = time.perf_counter()
+        cache.rows([Condition("pos", f"l{number}")])
+        times.append(1e3 * (time.perf_counter() - start))
+    return {"p50_ms": statistics.median(times[2:]), "p99_ms": sorted(times[2:])[int(0.99 * (rounds - 1))]}
+
+
+async def direct(run: Path, *, languages: int, seconds: float, rounds: int) -> dict[str, Any]:
+    """Measure the engine alone: one condition and Zipf's conditions in turns, then 1 % of cold languages."""
+    loaded = load(run, allow=["/"])
+    rates: dict[str, list[float]] = {"one": [], "zipf": []}
+    async with Engine(loaded, limits=Limits(timeout=600.0)) as engine:
+
+        async def ask(row: Row) -> None:
+            await engine.answer(*row)
+
+        sources = {"one": rows_of(one, 0), "zipf": rows_of(zipf(languages), 0)}
+        await closed(ask, sources["zipf"], seconds)  # fills the cache
+        for _ in range(rounds):
+            for name, rows in sources.items():
+                rates[name].append(await closed(ask, rows, seconds))
+        capacity = statistics.median(rates["one"])
+        loaded.predictor.cache.clear()
+        found = await open_loop(ask, rows_of(mostly_hot(languages), 2), rate=0.5 * capacity, seconds=4 * seconds)
+        quiet = await open_loop(ask, rows_of(one, 3), rate=min(20.0, 0.1 * capacity), seconds=2 * seconds)
+    hot = [one for one in found if one["condition"] == "pos/l0"]
+    cold = [one for one in found if one["condition"] != "pos/l0"]
+    ratio = statistics.median(a / b for a, b in zip(rates["zipf"], rates["one"], strict=True))
+    return {
+        "rows_per_second": rates, "zipf_over_one": ratio, "hot": summary(hot), "cold": summary(cold),
+        "quiet": summary(quiet),
+    }  # fmt: skip
+
+
+async def over_http(port: int, process: int, *, capacity: float, seconds: float) -> dict[str, Any]:
+    """Measure a server: alone with few rows, at its capacity, and with three times as many rows as it can answer."""
+    http = Http(port)
+    quiet = await open_loop(http.ask, rows_of(one, 3), rate=min(20.0, 0.1 * capacity), seconds=2 * seconds)
+    peak = await closed(http.ask, rows_of(one, 0), 2 * seconds)
+    memory = [_memory(process)]
+    found = await open_loop(http.ask, rows_of(one, 5), rate=3 * peak, seconds=4 * seconds)
+    memory.append(_memory(process))
+    answered = [one for one in found if one["outcome"] == "answered"]
+    refused = [one for one in found if one["outcome"] != "answered"]
+    return {
+        "quiet": summary(quiet), "rows_per_second": peak,
+        "overload": {
+            "sent": len(found), "answered": summary(answered), "refused": summary(refused),
+            "goodput": len(answered) / (4 * seconds) / peak, "megabytes": memory,
+        },
+    }  # fmt: skip
+
+
+def _memory(process: int) -> float:
+    """Megabytes of a process and its children."""
+    children = subprocess.run(["pgrep", "-P", str(process)], capture_output=True, text=True, check=True).stdout.split()
+    pages = sum(int(Path(f"/proc/{one}/statm").read_text().split()[1]) for one in (process, *children))
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def serve(run: Path, *, capacity: float, seconds: float, threads: int) -> dict[str, Any]:
+    """Start a server, measure it, and stop it."""
+    port = 18_000 + os.getpid() % 1000
+    settings = {"port": port, "threads": threads, "max-waiting": 256, "allow-path": "/"}
+    options = [f"--{name}={value}" for name, value in settings.items()]
+    command = [sys.executable, "-m", "polyloom", "serve", str(run), *options]
+    server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        ready = ["curl", "--silent", "--fail", f"localhost:{port}/readyz"]
+        while subprocess.run(ready, check=False, capture_output=True).returncode:
+            time.sleep(0.5)
+        return asyncio.run(over_http(port, server.pid, capacity=capacity, seconds=seconds))
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a small model and little time, for tests")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    languages, layers, width = (20, 2, 64) if options.quick else (2500, 12, 768)
+    seconds, rounds = (1.0, 1) if options.quick else (10.0, 5)
+    with tempfile.TemporaryDirectory() as folder:
+        run = make_run(Path(folder), languages=languages, layers=layers, width=width)
+        found: dict[str, Any] = {"languages": languages, "layers": layers, "width": width, "threads": options.threads}
+        found["first_use"] = first_use(run, min(200, languages - 2))
+        found["engine"] = asyncio.run(direct(run, languages=languages, seconds=seconds, rounds=rounds))
+        capacity = statistics.median(found["engine"]["rows_per_second"]["one"])
+        found["http"] = serve(run, capacity=capacity, seconds=seconds, threads=options.threads)
+    found["http_over_engine"] = found["http"]["rows_per_second"] / capacity
+    found["http_adds_ms"] = found["http"]["quiet"]["p50_ms"] - found["engine"]["quiet"]["p50_ms"]
+    print(json.dumps(found, indent=2))
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
