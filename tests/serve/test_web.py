@@ -261,7 +261,8 @@ def test_a_caller_that_hangs_up_is_forgotten(served):
 def test_no_request_that_the_description_allows_breaks_the_server(served, tmp_path):
     """Requests made from our own OpenAPI, valid and invalid: never a status 500, never one that is not described."""
     command = [
-        sys.executable, "-m", "schemathesis.cli", "run", f"{served.url}/openapi.json", "--max-examples", "20", "--seed", "1", "--no-color",
+        sys.executable, "-m", "schemathesis.cli", "run", f"{served.url}/openapi.json", "--max-examples", "20",
+        "--seed", "1", "--no-color",
         "--exclude-path", "/v1/reload", "--request-timeout", "60", "--generation-database", "none",
         "--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
     ]  # fmt: skip
