@@ -223,6 +223,7 @@ def test_health_numbers_and_descriptions(served):
     names = [one["id"] for one in models["data"]]
     assert {"pos/aa", "mt/boza/kepa"} <= set(names)
     assert not any(name.startswith("mlm") for name in names)
+    served.post("/models/pos/aa", {"inputs": "ba"})
     numbers = served.get("/metrics")[1].decode()
     assert 'polyloom_requests_total{outcome="answered"}' in numbers
     assert "pos/aa" not in numbers
