@@ -106,6 +106,8 @@ class Worker:
 
     def _generate_ahead(self, batch: Sequence[Request]) -> None:
         """Make the weights of a batch, if some are missing, together with some for requests that still wait."""
+        if all(request.cached for request in batch):
+            return
         model = batch[0].model
         waiting = [request.condition for request in self.queue.peek(LOOK_AHEAD) if request.model is model]
         model.run.predictor.cache.prepare([request.condition for request in batch], ahead=waiting)
