@@ -2,10 +2,17 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import ClassVar
 
 
 class PolyloomError(Exception):
-    """Base class of all errors that a user can correct."""
+    """Base class of all errors that a user can correct.
+
+    Attributes:
+        status: Status of HTTP with which a server answers.
+    """
+
+    status: ClassVar[int] = 422
 
 
 class PolyloomWarning(UserWarning):
@@ -14,6 +21,8 @@ class PolyloomWarning(UserWarning):
 
 class ConditionError(PolyloomError):
     """A condition is malformed, unknown, or not supported by the method."""
+
+    status = 404
 
 
 class BackboneError(PolyloomError):
@@ -47,21 +56,42 @@ class ExportError(PolyloomError):
 class PredictionError(PolyloomError):
     """One record cannot be predicted; the others of its batch can."""
 
+    status = 500
+
 
 class TooLongError(PredictionError):
     """An input is longer than a server accepts."""
+
+    status = 413
 
 
 class OverloadedError(PolyloomError):
     """A server has no room for a request."""
 
+    status = 429
+
 
 class UnavailableError(PolyloomError):
     """A server cannot answer at the moment."""
 
+    status = 503
+
 
 class DeadlineError(PolyloomError):
     """A request was not answered in time."""
+
+    status = 504
+
+
+# Errors of a single prediction, which a server passes on to its clients.
+PASSED_ON: tuple[type[PolyloomError], ...] = (
+    ConditionError,
+    PredictionError,
+    TooLongError,
+    OverloadedError,
+    UnavailableError,
+    DeadlineError,
+)
 
 
 class DataError(PolyloomError):

@@ -12,25 +12,14 @@ from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPRespon
 from typing import Any
 from urllib.parse import urlsplit
 
-from polyloom.errors import (
-    ConditionError,
-    DeadlineError,
-    OverloadedError,
-    PolyloomError,
-    PredictionError,
-    TooLongError,
-    UnavailableError,
-)
+from polyloom.errors import PASSED_ON, DeadlineError, PolyloomError, UnavailableError
 
 PAUSE = 0.5  # seconds before a request is sent again if the server does not say; doubled each time
 LONGEST_PAUSE = 8.0
 JITTER = 0.5  # share of a pause that is added by chance, so that clients do not come back all at once
 RETRIED = (429, 502, 503)
 MOST = 1 << 20  # bytes of a problem that are read
-_ERRORS: dict[int, type[PolyloomError]] = {
-    404: ConditionError, 413: TooLongError, 429: OverloadedError, 500: PredictionError, 502: UnavailableError,
-    503: UnavailableError, 504: DeadlineError,
-}  # fmt: skip
+_ERRORS: dict[int, type[PolyloomError]] = {kind.status: kind for kind in PASSED_ON} | {502: UnavailableError}
 
 
 class TryAgainError(Exception):

@@ -11,6 +11,8 @@ from polyloom.errors import ConfigError, PolyloomError
 class KeyRefusedError(PolyloomError):
     """A request has no valid key."""
 
+    status = 401
+
 
 @dataclass(frozen=True)
 class Key:

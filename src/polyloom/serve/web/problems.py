@@ -9,28 +9,12 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from polyloom.errors import (
-    ConditionError,
-    DeadlineError,
-    OverloadedError,
-    PolyloomError,
-    PredictionError,
-    TooLongError,
-    UnavailableError,
-)
-from polyloom.serve.web.keys import KeyRefusedError
+from polyloom.errors import PolyloomError
 
-# The status and the title of each kind of error; the first that fits.
-_KINDS: Mapping[type[PolyloomError], tuple[int, str]] = {
-    KeyRefusedError: (401, "Unauthorized"),
-    ConditionError: (404, "Unknown condition"),
-    TooLongError: (413, "Input too long"),
-    OverloadedError: (429, "Overloaded"),
-    PredictionError: (500, "Not predicted"),
-    UnavailableError: (503, "Unavailable"),
-    DeadlineError: (504, "Timed out"),
-    PolyloomError: (422, "Invalid input"),
-}
+_TITLES = {
+    400: "Invalid body", 401: "Unauthorized", 404: "Unknown condition", 413: "Input too long", 422: "Invalid input",
+    429: "Overloaded", 500: "Not predicted", 503: "Unavailable", 504: "Timed out",
+}  # fmt: skip
 RETRY_AFTER = 1  # seconds
 MEDIA_TYPE = "application/problem+json"
 
@@ -47,7 +31,7 @@ class Problem(BaseModel):
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}, "description": title}
-    for status, title in [(400, "Invalid body"), *sorted(_KINDS.values())]
+    for status, title in _TITLES.items()
 }
 
 
@@ -58,8 +42,7 @@ def problem(status: int, title: str, detail: str) -> dict[str, Any]:
 
 def describe(error: PolyloomError) -> dict[str, Any]:
     """Describe an error as a problem."""
-    status, title = next(found for kind, found in _KINDS.items() if isinstance(error, kind))
-    return problem(status, title, str(error))
+    return problem(error.status, _TITLES[error.status], str(error))
 
 
 def make_response(described: Mapping[str, Any]) -> JSONResponse:
