@@ -53,6 +53,22 @@ def run(
         run_jobs(chosen, runs=runs, results=results, workers=workers)
 
 
+@app.command("time")
+def time_steps(
+    *,
+    runs: Annotated[Path, typer.Option(help="Folder for runs, vocabularies and backbones.")] = Path("runs"),
+) -> None:
+    """Measure how long a step of every method of the map takes. Nothing else should run."""
+    from experiments.materials import make  # noqa: PLC0415 - slow imports
+    from experiments.run import use_one_thread  # noqa: PLC0415
+    from experiments.studies.translation import VOCABULARY  # noqa: PLC0415
+    from experiments.timing import measure  # noqa: PLC0415
+
+    use_one_thread()
+    make(VOCABULARY, runs / "materials", RESULTS)
+    measure(runs / "materials")
+
+
 @app.command()
 def draw(
     *,

@@ -8,10 +8,11 @@ from experiments.claims import claims_table, read_claims
 from experiments.comparison import Comparison, Side
 from experiments.measures import GROUPS, added, bleu, loss, zero_shot
 from experiments.pretraining import pretraining_table
-from experiments.read import average, row
+from experiments.read import Values, average, row
 from experiments.studies import adding, translation
 from experiments.studies.labs import LABS
 from experiments.studies.transfer import TASKS, Lab, tried
+from experiments.timing import against_dense
 from polyloom.cli.render.tables import markdown
 
 SINGLE = {
@@ -60,11 +61,24 @@ def map_table() -> str:
 def _cell(width: int, languages: int) -> str:
     sides = []
     for name in translation.methods(width, languages):
-        of = f"{name}-d{width}-l{languages}-s{translation.STEPS}"
-        values = {"BLEU from": bleu(of, into=False), "BLEU into": bleu(of, into=True), "loss": loss(of)}
-        sides.append(Side(name, values, (f"{row('map', of).parameters:,}",)))
-    table = Comparison(sides=sides, labels=("method", "parameters"), base="dense").markdown()
+        cell = f"d{width}-l{languages}-s{translation.STEPS}"
+        about = f"{row('map', f'{name}-{cell}').parameters:,}", against_dense(name, cell)
+        sides.append(Side(name, _translated(f"{name}-{cell}"), about))
+    table = Comparison(sides=sides, labels=("method", "parameters", "time of a step"), base="dense").markdown()
     return f"**Width {width}, {languages} languages**\n\n{table}"
+
+
+def steps_table() -> str:
+    """Compare fewer steps, and as much time, in the cell with the least room for each language."""
+    cell = f"d{min(translation.WIDTHS)}-l{max(translation.LANGUAGES)}"
+    steps = [*product((translation.SHORT, translation.STEPS), translation.TUNED), (translation.LONGER, "dense")]
+    sides = [Side(f"{count} steps, {name}", _translated(f"{name}-{cell}-s{count}")) for count, name in steps]
+    return Comparison(sides=sides, labels=("",)).markdown()
+
+
+def _translated(name: str) -> dict[str, Values]:
+    """Return the scores of a row of the map."""
+    return {"BLEU from": bleu(name, into=False), "BLEU into": bleu(name, into=True), "loss": loss(name)}
 
 
 def map_rates() -> str:
@@ -105,6 +119,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "family": lambda: transfer_table("family", SINGLE | {"madx-2": "MAD-X 2.0"}),
     "adding": adding_table,
     "map": map_table,
+    "map-steps": steps_table,
     "map-rates": map_rates,
     **{f"{lab.name}-rates": partial(lab_rates, lab) for lab in LABS.values()},
 }

@@ -33,13 +33,13 @@ def run_jobs(jobs: Sequence[Job], *, runs: Path, results: Path, workers: int) ->
 def in_parallel(work: Callable[[Any], str], items: Sequence[Any], *, workers: int) -> None:
     """Do the work for all items in processes of one thread each, and print the returned messages to stderr."""
     start, context = time.monotonic(), get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_use_one_thread) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=use_one_thread) as pool:
         for number, future in enumerate(as_completed([pool.submit(work, item) for item in items]), start=1):
             minutes = (time.monotonic() - start) / 60
             print(f"[{number}/{len(items)}, {minutes:.1f} min] {future.result()}", file=sys.stderr, flush=True)
 
 
-def _use_one_thread() -> None:
+def use_one_thread() -> None:
     """Limit torch to one thread: several processes are faster than several threads."""
     import torch  # noqa: PLC0415 - slow import, only needed in workers
 

@@ -17,6 +17,7 @@ from experiments.study import Settings, Study, Swaps
 WIDTHS = (32, 48)
 LANGUAGES = (24, 6)  # the order of the runs
 STEPS, SHORT, EVERY = 900, 300, 150  # EVERY: steps between validations
+LONGER = 1000  # steps of the dense model that take as long as 900 with adapters (`python -m experiments time`)
 FEWEST = min(LANGUAGES)
 RATES = {  # tried in `map-tuning`: of the whole model, or of what a method adds to it
     "dense": (6e-3, 1.2e-2, 2.4e-2),
@@ -114,10 +115,11 @@ def methods(width: int, languages: int) -> dict[str, tuple[Settings, int]]:
 
 def cells(materials: Path) -> Iterator[tuple[str, Settings]]:
     """Yield all rows of the map."""
-    shorter = [(LANGUAGES[0], WIDTHS[0], SHORT)]
-    for languages, width, steps in [*product(LANGUAGES, WIDTHS, (STEPS,)), *shorter]:
+    further = {SHORT: TUNED, LONGER: ("dense",)}  # in the cell with the least room for each language
+    crowded = [(max(LANGUAGES), min(WIDTHS), steps) for steps in further]
+    for languages, width, steps in [*product(LANGUAGES, WIDTHS, (STEPS,)), *crowded]:
         for name, (method, ffn) in methods(width, languages).items():
-            if steps == SHORT and name not in TUNED:
+            if name not in further.get(steps, (name,)):
                 continue
             lr, added = BEST["dense"][width], BEST[method["name"]][width]
             size = {"width": width, "languages": languages, "steps": steps, "ffn": ffn}
