@@ -35,6 +35,7 @@ THIRD_PARTY = {
     "fastapi": {"serve"},
     "starlette": {"serve"},
     "uvicorn": {"serve"},
+    "ray": {"serve"},
     "prometheus_client": {"serve"},
     "typer": {"cli"},
     "rich": {"cli"},

@@ -1,13 +1,9 @@
 """``polyloom serve``: answer over HTTP."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-
-if TYPE_CHECKING:
-    from polyloom.serve.web.context import Context
 
 
 def serve(  # noqa: PLR0913 - options of a command
@@ -39,6 +35,8 @@ def serve(  # noqa: PLR0913 - options of a command
         list[str] | None, typer.Option(help="Origin of pages that may use the server from a browser (CORS).")
     ] = None,
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Log the texts of requests, too.")] = False,
+    ray: Annotated[bool, typer.Option("--ray", help="Serve on the Ray cluster that runs here.")] = False,
+    replicas: Annotated[int, typer.Option(min=1, help="With --ray: servers that share the requests.")] = 1,
 ) -> None:
     """Answer over HTTP: rows of any tasks and languages share batches, one backbone in memory.
 
@@ -49,9 +47,15 @@ def serve(  # noqa: PLR0913 - options of a command
 
     Example: polyloom serve runs/first --port 8000
 
+    Example: ray start --head && polyloom serve runs/first --ray --replicas 4
+
     Example: curl localhost:8000/v1/predict --json '{"rows": [{"condition": "pos/tr", "input": "Kedi uyuyor."}]}'
     """
-    limits = {
+    settings: dict[str, Any] = {
+        "runs": list(map(str, runs)), "keys": keys and str(keys), "beams": beams, "threads": threads,
+        "origins": allow_origin or [], "log_texts": log_texts,
+    }  # fmt: skip
+    limits: dict[str, Any] = {
         "max_waiting": max_waiting, "max_batch_tokens": max_batch_tokens, "max_input_tokens": max_input_tokens,
         "max_wait_ms": max_wait_ms, "timeout": timeout, "cache_mb": cache_mb,
     }  # fmt: skip
@@ -59,30 +63,29 @@ def serve(  # noqa: PLR0913 - options of a command
         "max_rows": max_rows, "max_rows_per_key": max_rows_per_key, "max_characters": max_characters,
         "max_body_bytes": max_body_bytes,
     }  # fmt: skip
-    run_server, context = _prepare(runs, keys, limits, web_limits, beams=beams, threads=threads, log_texts=log_texts)
-    run_server(context, host=host, port=port, origins=allow_origin or [])
+    _run(settings, limits, web_limits, ray={"replicas": replicas} if ray else None, host=host, port=port)
 
 
-def _prepare(  # noqa: PLR0913 - options of a command
-    runs: list[Path],
-    keys: Path | None,
-    limits: dict[str, Any],
-    web_limits: dict[str, Any],
-    *,
-    beams: int | None,
-    threads: int | None,
-    log_texts: bool,
-) -> "tuple[Callable[..., None], Context]":
-    """Import what a server needs, and return what runs it and what it serves."""
+def _run(
+    settings: dict[str, Any], limits: dict[str, Any], web_limits: dict[str, Any], *, ray: Any, **address: Any
+) -> None:
+    """Import what a server needs, and serve until the end; `ray` has the options of a cluster."""
     from polyloom.errors import PolyloomError  # noqa: PLC0415 - slow imports
     from polyloom.serve.limits import Limits  # noqa: PLC0415
-    from polyloom.serve.supervisor import Supervisor  # noqa: PLC0415
 
     try:
-        from polyloom.serve.web.context import Context, WebLimits  # noqa: PLC0415
-        from polyloom.serve.web.keys import Keys  # noqa: PLC0415
-        from polyloom.serve.web.server import run_server  # noqa: PLC0415
+        from polyloom.serve.web.context import WebLimits  # noqa: PLC0415
+        from polyloom.serve.web.settings import ServerSettings  # noqa: PLC0415
+
+        server = ServerSettings(**settings, limits=Limits(**limits), web_limits=WebLimits(**web_limits))
+        if ray:
+            from polyloom.serve.ray import run_on_ray  # noqa: PLC0415
+
+            run_on_ray(server, **ray, **address)
+        else:
+            from polyloom.serve.web.server import run_server  # noqa: PLC0415
+
+            run_server(server, **address)
     except ModuleNotFoundError as missing:
-        raise PolyloomError(f"serve: {missing.name} is missing. pip install 'polyloom[serve]'") from missing
-    models = Supervisor(runs, limits=Limits(**limits), beams=beams, threads=threads)
-    return run_server, Context(models, Keys(keys), WebLimits(**web_limits), log_texts=log_texts)
+        extra = "ray" if ray else "serve"
+        raise PolyloomError(f"serve: {missing.name} is missing. pip install 'polyloom[{extra}]'") from missing

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from pydantic import TypeAdapter, ValidationError
@@ -153,6 +153,7 @@ _EXPECTED = {
     "dataclass_type": "a mapping",
     "labels_type": "a whole number or a list of labels",
 }
+_Settings = TypeVar("_Settings")
 _BRANCHES = ("int", "constrained-int", "tuple[str, ...]")  # names of types in the places that pydantic reports
 
 
@@ -250,6 +251,19 @@ def _tasks(value: Any, mistakes: list[str]) -> Any:
         task = TASKS.get(name)
         configs[name] = _checked(task.Config, settings, mistakes, path=f"tasks.{name}") if task else TaskConfig()
     return configs
+
+
+def parse_settings(kind: type[_Settings], value: Mapping[str, Any], *, source: str) -> _Settings:
+    """Check settings of a dataclass that are no part of a recipe.
+
+    Raises:
+        ConfigError: There are mistakes; all of them are listed.
+    """
+    mistakes: list[str] = []
+    found: _Settings = _checked(kind, value, mistakes, path=source)
+    if mistakes:
+        raise ConfigError(source, dict.fromkeys(mistakes))
+    return found
 
 
 def _checked(kind: Any, value: Any, mistakes: list[str], *, path: str) -> Any:

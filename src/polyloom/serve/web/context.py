@@ -45,6 +45,7 @@ class Context:
         keys: The API keys.
         limits: Limits.
         log_texts: Whether the log has the texts of requests.
+        replicated: Whether other servers answer at the same address.
         metrics: Numbers for Prometheus.
         draining: Whether the server is being stopped.
     """
@@ -53,6 +54,7 @@ class Context:
     keys: Keys
     limits: WebLimits
     log_texts: bool = False
+    replicated: bool = False
     metrics: Metrics = field(default_factory=Metrics)
     draining: bool = False
     _running: dict[str, int] = field(default_factory=dict)

@@ -66,4 +66,6 @@ async def info(shared: Shared, _: Caller) -> dict[str, Any]:
 @router.post("/v1/reload", summary="Take in runs that have grown")
 async def reload(shared: Shared, _: Admin) -> dict[str, Any]:
     """Load all runs again beside those that are served, then let them take their place. No request is lost."""
+    if shared.replicated:
+        raise PolyloomError("this is one of several replicas. Change user_config in the file of Ray and deploy it.")
     return {"models": (await shared.models.reload())["models"]}

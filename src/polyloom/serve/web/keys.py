@@ -29,11 +29,11 @@ class Keys:
         path: A file with a line ``SHA256 NAME`` or ``SHA256 NAME admin`` for each key. Default: none.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: str | Path | None = None) -> None:
         self._keys: list[tuple[str, Key]] = []
         if path is None:
             return
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
             digest, *rest = line.split() or ["#"]
             if digest.startswith("#"):
                 continue

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Sequence
 from types import FrameType
 
 import uvicorn
@@ -12,6 +11,7 @@ import uvicorn
 from polyloom.errors import PolyloomError
 from polyloom.serve.web.app import build_app
 from polyloom.serve.web.context import Context
+from polyloom.serve.web.settings import ServerSettings
 
 DRAIN = 25  # seconds in which accepted requests are answered after SIGTERM
 
@@ -49,10 +49,11 @@ class Server(uvicorn.Server):
         self._reloading = asyncio.create_task(work())
 
 
-def run_server(context: Context, *, host: str, port: int, origins: Sequence[str]) -> None:
+def run_server(settings: ServerSettings, *, host: str, port: int) -> None:
     """Serve until SIGTERM or SIGINT, then answer what was accepted and end."""
+    context = settings.context()
     config = uvicorn.Config(
-        build_app(context, origins=origins), host=host, port=port, log_level="warning", access_log=False,
+        build_app(context, origins=settings.origins), host=host, port=port, log_level="warning", access_log=False,
         timeout_graceful_shutdown=DRAIN, server_header=False, lifespan="off",
     )  # fmt: skip
 

@@ -1,0 +1,64 @@
+"""Settings of a server, on one machine or on many."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from pydantic import with_config
+
+from polyloom.config.parse import parse_settings
+from polyloom.config.recipe import STRICT
+from polyloom.ranges import Count
+from polyloom.serve.limits import Limits
+from polyloom.serve.supervisor import Supervisor
+from polyloom.serve.web.context import Context, WebLimits
+from polyloom.serve.web.keys import Keys
+
+for _settings in (Limits, WebLimits):
+    with_config(STRICT)(_settings)
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """Settings of a server.
+
+    Attributes:
+        runs: Folders of runs and exported adapters.
+        limits: Limits of the engine.
+        web_limits: Limits of requests.
+        keys: File with API keys. Default: everybody may ask.
+        beams: Beams of translations. Default: those of the runs.
+        threads: Threads of torch. Default: as many as torch thinks right.
+        origins: Origins of pages that may use the server from a browser (CORS).
+        log_texts: Whether the log has the texts of requests.
+        allow: Files and folders that runs of somebody else may read.
+        code: Python files that register methods, tasks or readers.
+    """
+
+    runs: Sequence[str]
+    limits: Limits = field(default_factory=Limits)
+    web_limits: WebLimits = field(default_factory=WebLimits)
+    keys: str | None = None
+    beams: Count | None = None
+    threads: Count | None = None
+    origins: Sequence[str] = ()
+    log_texts: bool = False
+    allow: Sequence[str] = ()
+    code: Sequence[str] = ()
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, Any], *, source: str) -> Self:
+        """Check settings from a file.
+
+        Raises:
+            ConfigError: There are mistakes.
+        """
+        for name, kind in {"limits": Limits, "web_limits": WebLimits}.items():
+            parse_settings(kind, settings.get(name, {}), source=f"{source}.{name}")
+        return parse_settings(cls, settings, source=source)
+
+    def context(self, *, replicated: bool = False) -> Context:
+        """Build what all routes of a server share; `replicated` if other servers answer at the same address."""
+        models = Supervisor(self.runs, limits=self.limits, beams=self.beams, threads=self.threads)
+        return Context(models, Keys(self.keys), self.web_limits, log_texts=self.log_texts, replicated=replicated)
