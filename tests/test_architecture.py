@@ -36,6 +36,7 @@ THIRD_PARTY = {
     "starlette": {"serve"},
     "uvicorn": {"serve"},
     "ray": {"serve"},
+    "opentelemetry": {"serve"},
     "prometheus_client": {"serve"},
     "typer": {"cli"},
     "rich": {"cli"},

@@ -1,18 +1,23 @@
 """HTTP: our protocol and those of others, judged by their own clients where there is one."""
 
 import contextlib
+import gzip
 import hashlib
+import http.server
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -228,6 +233,50 @@ def test_health_numbers_and_descriptions(served):
     assert 'polyloom_requests_total{outcome="answered"}' in numbers
     assert "pos/aa" not in numbers
     assert served.get("/docs")[0] == 200
+
+
+def test_the_dashboard_shows_numbers_that_exist(served):
+    numbers = served.get("/metrics")[1].decode()
+    board = json.loads((Path(__file__).parents[2] / "deploy" / "grafana.json").read_text())
+    shown = {name for panel in board["panels"] for name in re.findall(r"polyloom_\w+", str(panel["targets"]))}
+    assert len(shown) == 11
+    assert all(re.search(rf"^{name}\b", numbers, re.MULTILINE) for name in shown)
+
+
+def test_traces_go_to_a_collector_without_texts(run):
+    """A span for the request, within that of its caller, and one for each row."""
+    received: list[bytes] = []
+
+    class Collector(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            content = self.rfile.read(int(self.headers["Content-Length"]))
+            received.append(gzip.decompress(content) if self.headers["Content-Encoding"] == "gzip" else content)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector) as collector:
+        threading.Thread(target=collector.serve_forever).start()
+        address = f"http://127.0.0.1:{collector.server_address[1]}/v1/traces"
+        server = Served(run.path, "--otlp-traces-endpoint", address)
+        caller = f"00-{'a' * 32}-{'b' * 16}-01"
+        server.post("/v1/predict", {"rows": [{"condition": "pos/bb", "input": "dobado"}]}, traceparent=caller)
+        server.stop()
+        collector.shutdown()
+    assert not any(b"dobado" in content for content in received)
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    messages = [ExportTraceServiceRequest.FromString(content) for content in received]
+    spans = [span for m in messages for part in m.resource_spans for scope in part.scope_spans for span in scope.spans]
+    (request,) = [span for span in spans if span.name == "POST /v1/predict"]
+    (row,) = [span for span in spans if span.name == "row"]
+    assert (request.trace_id.hex(), request.parent_span_id.hex()) == ("a" * 32, "b" * 16)
+    assert row.parent_span_id == request.span_id
+    about = {one.key: one.value for one in row.attributes}
+    assert about["polyloom.condition"].string_value == "pos/bb"
+    assert request.end_time_unix_nano >= row.end_time_unix_nano > row.start_time_unix_nano
 
 
 def test_answers_of_other_protocols_say_what_made_them(served):

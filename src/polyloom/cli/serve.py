@@ -35,6 +35,9 @@ def serve(  # noqa: PLR0913 - options of a command
         list[str] | None, typer.Option(help="Origin of pages that may use the server from a browser (CORS).")
     ] = None,
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Log the texts of requests, too.")] = False,
+    otlp_traces_endpoint: Annotated[
+        str | None, typer.Option(metavar="URL", help="Collector of OpenTelemetry that gets traces.")
+    ] = None,
     ray: Annotated[bool, typer.Option("--ray", help="Serve on the Ray cluster that runs here.")] = False,
     replicas: Annotated[int, typer.Option(min=1, help="With --ray: servers that share the requests.")] = 1,
 ) -> None:
@@ -54,6 +57,7 @@ def serve(  # noqa: PLR0913 - options of a command
     settings: dict[str, Any] = {
         "runs": list(map(str, runs)), "keys": keys and str(keys), "beams": beams, "threads": threads,
         "origins": allow_origin or [], "log_texts": log_texts,
+        "otlp_traces_endpoint": otlp_traces_endpoint,
     }  # fmt: skip
     limits: dict[str, Any] = {
         "max_waiting": max_waiting, "max_batch_tokens": max_batch_tokens, "max_input_tokens": max_input_tokens,

@@ -37,4 +37,8 @@ def build_app(context: Context, *, origins: Sequence[str] = ()) -> FastAPI:
     app.add_middleware(BodyLimit, most=context.limits.max_body_bytes)
     app.add_middleware(HangUp)
     app.add_middleware(Log)
+    if context.tracing:
+        from polyloom.serve.web.tracing import TraceRequests  # noqa: PLC0415 - an extra
+
+        app.add_middleware(TraceRequests, tracing=context.tracing)
     return app

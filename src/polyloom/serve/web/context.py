@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, Request, Response
 
@@ -15,6 +15,9 @@ from polyloom.serve.web.keys import Key, KeyRefusedError, Keys, bearer
 from polyloom.serve.web.metrics import Metrics
 from polyloom.serve.web.middleware import log_entry
 from polyloom.serve.wire import Message
+
+if TYPE_CHECKING:
+    from polyloom.serve.web.tracing import Tracing
 
 ANSWERED_BY = ("Model", "Version", "Weights")  # headers: Polyloom-Model and so on
 
@@ -46,6 +49,7 @@ class Context:
         limits: Limits.
         log_texts: Whether the log has the texts of requests.
         replicated: Whether other servers answer at the same address.
+        tracing: Spans for OpenTelemetry. Default: none.
         metrics: Numbers for Prometheus.
         draining: Whether the server is being stopped.
     """
@@ -55,6 +59,7 @@ class Context:
     limits: WebLimits
     log_texts: bool = False
     replicated: bool = False
+    tracing: "Tracing | None" = None
     metrics: Metrics = field(default_factory=Metrics)
     draining: bool = False
     _running: dict[str, int] = field(default_factory=dict)
@@ -80,7 +85,10 @@ class Context:
             self._running[key.name] -= 1
             if not self._running[key.name]:
                 del self._running[key.name]
-        self.metrics.answered(answer, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        self.metrics.answered(answer, seconds)
+        if self.tracing:
+            self.tracing.answered(answer, seconds)
         return answer
 
     async def answers(self, condition: str, values: Sequence[Any], key: Key, response: Response) -> list[Message]:

@@ -32,6 +32,12 @@ class Server(uvicorn.Server):
         names = ", ".join(model["name"] for model in self.context.models.info()["models"])
         sys.stderr.write(f"Serving {names} at http://{self.config.host}:{self.config.port}\n")
 
+    async def shutdown(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        """Answer what was accepted, then send the last traces."""
+        await super().shutdown(sockets)  # type: ignore[arg-type]
+        if self.context.tracing:
+            self.context.tracing.stop()
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Note that the server is being stopped."""
         self.context.draining = True

@@ -2,17 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import with_config
 
 from polyloom.config.parse import parse_settings
 from polyloom.config.recipe import STRICT
+from polyloom.errors import PolyloomError
 from polyloom.ranges import Count
 from polyloom.serve.limits import Limits
 from polyloom.serve.supervisor import Supervisor
 from polyloom.serve.web.context import Context, WebLimits
 from polyloom.serve.web.keys import Keys
+
+if TYPE_CHECKING:
+    from polyloom.serve.web.tracing import Tracing
 
 for _settings in (Limits, WebLimits):
     with_config(STRICT)(_settings)
@@ -32,6 +36,7 @@ class ServerSettings:
         threads: Threads of torch. Default: as many as torch thinks right.
         origins: Origins of pages that may use the server from a browser (CORS).
         log_texts: Whether the log has the texts of requests.
+        otlp_traces_endpoint: Collector of OpenTelemetry that gets traces. Default: none.
         allow: Files and folders that runs of somebody else may read.
         code: Python files that register methods, tasks or readers.
     """
@@ -44,6 +49,7 @@ class ServerSettings:
     threads: Count | None = None
     origins: Sequence[str] = ()
     log_texts: bool = False
+    otlp_traces_endpoint: str | None = None
     allow: Sequence[str] = ()
     code: Sequence[str] = ()
 
@@ -61,4 +67,16 @@ class ServerSettings:
     def context(self, *, replicated: bool = False) -> Context:
         """Build what all routes of a server share; `replicated` if other servers answer at the same address."""
         models = Supervisor(self.runs, limits=self.limits, beams=self.beams, threads=self.threads)
-        return Context(models, Keys(self.keys), self.web_limits, log_texts=self.log_texts, replicated=replicated)
+        return Context(
+            models, Keys(self.keys), self.web_limits, log_texts=self.log_texts, replicated=replicated,
+            tracing=self._tracing(),
+        )  # fmt: skip
+
+    def _tracing(self) -> "Tracing | None":
+        if self.otlp_traces_endpoint is None:
+            return None
+        try:
+            from polyloom.serve.web.tracing import Tracing  # noqa: PLC0415 - an extra
+        except ModuleNotFoundError as missing:
+            raise PolyloomError(f"traces: {missing.name} is missing. pip install 'polyloom[otel]'") from missing
+        return Tracing(self.otlp_traces_endpoint)
