@@ -279,6 +279,12 @@ def test_traces_go_to_a_collector_without_texts(run):
     assert request.end_time_unix_nano >= row.end_time_unix_nano > row.start_time_unix_nano
 
 
+def test_two_texts_cannot_be_tagged(served):
+    status, found = served.post("/models/pos/aa", {"inputs": {"text": "ba", "text_pair": "do"}})
+    assert status == 422
+    assert "inputs must be one text" in found["error"]
+
+
 def test_answers_of_other_protocols_say_what_made_them(served):
     _, content, _ = served.request("POST", "/v1/predict", {"rows": [{"condition": "pos/aa", "input": "ba"}]})
     (row,) = json.loads(content)["results"]

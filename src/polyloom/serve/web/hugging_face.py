@@ -53,6 +53,8 @@ def plain(answer: Message, value: Any) -> Any:
         return [[{"label": prediction["label"], "score": prediction["score"]}]]
     if "heads" in prediction:
         return prediction
+    if not isinstance(value, str):
+        raise PolyloomError(f"{answer['condition']}: inputs must be one text, since its words are tagged.")
     return _entities(prediction, value)
 
 
