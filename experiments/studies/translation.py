@@ -1,9 +1,10 @@
 """Translation in the synthetic family: where do generated adapters pay?
 
 Every cell of the map is a width of the model and a number of languages, each both ways with a common one; validation
-losses on the way show the steps. Its rows have the same batches: a dense model; a dense model with wider feed-forward
-layers; an adapter stored for each language; generated adapters. The last three have as many parameters more than the
-first. `small` is a generator of the size that is equal with six languages, in the cell with the least room for each.
+losses on the way show the steps. Its rows have the same batches: a dense model; an adapter stored for each language;
+generated adapters. Stored and generated adapters have equally many parameters. The cell with the least room for each
+language has two more rows: `wide`, a dense model with wider feed-forward layers and as many parameters as those, and
+`small`, a generator of the size that is equal with six languages.
 """
 
 from collections.abc import Iterator
@@ -110,7 +111,7 @@ def methods(width: int, languages: int) -> dict[str, tuple[Settings, int]]:
         "small": (generated | {"hidden_size": hidden_size(width, FEWEST)}, usual),
     }
     crowded = (width, languages) == (min(WIDTHS), max(LANGUAGES))  # the least room for each language
-    return {name: row for name, row in rows.items() if crowded or name != "small"}
+    return {name: row for name, row in rows.items() if crowded or name in TUNED}
 
 
 def cells(materials: Path) -> Iterator[tuple[str, Settings]]:
