@@ -117,9 +117,9 @@ def test_rows_of_a_cell_of_the_map_have_as_many_parameters(width, languages):
         total[name] = cost.total_parameters
     added = total["stored"] - total["dense"]
     assert added == translation.stored_parameters(width, languages)
-    assert total["wide"] - total["dense"] == pytest.approx(added, rel=0.02)
     assert 0.93 * added < total["generated"] - total["dense"] <= added
     if "small" in total:
+        assert total["wide"] - total["dense"] == pytest.approx(added, rel=0.02)
         assert total["small"] - total["dense"] < 0.6 * added
 
 
