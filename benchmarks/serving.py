@@ -13,6 +13,7 @@ part of the machine.
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -21,7 +22,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +37,21 @@ from tests.tiny_run import WORDS, tiny_recipe
 
 from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
+from polyloom.rundir import RunDir
 from polyloom.serve import Engine, Limits
+from polyloom.workflows.add_language import _write
 from polyloom.workflows.run import load
 from polyloom.workflows.train import train
 
 TASKS = ("pos", "ner", "dep", "nli")
 CALLERS = 64
+KEPT = 2.0  # seconds that a connection may be idle; the server closes it after five
 Row = tuple[str, tuple[str, ...]]
 Ask = Callable[[Row], Awaitable[Any]]
 
 
 def make_run(folder: Path, *, languages: int, layers: int, width: int) -> Path:
-    """Train one step, so that there is a run with all languages."""
+    """Train one step, and add languages with random embeddings."""
     tiny_recipe(folder)
     config = transformers.BertConfig.from_pretrained(folder / "backbone")
     config.update({
@@ -55,14 +61,15 @@ def make_run(folder: Path, *, languages: int, layers: int, width: int) -> Path:
     transformers.utils.logging.disable_progress_bar()
     transformers.BertForMaskedLM(config).save_pretrained(folder / "backbone")
     recipe = json.loads(tiny_recipe(folder, tasks=("mlm", *TASKS)).read_text())
-    names = [f"l{number}" for number in range(languages)]
-    text = recipe["data"]["train"]["mlm/cc"]
-    recipe["languages"] += names
-    recipe["data"] = {"train": recipe["data"]["train"] | {f"mlm/{name}": text for name in names}}
     recipe["method"] = {"name": "hyperx", "adapter_size": 48, "projection_size": 192, "hidden_size": 192}
     recipe["train"] |= {"steps": 1, "rows_per_batch": 4}
     (folder / "large.yaml").write_text(json.dumps(recipe))
-    return train(folder / "large.yaml", folder / "run").path
+    run, names = train(folder / "large.yaml", folder / "small"), [f"l{number}" for number in range(languages)]
+    for name in names:
+        run.model.method.add_language(name)
+    run = replace(run, trained_on=[*run.trained_on, *(f"mlm/{name}" for name in names)])
+    _write(run, RunDir(folder / "run"), {}, languages=(*run.recipe.languages, *names))
+    return folder / "run"
 
 
 def rows_of(conditions: Callable[[random.Random], str], seed: int) -> Iterator[Row]:
@@ -79,9 +86,9 @@ def one(_: random.Random) -> str:
     return "pos/l0"
 
 
-def zipf(languages: int) -> Callable[[random.Random], str]:
+def zipf(languages: int, tasks: Sequence[str] = TASKS) -> Callable[[random.Random], str]:
     """Draw conditions by Zipf's law: the frequency of the n-th is 1/n."""
-    names = [f"{task}/l{number}" for number in range(languages) for task in TASKS]
+    names = [f"{task}/l{number}" for number in range(languages) for task in tasks]
     random.Random(0).shuffle(names)
     total, cumulative = 0.0, []
     for rank in range(len(names)):
@@ -94,6 +101,9 @@ def mostly_hot(languages: int) -> Callable[[random.Random], str]:
     """Draw one language 99 times of 100, and otherwise one that was never asked for."""
     cold = iter(f"{task}/l{number}" for task in TASKS for number in range(1, languages))
     return lambda draw: next(cold) if draw.random() < 0.01 else "pos/l0"
+
+
+FEW = zipf(64, ["pos"])  # as many adapters as the peer has
 
 
 # -- load -------------------------------------------------------------------------------------------------------------
@@ -147,21 +157,30 @@ class Http:
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self.idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self.idle: list[tuple[float, asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def ask(self, row: Row) -> None:
         """Ask for one row; raise an error for any other status than 200."""
-        reader, writer = self.idle.pop() if self.idle else await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = await self._connection()
         body = json.dumps({"rows": [{"condition": row[0], "input": row[1]}]}).encode()
         head = f"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
         writer.write(head.encode() + b"\r\n\r\n" + body)
         answer = await reader.readuntil(b"\r\n\r\n")
         size = int(answer.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
         content = json.loads(await reader.readexactly(size))
-        self.idle.append((reader, writer))
+        self.idle.append((time.monotonic(), reader, writer))
         (result,) = content.get("results", [content])
         if "prediction" not in result:
             raise _RefusedError(str(result["error"]["status"]))
+
+    async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Return the connection that was used last, unless the server may have closed it, or a new one."""
+        while self.idle:
+            used, reader, writer = self.idle.pop()
+            if time.monotonic() - used < KEPT:
+                return reader, writer
+            writer.close()
+        return await asyncio.open_connection("127.0.0.1", self.port)
 
 
 class _RefusedError(PolyloomError):
@@ -184,13 +203,13 @@ def first_use(run: Path, rounds: int) -> dict[str, float]:
 async def direct(run: Path, *, languages: int, seconds: float, rounds: int) -> dict[str, Any]:
     """Measure the engine alone: one condition and Zipf's conditions in turns, then 1 % of cold languages."""
     loaded = load(run, allow=["/"])
-    rates: dict[str, list[float]] = {"one": [], "zipf": []}
+    rates: dict[str, list[float]] = {"one": [], "few": [], "zipf": []}
     async with Engine(loaded, limits=Limits(timeout=600.0)) as engine:
 
         async def ask(row: Row) -> None:
             await engine.answer(*row)
 
-        sources = {"one": rows_of(one, 0), "zipf": rows_of(zipf(languages), 0)}
+        sources = {"one": rows_of(one, 0), "few": rows_of(FEW, 0), "zipf": rows_of(zipf(languages), 0)}
         await closed(ask, sources["zipf"], seconds)  # fills the cache
         for _ in range(rounds):
             for name, rows in sources.items():
@@ -213,9 +232,9 @@ async def over_http(port: int, process: int, *, capacity: float, seconds: float)
     http = Http(port)
     quiet = await open_loop(http.ask, rows_of(one, 3), rate=min(20.0, 0.1 * capacity), seconds=2 * seconds)
     peak = await closed(http.ask, rows_of(one, 0), 2 * seconds)
-    memory = [_memory(process)]
+    memory = [memory_of(process)]
     found = await open_loop(http.ask, rows_of(one, 5), rate=3 * peak, seconds=4 * seconds)
-    memory.append(_memory(process))
+    memory.append(memory_of(process))
     answered = [one for one in found if one["outcome"] == "answered"]
     refused = [one for one in found if one["outcome"] != "answered"]
     return {
@@ -227,28 +246,54 @@ async def over_http(port: int, process: int, *, capacity: float, seconds: float)
     }  # fmt: skip
 
 
-def _memory(process: int) -> float:
+def memory_of(process: int) -> float:
     """Megabytes of a process and its children."""
     children = subprocess.run(["pgrep", "-P", str(process)], capture_output=True, text=True, check=True).stdout.split()
     pages = sum(int(Path(f"/proc/{one}/statm").read_text().split()[1]) for one in (process, *children))
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def serve(run: Path, *, capacity: float, seconds: float, threads: int) -> dict[str, Any]:
-    """Start a server, measure it, and stop it."""
+@contextmanager
+def server(run: Path, **options: int) -> Iterator[tuple[int, int]]:
+    """Start a server, yield its port and its process, and stop it."""
     port = 18_000 + os.getpid() % 1000
-    settings = {"port": port, "threads": threads, "max-waiting": 256, "allow-path": "/"}
-    options = [f"--{name}={value}" for name, value in settings.items()]
-    command = [sys.executable, "-m", "polyloom", "serve", str(run), *options]
-    server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    settings = {"port": port, "max-waiting": 256, "allow-path": "/", **options}
+    command = [
+        sys.executable,
+        "-m",
+        "polyloom",
+        "serve",
+        str(run),
+        *(f"--{key}={one}" for key, one in settings.items()),
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         ready = ["curl", "--silent", "--fail", f"localhost:{port}/readyz"]
         while subprocess.run(ready, check=False, capture_output=True).returncode:
             time.sleep(0.5)
-        return asyncio.run(over_http(port, server.pid, capacity=capacity, seconds=seconds))
+        yield port, process.pid
     finally:
-        server.terminate()
-        server.wait()
+        process.terminate()
+        process.wait()
+
+
+def peer(python: str, run: Path, settings: Mapping[str, float]) -> dict[str, Any]:
+    """Let a micro-batching server around `adapters` answer the same rows; see serving_adapters.py."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(run.parent / "backbone")
+    kinds = {"one": rows_of(one, 0), "few": rows_of(FEW, 0)}
+    rows = {
+        kind: [
+            (condition.partition("/")[2], len(tokenizer(" ".join(words))["input_ids"])) for condition, words in found
+        ]
+        for kind, source in kinds.items()
+        for found in [itertools.islice(source, 2000)]
+    }
+    file = run.parent / "rows.json"
+    file.write_text(json.dumps(rows))
+    options = [f"--{name}={value}" for name, value in settings.items()]
+    command = [python, str(Path(__file__).with_name("serving_adapters.py")), str(file), *options]
+    found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return found
 
 
 def main() -> None:
@@ -256,10 +301,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a small model and little time, for tests")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch")
+    parser.add_argument("--adapters-python", help="Python of a virtual environment with adapters 1.3.0, to compare")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    languages, layers, width = (20, 2, 64) if options.quick else (2500, 12, 768)
+    languages, layers, width = (80, 2, 64) if options.quick else (2500, 12, 768)
     seconds, rounds = (1.0, 1) if options.quick else (10.0, 5)
     with tempfile.TemporaryDirectory() as folder:
         run = make_run(Path(folder), languages=languages, layers=layers, width=width)
@@ -267,7 +313,11 @@ def main() -> None:
         found["first_use"] = first_use(run, min(200, languages - 2))
         found["engine"] = asyncio.run(direct(run, languages=languages, seconds=seconds, rounds=rounds))
         capacity = statistics.median(found["engine"]["rows_per_second"]["one"])
-        found["http"] = serve(run, capacity=capacity, seconds=seconds, threads=options.threads)
+        if options.adapters_python:
+            settings = {"layers": layers, "width": width, "seconds": seconds, "rounds": rounds}
+            found["adapters"] = peer(options.adapters_python, run, settings)
+        with server(run, threads=options.threads) as (port, process):
+            found["http"] = asyncio.run(over_http(port, process, capacity=capacity, seconds=seconds))
     found["http_over_engine"] = found["http"]["rows_per_second"] / capacity
     found["http_adds_ms"] = found["http"]["quiet"]["p50_ms"] - found["engine"]["quiet"]["p50_ms"]
     print(json.dumps(found, indent=2))

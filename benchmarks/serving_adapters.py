@@ -1,0 +1,77 @@
+"""How many rows a micro-batching server around `adapters` can answer, in the virtual environment of `adapters` 1.3.0.
+
+    ../venv-adapters/bin/python benchmarks/serving_adapters.py rows.json --layers 12 --width 768
+
+`benchmarks/serving.py --adapters-python` starts it with the rows that the engine answers. There is no HTTP and no
+queue: 64 rows always wait, and each answer is followed by the next row at once. A batch has rows of one language, since
+`set_active_adapters` is for the whole model: the language of the row that has waited longest, with all others of it.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import adapters
+import torch
+import transformers
+
+WAITING = 64
+TOKENS = 4096  # of a batch, padding included
+
+
+def make_model(layers: int, width: int, languages: list[str]) -> Any:
+    """Build a model of random weights with an adapter of 48 units for each language."""
+    config = transformers.BertConfig(
+        num_hidden_layers=layers, hidden_size=width, num_attention_heads=width // 64, intermediate_size=4 * width
+    )
+    model = transformers.BertModel(config).eval()
+    adapters.init(model)
+    for name in languages:
+        model.add_adapter(name, config=adapters.SeqBnConfig(reduction_factor=width / 48))
+    return model
+
+
+@torch.inference_mode()
+def answer(model: Any, rows: list[tuple[str, int]], seconds: float) -> float:
+    """Answer rows (language, number of tokens) for some seconds; return rows per second."""
+    source, answered = iter(rows * 1000), 0
+    waiting = [next(source) for _ in range(WAITING)]
+    start = time.monotonic()
+    while time.monotonic() < start + seconds:
+        language, longest, batch, left = waiting[0][0], 0, 0, []
+        for row in waiting:
+            if row[0] == language and (batch + 1) * max(longest, row[1]) <= TOKENS:
+                batch, longest = batch + 1, max(longest, row[1])
+            else:
+                left.append(row)
+        model.set_active_adapters(language)
+        model(input_ids=torch.ones(batch, longest, dtype=torch.long))
+        answered += batch
+        waiting = left + [next(source) for _ in range(batch)]
+    return answered / (time.monotonic() - start)
+
+
+def main() -> None:
+    """Answer rows of one language and of many, in turns; print the rates."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", type=Path, help="JSON: kinds of traffic, each a list of [language, tokens]")
+    parser.add_argument("--layers", type=int, required=True)
+    parser.add_argument("--width", type=int, required=True)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    kinds = {kind: [tuple(row) for row in rows] for kind, rows in json.loads(options.rows.read_text()).items()}
+    languages = sorted({language for rows in kinds.values() for language, _ in rows})
+    model = make_model(options.layers, options.width, languages)
+    rates: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for _ in range(options.rounds):
+        for kind, rows in kinds.items():
+            rates[kind].append(answer(model, rows, options.seconds))
+    print(json.dumps({"adapters": adapters.__version__, "languages": len(languages), "rows_per_second": rates}))
+
+
+if __name__ == "__main__":
+    main()
