@@ -17,7 +17,7 @@ from polyloom.cli.render.tables import markdown
 from polyloom.io.yaml import parse_yaml
 
 PAR = 2.0
-HEADER = ("claim of", "what the paper says", "here", "difference", "verdict", "why", "rows (commit)")
+HEADER = ("claim of", "what the paper says", "laboratory", "here", "difference", "verdict", "why", "rows (commit)")
 Claim = Mapping[str, Any]
 MAP_MEASURES: Mapping[str, Callable[[str], Values]] = {
     "BLEU": both_ways,
@@ -34,38 +34,43 @@ def read_claims() -> Sequence[Claim]:
 
 
 def claims_table(claims: Sequence[Claim]) -> str:
-    """Format the claims whose comparison is complete; others are counted below the table."""
+    """Format the claims whose comparison is complete, for each laboratory; others are counted below the table."""
     lines, missing = [], 0
-    for claim in claims:
+    tests = [(claim, study) for claim in claims for study in claim["studies"]]
+    for claim, study in tests:
         try:
-            lines.append(line(claim))
+            lines.append(line(claim, study))
         except MissingError:
             missing += 1
-    note = f"\n{missing} of {len(claims)} claims are not measured yet.\n" if missing else ""
+    note = f"\n{missing} of {len(tests)} lines are not measured yet.\n" if missing else ""
     return markdown(HEADER, lines) + note if lines else note
 
 
-def line(claim: Claim) -> list[str]:
-    """Return the line of a claim.
+def line(claim: Claim, study: str) -> list[str]:
+    """Return the line of a claim in a laboratory.
 
     Raises:
         MissingError: A row has no results, or of fewer than three seeds.
         UnfairError: The rows cannot be compared.
     """
-    one, other = (_values(claim, claim[side]) for side in ("one", "other"))
+    one, other = (_values(claim, study, claim[side]) for side in ("one", "other"))
     labels = [claim[side]["label"] for side in ("one", "other")]
     require_fair([Side(label, {"": values}) for label, values in zip(labels, (one, other), strict=True)], shown=False)
     runs = [run for values in (one, other) for row in values.rows for run in row.runs]
     sources = dict.fromkeys(f"{run['study']}/{run['row']}" for run in runs)
     commits = dict.fromkeys(run["commit"] for run in runs)
     difference = one.minus(other)
+    low, high = difference.interval
+    verdict = judge((low, high), claim.get("kind", "higher"))
+    undecided = f"the seeds leave ± {(high - low) / 2:.1f}" if verdict == "open" else ""
     return [
         f"{claim['paper']}, {claim['place']}",
         claim["claim"],
+        study,
         f"{labels[0]} {one.shown()}, {labels[1]} {other.shown()}",
         difference.shown(),
-        judge(difference.interval, claim.get("kind", "higher")),
-        claim.get("why", ""),
+        verdict,
+        "; ".join(filter(None, (undecided, claim.get("why", "")))),
         f"{', '.join(sources)} ({', '.join(commits)})",
     ]
 
@@ -80,13 +85,13 @@ def judge(interval: tuple[float, float], kind: str) -> str:
     return "agrees" if holds else "disagrees" if fails else "open"
 
 
-def _values(claim: Claim, side: Mapping[str, str]) -> Values:
+def _values(claim: Claim, study: str, side: Mapping[str, str]) -> Values:
     """Measure one side of a claim."""
-    if claim["study"] == "map":
+    if study == "map":
         return MAP_MEASURES[claim.get("measure", "BLEU")](side["row"])
     group = side.get("group", "all")
-    values = zero_shot(claim["study"], side["row"], claim["task"], group)
+    values = zero_shot(study, side["row"], claim["task"], group)
     if "minus" not in side:
         return values
-    base = zero_shot(claim["study"], side["minus"], claim["task"], group)
+    base = zero_shot(study, side["minus"], claim["task"], group)
     return Values([*values.rows, *base.rows], values.minus(base).by_seed)

@@ -8,6 +8,10 @@ from experiments.materials import ALL, SEEN, family
 from experiments.studies.transfer import Lab
 
 SOURCES = ("boza", "kepa", "neno")  # of the family: the first language of each large branch
+ROWS = (  # of both laboratories
+    "full", "task-adapters", "multilingual", "madx", "madx-no-inv", "badx", "hyperx", "hyper-stack", "hyperx-pos",
+    "hyperx-ner", "full-mixed", "psf-mixed", "multilingual-mixed", "madx-mixed", "hyperx-mixed", "hyperx-no-text-mixed",
+)  # fmt: skip
 ADAPTER_RATES = (3e-3, 1e-2, 3e-2)
 TUNED_ADAPTERS = ("madx", "multilingual", "badx", "hyperx", "hyper-stack")
 
@@ -36,7 +40,7 @@ FAMILY = Lab(
     corpus=_synthetic,
     labels={"pos": 17, "ner": 7},
     steps={"mlm": 600, "pos": 300, "ner": 300},
-    rows=("full", "task-adapters", "multilingual", "madx", "madx-2", "hyperx", "hyper-stack"),
+    rows=(*ROWS, "madx-2"),
     rates={
         "full": (6e-4, 2e-3, 6e-3), "psf": (6e-4, 2e-3, 6e-3), **dict.fromkeys(TUNED_ADAPTERS, ADAPTER_RATES),
         "hyperx": (1e-3, 3e-3, 1e-2),
@@ -100,11 +104,7 @@ REAL = Lab(
     labels={"pos": 17, "ner": 9},
     steps={"mlm": 240, "pos": 100, "ner": 100},
     tuning_steps={"mlm": 160, "pos": 70, "ner": 70},
-    rows=(
-        "full", "task-adapters", "multilingual", "madx", "madx-no-inv", "badx", "hyperx", "hyper-stack", "hyperx-pos",
-        "hyperx-ner", "full-mixed", "psf-mixed", "multilingual-mixed", "madx-mixed", "hyperx-mixed",
-        "hyperx-no-text-mixed",
-    ),
+    rows=ROWS,
     rates={
         "full": (1.5e-4, 5e-4, 1.5e-3), "psf": (1.5e-4, 5e-4, 1.5e-3),
         **dict.fromkeys(TUNED_ADAPTERS, (1e-3, 3e-3, 1e-2)), "hyperx": (3e-4, 1e-3, 3e-3),
