@@ -104,6 +104,12 @@ def test_donated_weights_are_the_donors(method):
         for name, tensor in block.tensors.items():
             assert torch.allclose(tensor, meant.tensors[name], atol=1e-6)
             assert not torch.allclose(tensor, was.tensors[name], atol=1e-3)
+    cache.donated = {own: other, third: other}
+    shared, expected = cache.rows([own, third, own]), model.weights([other, other, other])
+    for block, meant in zip(shared.blocks, expected.blocks, strict=True):
+        for name, tensor in block.tensors.items():
+            assert len(tensor) == 3  # one donor for all, and yet a set for each row
+            assert torch.allclose(tensor, meant.tensors[name].expand_as(tensor), atol=1e-6)
     cache.donated = {}
     again = cache.rows([own, third, own])
     for block, was in zip(again.blocks, before.blocks, strict=True):

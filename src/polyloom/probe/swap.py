@@ -128,5 +128,8 @@ class DonatedCache(WeightCache):
     donated: Mapping[Condition, Condition] = {}
 
     def rows(self, conditions: Sequence[Condition]) -> Weights:
-        """Return the weights of a batch, one row per condition."""
-        return super().rows([self.donated.get(condition, condition) for condition in conditions])
+        """Return the weights of a batch, one set per row; a single one if all rows have the same condition."""
+        donors = [self.donated.get(condition, condition) for condition in conditions]
+        weights = super().rows(donors)
+        shared = len(set(donors)) == 1 < len(set(conditions))  # conditions that differ in more than their weights
+        return Weights.cat([weights] * len(conditions)) if shared else weights
