@@ -17,7 +17,7 @@ from experiments.study import Settings, Study, Swaps
 
 WIDTHS = (32, 48)
 LANGUAGES = (24, 6)  # the order of the runs
-STEPS, SHORT, EVERY = 900, 300, 150  # EVERY: steps between validations
+SHORT, STEPS, LONG, EVERY = 300, 900, 2700, 150  # EVERY: steps between validations
 LONGER = 1000  # steps of the dense model that take as long as 900 with adapters (`python -m experiments time`)
 FEWEST = min(LANGUAGES)
 RATES = {  # tried in `map-tuning`: of the whole model, or of what a method adds to it
@@ -116,7 +116,7 @@ def methods(width: int, languages: int) -> dict[str, tuple[Settings, int]]:
 
 def cells(materials: Path) -> Iterator[tuple[str, Settings]]:
     """Yield all rows of the map."""
-    further = {SHORT: TUNED, LONGER: ("dense",)}  # in the cell with the least room for each language
+    further = {SHORT: TUNED, LONGER: ("dense",), LONG: TUNED}  # in the cell with the least room for each language
     crowded = [(max(LANGUAGES), min(WIDTHS), steps) for steps in further]
     for languages, width, steps in [*product(LANGUAGES, WIDTHS, (STEPS,)), *crowded]:
         for name, (method, ffn) in methods(width, languages).items():
