@@ -32,12 +32,10 @@ def serve(  # noqa: PLR0913 - options of a command
         Path | None, typer.Option(help="File with API keys: SHA256 NAME, or SHA256 NAME admin, in each line.")
     ] = None,
     allow_origin: Annotated[
-        list[str] | None, typer.Option(help="Origin of pages that may use the server from a browser (CORS).")
+        list[str] | None, typer.Option(help="Origin whose pages may use the server (CORS).")
     ] = None,
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Log the texts of requests, too.")] = False,
-    otlp_traces_endpoint: Annotated[
-        str | None, typer.Option(metavar="URL", help="Collector of OpenTelemetry that gets traces.")
-    ] = None,
+    otlp_traces_endpoint: Annotated[str | None, typer.Option(metavar="URL", help="Where traces are sent.")] = None,
     ray: Annotated[bool, typer.Option("--ray", help="Serve on the Ray cluster that runs here.")] = False,
     replicas: Annotated[int, typer.Option(min=1, help="With --ray: servers that share the requests.")] = 1,
 ) -> None:
