@@ -1,10 +1,13 @@
 """Figures of docs/results.md."""
 
 from pathlib import Path
+from statistics import stdev
 
 from experiments.measures import both_ways
 from experiments.read import MissingError
 from experiments.studies import translation
+
+COLORS = {"dense": "C0", "wide": "C1", "stored": "C2", "generated": "C3", "small": "C4"}  # the same in all panels
 
 
 def draw_figures(folder: Path) -> None:
@@ -12,7 +15,7 @@ def draw_figures(folder: Path) -> None:
     try:
         lines = {
             width: {
-                name: [both_ways(f"{name}-d{width}-l{count}-s{translation.STEPS}").mean for count in _counts(name)]
+                name: [both_ways(f"{name}-d{width}-l{count}-s{translation.STEPS}") for count in _counts(name)]
                 for name in translation.methods(width, max(translation.LANGUAGES))
             }
             for width in translation.WIDTHS
@@ -25,11 +28,12 @@ def draw_figures(folder: Path) -> None:
     panels = figure.subplots(1, len(lines), sharey=True)
     for panel, (width, methods) in zip(panels, lines.items(), strict=True):
         for name, values in methods.items():
-            panel.plot(_counts(name), values, marker="o", label=name)
+            means, spreads = [one.mean for one in values], [stdev(one.by_seed) for one in values]
+            panel.errorbar(_counts(name), means, spreads, marker="o", capsize=3, color=COLORS[name], label=name)
         panel.set(title=f"width {width}", xlabel="languages", xticks=sorted(translation.LANGUAGES))
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("BLEU, mean of both ways")
-    panels[-1].legend(frameon=False)
+    panels[0].legend(frameon=False)
     figure.savefig(folder / "translation-map.png", dpi=150)
 
 
