@@ -152,11 +152,16 @@ class Callers:
             thread.join()
 
 
+@pytest.mark.timing  # alone: a cluster beside other tests waits for itself
 @pytest.mark.timeout(900)
 def test_replicas_are_added_killed_and_updated_without_a_wrong_answer(folder, run, tmp_path, monkeypatch, capsys):
     """Autoscaling from one to two; `kill -9` of one; a new version of the run in both, without a failed request."""
     pytest.importorskip("ray")
-    for name, value in {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}.items():
+    for name, value in {
+        "RAY_AUTH_MODE": "disabled",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",
+    }.items():
         monkeypatch.setenv(name, value)
     shutil.copytree(run.path, tmp_path / "served")
     grown = train(tiny_recipe(folder, tasks=TASKS, train={"steps": 220}), tmp_path / "grown")
