@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from polyloom.config.parse import parse_settings
 from polyloom.errors import ConfigError
 from polyloom.serve.models import ServedModel
 from polyloom.serve.web.settings import ServerSettings
@@ -205,9 +206,9 @@ def test_replicas_are_added_killed_and_updated_without_a_wrong_answer(folder, ru
 
 def test_mistakes_in_the_file_are_told():
     with pytest.raises(ConfigError, match=r"limits\.max_waitin: unknown key\. Did you mean 'max_waiting'"):
-        ServerSettings.parse({"runs": ["runs/first"], "limits": {"max_waitin": 3}}, source="args")
+        parse_settings(ServerSettings, {"runs": ["runs/first"], "limits": {"max_waitin": 3}}, source="args")
     with pytest.raises(ConfigError, match=r"args\.run: unknown key\. Did you mean 'runs'"):
-        ServerSettings.parse({"run": ["runs/first"]}, source="args")
+        parse_settings(ServerSettings, {"run": ["runs/first"]}, source="args")
 
 
 def test_kuberay_has_the_same_application():

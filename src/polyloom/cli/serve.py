@@ -79,15 +79,15 @@ def _run(
         from polyloom.serve.web.context import WebLimits  # noqa: PLC0415
         from polyloom.serve.web.settings import ServerSettings  # noqa: PLC0415
 
-        server = ServerSettings(**settings, limits=Limits(**limits), web_limits=WebLimits(**web_limits))
         if ray:
             from polyloom.serve.ray import run_on_ray  # noqa: PLC0415
-
-            run_on_ray(server, **ray, **address)
         else:
             from polyloom.serve.web.server import run_server  # noqa: PLC0415
-
-            run_server(server, **address)
     except ModuleNotFoundError as missing:
         extra = "ray" if ray else "serve"
         raise PolyloomError(f"serve: {missing.name} is missing. pip install 'polyloom[{extra}]'") from missing
+    server = ServerSettings(**settings, limits=Limits(**limits), web_limits=WebLimits(**web_limits))
+    if ray:
+        run_on_ray(server, **ray, **address)
+    else:
+        run_server(server, **address)

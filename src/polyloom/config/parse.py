@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import torch
 from pydantic import TypeAdapter, ValidationError
@@ -317,7 +317,8 @@ def _sentence(detail: Any, kind: Any, *, path: str) -> str:
     place = ".".join([path, *map(str, detail["loc"])])
     value = detail["input"]
     if detail["type"] == "unexpected_keyword_argument":
-        return f"{place}: unknown key. {suggest(str(detail['loc'][-1]), _keys(kind))}"
+        *outer, key = detail["loc"]
+        return f"{place}: unknown key. {suggest(str(key), _keys(kind, outer))}"
     if detail["type"] == "literal_error":
         return f"{place}: {value!r} is not a choice. {suggest(str(value), _quoted(detail['ctx']['expected']))}"
     if detail["type"] in _EXPECTED:
@@ -332,7 +333,10 @@ def _rank(mistake: str, order: list[str]) -> int:
     return order.index(section) if section in order else 0
 
 
-def _keys(kind: Any) -> list[str]:
+def _keys(kind: Any, outer: Iterable[Any] = ()) -> list[str]:
+    """Return the keys of a dataclass, or of the dataclass at a place within it."""
+    for part in outer:
+        kind = get_type_hints(kind).get(str(part), kind)
     return [item.name for item in fields(kind)]
 
 

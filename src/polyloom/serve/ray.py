@@ -16,14 +16,15 @@ import ray
 from fastapi import FastAPI
 from ray import serve
 
+from polyloom.config.parse import parse_settings
 from polyloom.errors import PolyloomError, UnavailableError
 from polyloom.io.access import allow_paths, allowed_paths
 from polyloom.registry import load_code, loaded_code
 from polyloom.serve.web.app import build_app
+from polyloom.serve.web.server import DRAIN
 from polyloom.serve.web.settings import ServerSettings
 
 NAME = "polyloom"  # of the application and of its deployment
-DRAIN = 25  # seconds in which a replica that is stopped answers what it has accepted
 
 
 @serve.ingress()
@@ -63,7 +64,7 @@ class Replica:
 
 def app(args: Mapping[str, Any]) -> serve.Application:
     """Build the application from the ``args`` of a file for ``serve deploy``: see `ServerSettings`."""
-    return build_application(ServerSettings.parse(args, source="args"))
+    return build_application(parse_settings(ServerSettings, args, source="args"))
 
 
 def build_application(settings: ServerSettings, *, replicas: int = 1) -> serve.Application:

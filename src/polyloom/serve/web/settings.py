@@ -1,12 +1,11 @@
 """Settings of a server, on one machine or on many."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from pydantic import with_config
 
-from polyloom.config.parse import parse_settings
 from polyloom.config.recipe import STRICT
 from polyloom.errors import PolyloomError
 from polyloom.ranges import Count
@@ -52,17 +51,6 @@ class ServerSettings:
     otlp_traces_endpoint: str | None = None
     allow: Sequence[str] = ()
     code: Sequence[str] = ()
-
-    @classmethod
-    def parse(cls, settings: Mapping[str, Any], *, source: str) -> Self:
-        """Check settings from a file.
-
-        Raises:
-            ConfigError: There are mistakes.
-        """
-        for name, kind in {"limits": Limits, "web_limits": WebLimits}.items():
-            parse_settings(kind, settings.get(name, {}), source=f"{source}.{name}")
-        return parse_settings(cls, settings, source=source)
 
     def context(self, *, replicated: bool = False) -> Context:
         """Build what all routes of a server share; `replicated` if other servers answer at the same address."""

@@ -1,8 +1,6 @@
 """Traces for OpenTelemetry: a span for each request, and in it one for each row."""
 
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
 from opentelemetry import propagate, trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -10,11 +8,9 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from polyloom.serve.web.middleware import UNLOGGED
+from polyloom.serve.web.middleware import UNLOGGED, App, Event, Receive, Scope, Send
 from polyloom.serve.wire import Message
 from polyloom.version import versions
-
-Scope = MutableMapping[str, Any]
 
 
 class Tracing:
@@ -46,10 +42,10 @@ class Tracing:
 class TraceRequests:
     """Make a span of every request, within that of its caller if a header names it (W3C trace context)."""
 
-    def __init__(self, app: Callable[..., Awaitable[None]], tracing: Tracing) -> None:
+    def __init__(self, app: App, tracing: Tracing) -> None:
         self.app, self.tracing = app, tracing
 
-    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Measure the request, and note its status."""
         if scope["type"] != "http" or scope["path"] in UNLOGGED:
             await self.app(scope, receive, send)
@@ -60,7 +56,7 @@ class TraceRequests:
         name, kind = f"{scope['method']} {scope['path']}", trace.SpanKind.SERVER
         with self.tracing.tracer.start_as_current_span(name, context=caller, kind=kind) as span:
 
-            async def noted(event: MutableMapping[str, Any]) -> None:
+            async def noted(event: Event) -> None:
                 if event["type"] == "http.response.start":
                     span.set_attribute("http.response.status_code", event["status"])
                 await send(event)
