@@ -2,6 +2,7 @@
 skip), lines of a corpus, commands in this process, and what one that was run has to say."""
 
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -45,3 +46,10 @@ class Done(NamedTuple):
 
 
 Run = Callable[..., Done]
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from typer.testing import CliRunner
 import polyloom
 from polyloom.cli import app, demo
 from polyloom.config import load_recipe
+from tests.shared import free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,9 +34,7 @@ def run_python(document: str, folder: Path) -> str:
 def serve_and_ask(folder: Path) -> None:
     """Run README's block about the server, at a port that is free."""
     (block,) = (block for block in blocks("README.md", "sh") if "polyloom serve" in block)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     serve, ask = block.replace("8000", str(port)).strip().splitlines()
     server = subprocess.Popen([sys.executable, "-m", *shlex.split(serve)], cwd=folder)
     ready = ["curl", "--silent", "--fail", f"localhost:{port}/readyz"]

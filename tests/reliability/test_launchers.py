@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from polyloom.rundir import RunDir
 from polyloom.workflows.train import train_recipe
 from tests.reliability.forks import read_log, together
 from tests.reliability.script import digests
+from tests.shared import free_port
 from tests.tiny_run import tiny_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -42,12 +42,6 @@ def launch(command, recipe, run, *more, **environment):
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     return json.loads((run / "digests.json").read_text())
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return str(listener.getsockname()[1])
 
 
 def in_children(recipe, run, folder):

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -26,16 +25,11 @@ from polyloom.serve.web.settings import ServerSettings
 from polyloom.workflows.train import train
 from tests.serve.conftest import TASKS
 from tests.serve.test_engine import asked
+from tests.shared import free_port
 from tests.tiny_run import tiny_recipe
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BIN = Path(sys.executable).parent
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 class Cluster:

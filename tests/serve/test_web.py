@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from tests.shared import lines_of
+from tests.shared import free_port, lines_of
 
 pytest.importorskip("fastapi")
 
@@ -31,9 +31,7 @@ class Served:
     """A server in a process of its own."""
 
     def __init__(self, *arguments: object) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in stop
         command = [sys.executable, "-m", "polyloom", "serve", *map(str, arguments), "--port", str(self.port)]
