@@ -23,6 +23,11 @@ SINGLE = {
     "hyperx": "Hyper-X",
     "hyper-stack": "Hyper-Stack",
 }
+FAMILY = SINGLE | {
+    "madx-2": "MAD-X 2.0",
+    "madx-more-text": "MAD-X, four times the raw text",
+    "hyper-stack-more-text": "Hyper-Stack, four times the raw text",
+}
 MIXED = {
     "full-mixed": "full",
     "psf-mixed": "PSF",
@@ -116,7 +121,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "real-pretraining": partial(pretraining_table, LABS["real"].backbone),
     "real": lambda: transfer_table("real", SINGLE),
     "real-mixed": lambda: transfer_table("real", MIXED, ["all"]),
-    "family": lambda: transfer_table("family", SINGLE | {"madx-2": "MAD-X 2.0"}),
+    "family": lambda: transfer_table("family", FAMILY),
+    "family-mixed": lambda: transfer_table("family", MIXED, ["all"]),
     "adding": adding_table,
     "map": map_table,
     "map-steps": steps_table,

@@ -40,7 +40,7 @@ FAMILY = Lab(
     corpus=_synthetic,
     labels={"pos": 17, "ner": 7},
     steps={"mlm": 600, "pos": 300, "ner": 300},
-    rows=(*ROWS, "madx-2"),
+    rows=(*ROWS, "madx-2", "madx-more-text", "hyper-stack-more-text"),
     rates={
         "full": (6e-4, 2e-3, 6e-3), "psf": (6e-4, 2e-3, 6e-3), **dict.fromkeys(TUNED_ADAPTERS, ADAPTER_RATES),
         "hyperx": (1e-3, 3e-3, 1e-2),

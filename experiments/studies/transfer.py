@@ -1,7 +1,7 @@
 """Zero-shot transfer of tags and entities in a laboratory: all encoder methods with the same text, labels and steps.
 
 A laboratory is a backbone, languages and corpora (`experiments.studies.labs`). Every row has the same number of steps
-on raw text and on each task, in one mixture or in stages.
+on raw text and on each task, in one mixture or in stages; rows named `more-text` have more of the former.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +12,7 @@ from experiments.study import Settings, Study
 
 TASKS = ("pos", "ner")
 WITH_TEXT, LABELLED = 8, 2  # datasets in a batch, with raw text and without
+MORE_TEXT = 4  # times the steps on raw text, in rows that ask whether they were too few
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +147,9 @@ def rows(lab: Lab, materials: Path) -> Iterator[tuple[str, Settings]]:
     yield build("badx", {"name": "badx"}, both + text)
     for task in TASKS:
         yield build(f"hyperx-{task}", {"name": "hyperx"}, [f"{task}/{source}" for source in lab.sources] + text)
+    longer = replace(lab, steps={**lab.steps, "mlm": MORE_TEXT * lab.steps["mlm"]})
+    for name in ("madx", "hyper-stack"):
+        yield f"{name}-more-text", recipe(longer, materials, {"name": name}, both + text)
     yield build("full-mixed", {"name": "full"}, lab.mixed)
     yield build("psf-mixed", {"name": "psf"}, lab.mixed)
     yield build("multilingual-mixed", {"name": "multilingual"}, lab.mixed + text)
