@@ -46,7 +46,7 @@ from polyloom.workflows.train import train
 TASKS = ("pos", "ner", "dep", "nli")
 CALLERS = 64
 KEPT = 2.0  # seconds that a connection may be idle; the server closes it after five
-Row = tuple[str, tuple[str, ...]]
+Row = tuple[str, str | tuple[str, ...]]  # condition and input
 Ask = Callable[[Row], Awaitable[Any]]
 
 
