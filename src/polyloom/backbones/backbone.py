@@ -109,12 +109,31 @@ class Backbone(nn.Module):
         """Return the last hidden states ``[B, T, D]``, of the decoder if decoder inputs are given."""
         if "decoder_input_ids" in inputs:
             return self._decoder_hidden(**inputs)
+        if "position_ids" in inputs:
+            return self._causal_hidden(**inputs)
         if len(self.shape.stacks) > 1:
             raise BackboneError(
                 f"backbone: {self.shape.family} is an encoder-decoder; tagging, parsing, inference and masked language "
                 "modelling need a model with one stack, such as xlm-roberta."
             )
         hidden_BTD: Tensor = self.model.base_model(**inputs).last_hidden_state
+        return hidden_BTD
+
+    def _causal_hidden(self, *, input_ids: Tensor, position_ids: Tensor, **_: Tensor) -> Tensor:
+        """Return the hidden states of a decoder without encoder.
+
+        There is no attention mask: padding stands at the end, where no token sees it, and without a mask Transformers
+        keeps apart what is packed into a row, by its positions.
+        """
+        config = self.model.config
+        if self.family.auto_class != "AutoModelForCausalLM" or getattr(config, "use_bidirectional_attention", False):
+            raise BackboneError(
+                f"backbone: {self.shape.family} is no causal language model: a token would see those that it predicts. "
+                "Causal language modelling needs a decoder, such as llama, qwen3 or gemma3."
+            )
+        hidden_BTD: Tensor = self.model.base_model(
+            input_ids=input_ids, position_ids=position_ids, use_cache=False
+        ).last_hidden_state
         return hidden_BTD
 
     def _decoder_hidden(self, *, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> Tensor:
@@ -158,6 +177,8 @@ class Backbone(nn.Module):
         bias = getattr(self.model, "final_logits_bias", None)  # mBART, Marian
         if bias is not None:
             hidden_BTD = hidden_BTD + (bias[0] if candidates_V is None else bias[0, candidates_V])
+        if cap := getattr(self.model.config, "final_logit_softcapping", None):  # Gemma 2
+            hidden_BTD = cap * torch.tanh(hidden_BTD / cap)
         return hidden_BTD
 
     @property

@@ -39,6 +39,7 @@ KINDS = dict[str, Kind](
     nli="pair",
     cls="labelled",
     mlm="text",
+    lm="text",
     mt="bitext",
     copa="choices",
     qa="question",

@@ -5,7 +5,7 @@ sentences, P statistics). The last statistic of every metric is its unit (words,
 depend on the predictions.
 
 If the denominator is zero, accuracy, F1, UAS and LAS are 0.0, as in seqeval and in the CoNLL 2018 evaluation, and so
-are BLEU and chrF, as in sacrebleu; perplexity is NaN. A score of no sentences is an error.
+are BLEU and chrF, as in sacrebleu; perplexity and bits per byte are NaN. A score of no sentences is an error.
 """
 
 import math
@@ -33,8 +33,8 @@ class Metric:
     Attributes:
         name: Name in files and signatures.
         statistics: Names of the statistics, in the order of the array's last dimension.
-        value: Function from sums ``[..., P]`` to scores ``[...]``, in percent except for perplexity.
-        higher_is_better: Whether a higher score is better. Defaults to True; False for perplexity.
+        value: Function from sums ``[..., P]`` to scores ``[...]``, in percent except for perplexity and bits per byte.
+        higher_is_better: Whether a higher score is better. Defaults to True; False for perplexity and bits per byte.
         settings: Function from a language to further fields of the signature, such as the tokenizer of BLEU. Defaults
             to none.
     """
@@ -63,6 +63,10 @@ def _balance(sums: Array) -> Array:
     return 100.0 * _ratio(sums[..., 0] - sums[..., 1], sums[..., -1], empty=0.0)
 
 
+def _bits_per_byte(sums: Array) -> Array:
+    return _ratio(sums[..., 0], sums[..., -1], empty=np.nan) / math.log(2)
+
+
 def _perplexity(sums: Array) -> Array:
     return np.exp(_ratio(sums[..., 0], sums[..., 1], empty=np.nan))
 
@@ -76,6 +80,7 @@ LAS = Metric("las", _ATTACHMENT, _share(1))
 ANSWER_F1 = Metric("answer_f1", _ANSWERS, _share(1))  # a mean over questions, unlike the F1 of entities
 ANSWER_EXACT = Metric("answer_exact", _ANSWERS, _share(0))
 PERPLEXITY = Metric("perplexity", ("loss", "count"), _perplexity, higher_is_better=False)
+BITS_PER_BYTE = Metric("bits_per_byte", ("loss", "tokens", "bytes"), _bits_per_byte, higher_is_better=False)
 BLEU = Metric("bleu", bleu.BLEU_STATISTICS, bleu.bleu, settings=bleu.bleu_signature)
 CHRF = Metric("chrf", bleu.CHRF_STATISTICS, bleu.chrf, settings=bleu.chrf_signature)
 CHRF_WORDS = Metric(
@@ -94,7 +99,9 @@ def register_metric(metric: Metric) -> Metric:
     return METRICS.register(metric.name, metric)
 
 
-for _metric in (ACCURACY, F1, UAS, LAS, ANSWER_F1, ANSWER_EXACT, PERPLEXITY, BLEU, CHRF, CHRF_WORDS, COMET):
+for _metric in (
+    ACCURACY, F1, UAS, LAS, ANSWER_F1, ANSWER_EXACT, PERPLEXITY, BITS_PER_BYTE, BLEU, CHRF, CHRF_WORDS, COMET,
+):  # fmt: skip
     register_metric(_metric)
 
 
@@ -204,7 +211,7 @@ def selection_score(scores: Sequence[Score]) -> float:
     """Compute the score that selects checkpoints; higher is better.
 
     It is the mean of all scores, in percent. A perplexity counts as minus its logarithm, which is minus the loss in
-    nats per token.
+    nats per token; bits per byte count in the same way.
     """
     values = [s.value if s.metric.higher_is_better else -math.log(s.value) for s in scores]
     return sum(values) / len(values)

@@ -9,6 +9,7 @@ from polyloom.errors import ConfigError, suggest
 from polyloom.registry import HINT, Registry
 from polyloom.tasks.base import Task, TaskConfig
 from polyloom.tasks.classification import TextClassification
+from polyloom.tasks.lm import CausalLm
 from polyloom.tasks.mlm import MaskedLm
 from polyloom.tasks.multiple_choice import MultipleChoice
 from polyloom.tasks.nli import Nli
@@ -30,7 +31,9 @@ def register_task(task: type[Task]) -> type[Task]:
     return task
 
 
-for _task in (MaskedLm, Pos, Ner, Parsing, Nli, TextClassification, MultipleChoice, QuestionAnswering, Translation):
+for _task in (
+    MaskedLm, CausalLm, Pos, Ner, Parsing, Nli, TextClassification, MultipleChoice, QuestionAnswering, Translation,
+):  # fmt: skip
     register_task(_task)
 
 

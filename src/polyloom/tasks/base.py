@@ -63,10 +63,18 @@ class TaskConfig:
 
 
 class Tokens(NamedTuple):
-    """The tokens of one row of a batch, special tokens included."""
+    """The tokens of one row of a batch, special tokens included.
+
+    Attributes:
+        ids: The tokens.
+        types: Their type ids, of pairs.
+        positions: Their positions, of a decoder. Where they begin again, another text begins, which sees nothing of
+            the one before.
+    """
 
     ids: Sequence[int]
     types: Sequence[int] | None = None
+    positions: Sequence[int] | None = None
 
 
 class Example(NamedTuple):
@@ -231,6 +239,10 @@ class Task(nn.Module, ABC):
     def prompt(self, row: EncodedExample) -> EncodedExample:
         """Remove the target from an encoded example, for tasks that generate it."""
         raise NotImplementedError
+
+    def excerpt(self, row: EncodedExample, key: int, *, max_length: int) -> EncodedExample:  # noqa: ARG002 - for lm
+        """Return the part of an encoded example that a step of training uses; by default all of it."""
+        return row
 
     def is_cut(self, row: EncodedExample, *, tokenizer: Tokenizer, max_length: int) -> bool:  # noqa: ARG002 - for words
         """Return whether `collate` cuts an encoded example."""

@@ -70,15 +70,21 @@ def make_batch(
     return Batch(inputs, conditions, by_task)
 
 
-def _pad(sequences: Sequence[Any], tokenizer: Tokenizer) -> dict[str, Tensor]:
+def _pad(sequences: Sequence[Tokens], tokenizer: Tokenizer) -> dict[str, Tensor]:
     shape = (len(sequences), max(len(s.ids) for s in sequences))
     ids_BT = torch.full(shape, tokenizer.pad_id)
     mask_BT = torch.zeros(shape, dtype=torch.long)
     types_BT = torch.zeros(shape, dtype=torch.long)
-    for i, (ids, types) in enumerate(sequences):
+    positions_BT = torch.zeros(shape, dtype=torch.long)
+    for i, (ids, types, positions) in enumerate(sequences):
         ids_BT[i, : len(ids)] = torch.tensor(ids)
         mask_BT[i, : len(ids)] = 1
+        positions_BT[i, : len(ids)] = torch.arange(len(ids)) if positions is None else torch.tensor(positions)
         if types is not None:
             types_BT[i, : len(ids)] = torch.tensor(types)
     inputs = {"input_ids": ids_BT, "attention_mask": mask_BT}
-    return inputs | {"token_type_ids": types_BT} if tokenizer.uses_types else inputs
+    if tokenizer.uses_types:
+        inputs["token_type_ids"] = types_BT
+    if any(sequence.positions is not None for sequence in sequences):
+        inputs["position_ids"] = positions_BT
+    return inputs

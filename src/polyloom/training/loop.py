@@ -117,7 +117,8 @@ class TrainDataset:
             lines += [row["tokens"] for row in self.dataset.rows(following)]
         if len(lines[0]) > length:  # the batch cuts a long line at a random place, as it does without packing
             return {"tokens": lines[0], "length": len(lines[0])}
-        return {"tokens": np.concatenate(lines)[:length], "length": length}
+        starts = np.cumsum([0, *map(len, lines)])
+        return {"tokens": np.concatenate(lines)[:length], "starts": starts[starts < length], "length": length}
 
 
 @dataclass(frozen=True)
@@ -362,7 +363,9 @@ class TrainLoop:
         for name, positions in by_dataset.items():
             indices, keys = [picks[i].index for i in positions], [picks[i].key for i in positions]
             loaded = self.datasets[name].examples(indices, keys, self.model, packing=self._packing)
-            examples |= zip(positions, loaded, strict=True)
+            task = self.model.tasks[self.datasets[name].condition.task]
+            parts = (one._replace(row=task.excerpt(one.row, one.key, max_length=self.max_length)) for one in loaded)
+            examples |= zip(positions, parts, strict=True)
         ordered = [examples[position] for position in range(len(picks))]
         return make_batch(ordered, tasks=self.model.tasks, tokenizer=self.tokenizer, max_length=self.max_length)
 

@@ -60,10 +60,11 @@ class _Special(NamedTuple):
 class Tokenizer:
     """A tokenizer.
 
-    Text never yields special tokens: ``</s>``, ``[MASK]`` or a language token in a corpus is tokenized as unknown.
+    Text never yields special tokens: ``</s>``, ``[MASK]`` or a language token in a corpus is tokenized as unknown, by a
+    decoder's vocabulary of bytes as its letters.
 
     Attributes:
-        pad_id: Id of the padding token.
+        pad_id: Id of the padding token; where there is none, of the token that ends a text.
         bos_id: Id of the token that begins a text; ``None`` if there is none.
         eos_id: Id of the token that ends a text; ``None`` if there is none.
         unk_id: Id of the unknown token.
@@ -74,15 +75,19 @@ class Tokenizer:
     """
 
     def __init__(self, tokenizer: Any, name: str = "tokenizer") -> None:
-        for role in ("pad", "unk"):
-            if getattr(tokenizer, f"{role}_token_id") is None:
-                raise PolyloomError(f"{name}: the tokenizer has no {role}_token. Set it in its tokenizer_config.json.")
         self._backend = PythonBackend(tokenizer) if PythonBackend.supports(tokenizer) else tokenizer.backend_tokenizer
+        pad_id = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+        unk_id = tokenizer.unk_token_id
+        if tokenizer.mask_token_id is None and _spell_special(self._backend) and unk_id is None:
+            unk_id = pad_id  # nothing is unknown
+        for role, found in (("pad", pad_id), ("unk", unk_id)):
+            if found is None:
+                raise PolyloomError(f"{name}: the tokenizer has no {role}_token. Set it in its tokenizer_config.json.")
         # Tokenizers of sentence-transformers truncate and pad by default; here tasks decide about both.
         self._backend.no_truncation()
         self._backend.no_padding()
-        self.pad_id: int = tokenizer.pad_token_id
-        self.unk_id: int = tokenizer.unk_token_id
+        self.pad_id: int = pad_id
+        self.unk_id: int = unk_id
         self.bos_id: int | None = tokenizer.bos_token_id
         self.eos_id: int | None = tokenizer.eos_token_id
         self.mask_id: int | None = tokenizer.mask_token_id
@@ -269,6 +274,18 @@ def _trimmed(
         begins.append(-1 if is_silent else begin)
         ends.append(-1 if is_silent else begin + len(content))
     return begins, ends
+
+
+def _spell_special(backend: Any) -> bool:
+    """Tokenize special tokens in a text as letters if the vocabulary can spell any text; return whether it can."""
+    if isinstance(backend, PythonBackend):
+        return False
+    model, before = (json.loads(backend.to_str())[key] or {} for key in ("model", "pre_tokenizer"))
+    parts = [before, *before.get("pretokenizers", ())]
+    if not (model.get("byte_fallback") or any(part.get("type") == "ByteLevel" for part in parts)):
+        return False
+    backend.encode_special_tokens = True
+    return True
 
 
 def _find_languages(tokenizer: Any) -> dict[str, int]:

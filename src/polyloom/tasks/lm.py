@@ -1,0 +1,117 @@
+"""Causal language modelling on raw text."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from polyloom.data.records import Kind, Record, Text
+from polyloom.data.shuffle import generator
+from polyloom.data.tokenization.tokenizer import Tokenizer
+from polyloom.metrics.score import BITS_PER_BYTE, PERPLEXITY, Array, Metric
+from polyloom.tasks.base import Columns, EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, Tokens
+from polyloom.tasks.translation import end_of
+
+
+class CausalLm(Task):
+    """Causal language modelling with the backbone's head.
+
+    A text stands between the token that begins a text and the one that ends it; a tokenizer without the former begins
+    with the latter. Training predicts the end as well; scores are of the text alone.
+    """
+
+    name = "lm"
+    raw_text = True
+    uses_lm_head = True
+    addable = False
+    export_head: ClassVar[Head | None] = "language-modelling"
+    kind: ClassVar[Kind] = "text"
+    columns: ClassVar[Columns] = {"tokens": "ints"}
+    metrics: ClassVar[tuple[Metric, ...]] = (BITS_PER_BYTE, PERPLEXITY)
+    summary = "causal language modelling on raw text: bits per byte, perplexity"
+    needs_labels = False
+
+    @classmethod
+    def encode(
+        cls,
+        records: Sequence[Record],
+        tokenizer: Tokenizer,
+        index: dict[str, int] | None = None,  # noqa: ARG003 - no labels
+    ) -> Iterator[EncodedExample]:
+        """Encode text with its begin and its end. Every token but the first is predicted."""
+        end = end_of(tokenizer)
+        begin = end if tokenizer.bos_id is None else tokenizer.bos_id
+        for ids in tokenizer.text([record.text for record in records if isinstance(record, Text)]):
+            yield {"tokens": [begin, *ids, end], "length": len(ids) + 1}
+
+    def excerpt(self, row: EncodedExample, key: int, *, max_length: int) -> EncodedExample:
+        """Cut a long text at a random place."""
+        tokens = row["tokens"]
+        if len(tokens) <= max_length + 1:
+            return row
+        start = int(generator((key,)).integers(len(tokens) - max_length))
+        return {**row, "tokens": tokens[start : start + max_length + 1], "length": max_length}
+
+    def is_cut(self, row: EncodedExample, *, tokenizer: Tokenizer, max_length: int) -> bool:  # noqa: ARG002
+        """Return whether `collate` cuts a text: never, a long one takes several rows."""
+        return False
+
+    def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:  # noqa: ARG002
+        """Lay out a text as a row; a long one takes several, each of which begins with the last token of the former.
+
+        Texts that are packed into one row have positions of their own, and none sees another.
+        """
+        sequences, owners, labels, ends = [], [], [], []
+        for number, (_, row, _) in enumerate(examples):
+            tokens = np.asarray(row["tokens"], dtype=np.int64)
+            first = np.zeros(len(tokens), dtype=np.int64)  # where the text of each token begins
+            first[row.get("starts", [0])] = row.get("starts", [0])
+            first = np.maximum.accumulate(first)
+            for start in range(0, len(tokens) - 1, max_length):
+                part = slice(start, min(start + max_length, len(tokens) - 1))
+                following = slice(part.start + 1, part.stop + 1)
+                target = np.where(first[following] == first[part], tokens[following], -1)
+                positions = np.arange(part.start, part.stop) - np.maximum(first[part], start)
+                sequences.append(Tokens(tokens[part].tolist(), positions=positions.tolist()))
+                labels.append(target)
+                ends.append(part.stop == len(tokens) - 1)
+                owners.append(number)
+        labels_BT = torch.full((len(labels), max(map(len, labels))), -1)
+        for i, target in enumerate(labels):
+            labels_BT[i, : len(target)] = torch.from_numpy(target)
+        targets = {"labels_BT": labels_BT, "ends_B": torch.tensor(ends)}
+        return TaskBatch(sequences, owners, targets, int((labels_BT >= 0).sum()))
+
+    def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
+        """Sum the cross entropy over all tokens but the first of each text."""
+        return self._losses(states, rows).sum()
+
+    def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
+        """Return for each text the sum of its losses and their number, without its end."""
+        labels_BT, ends_B = rows.targets["labels_BT"], rows.targets["ends_B"]
+        counted_BT = labels_BT >= 0
+        last_B = counted_BT.sum(-1) - 1
+        counted_BT[ends_B, last_B[ends_B]] = False
+        sums_B = self._losses(states, rows).masked_fill(~counted_BT, 0.0).sum(-1).double().tolist()
+        found = dict.fromkeys(rows.examples, (0.0, 0))
+        for example, total, count in zip(rows.examples, sums_B, counted_BT.sum(-1).tolist(), strict=True):
+            found[example] = found[example][0] + total, found[example][1] + count
+        return [found[example] for example in sorted(found)]
+
+    def _losses(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
+        labels_BT = rows.targets["labels_BT"]
+        real_BT = labels_BT >= 0
+        row_N = real_BT.nonzero()[:, 0]
+        hidden_ND = states.hidden_BTD[:, : labels_BT.shape[1]][real_BT]
+        logits_NV = states.vocabulary(hidden_ND, row_N, None).float()
+        losses_N = F.cross_entropy(logits_NV, labels_BT[real_BT], reduction="none")
+        return torch.zeros(labels_BT.shape, device=losses_N.device).masked_scatter(real_BT, losses_N)
+
+    def measure(self, records: Sequence[Any], predictions: Sequence[Any], language: str) -> Mapping[Metric, Array]:  # noqa: ARG002
+        """Return the sum of losses, the number of tokens and that of the bytes of the text in UTF-8."""
+        sums = np.array(predictions, dtype=np.float64).reshape(-1, 2)
+        bytes_N1 = np.array([[len(record.text.encode())] for record in records], dtype=np.float64)
+        return {BITS_PER_BYTE: np.concatenate([sums, bytes_N1], axis=1), PERPLEXITY: sums}
