@@ -14,7 +14,7 @@ pl.register_family(
         stacks={"encoder": "encoder.layer"},
         output="output.dropout",
         norm="output.LayerNorm",
-        projections={"query": "attention.self.query", "value": "attention.self.value"},
+        projections={"q": "attention.self.query", "v": "attention.self.value"},
         vocabulary=("generator_predictions", "generator_lm_head"),
     ),
 )

@@ -7,6 +7,7 @@ backbone's language-modelling head.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -36,6 +37,7 @@ MANIFEST = "polyloom.json"
 TENSORS = "weights.safetensors"
 TRAINING = "training.safetensors"
 _NUMBERS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_FORMER_LORA = re.compile(r"\b(query|value)(?=_(?:down|up)\b)")  # names of 0.1.0.dev0: now q and v
 
 
 def save_checkpoint(model: Model, path: str | Path) -> Path:
@@ -167,7 +169,7 @@ def _tensors(file: Path, digest: object) -> dict[str, Tensor]:
         raise DamagedError(f"{file}: not a readable checkpoint: {error}") from error
     if actual != digest:
         raise DamagedError(f"{file}: does not match its manifest. The copy is damaged or mixed up.")
-    return tensors
+    return {_FORMER_LORA.sub(lambda name: name[1][0], name): tensor for name, tensor in tensors.items()}
 
 
 def describe_model(model: Model) -> dict[str, Any]:

@@ -117,7 +117,7 @@ class BackboneShape:
         width: Hidden size, the same at every site.
         sites: All sites, encoder before decoder.
         placements: The placements that the family supports.
-        projections: Input and output size of the projections that LoRA adapts, by name.
+        projections: Input and output size of the linear layers that LoRA can adapt, by name.
     """
 
     family: str
@@ -130,6 +130,23 @@ class BackboneShape:
     def stacks(self) -> tuple[str, ...]:
         """Return ``encoder``, ``decoder`` or both, in the order of computation."""
         return tuple(dict.fromkeys(site.stack for site in self.sites))
+
+    def with_targets(self, targets: str | Sequence[str] | None) -> "BackboneShape":
+        """Return the shape with some of its linear layers, ``all-linear``, or by default those of queries and values.
+
+        Raises:
+            BackboneError: It has no linear layer of a name.
+        """
+        known = list(self.projections)
+        names = [targets] if isinstance(targets, str) else targets or [n for n in ("q", "v", "qkv") if n in known]
+        names = known if targets == "all-linear" else names
+        for name in names:
+            if name not in known:
+                raise BackboneError(
+                    f"method.targets: {self.family} has no linear layer {name!r}. {suggest(name, known)} "
+                    "Or write all-linear."
+                )
+        return replace(self, projections={name: self.projections[name] for name in known if name in names})
 
     def choose_placement(self, wanted: str | None, preferred: Sequence[str]) -> str:
         """Return the placement asked for, or the first preferred one that the family supports."""

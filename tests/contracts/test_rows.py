@@ -46,7 +46,7 @@ def test_neutral_adapter_is_the_identity_bitwise(case):
 def without_effect(block: Block, shape: BackboneShape) -> Block:
     """The block with the values that have no effect, as its kind describes them."""
     kind, shapes = BLOCKS[block.kind], {name: tuple(tensor.shape[2:]) for name, tensor in block.tensors.items()}
-    specs = kind.tensors(shape, kind.size_of(shapes), norm=kind.norm_of(shapes))
+    specs = kind.specs_like(shapes, shape)
     values = {name: spec.neutral for name, spec in specs.items() if spec.neutral is not None}
     return replace(
         block, tensors={n: torch.full_like(t, values[n]) if n in values else t for n, t in block.tensors.items()}

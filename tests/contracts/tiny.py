@@ -201,6 +201,7 @@ def block_settings(family: Family) -> list[dict[str, str]]:
     settings = []
     for name in layer_blocks():
         chosen = {} if name == AdapterConfig.block else {"block": name}
+        chosen |= {"targets": "all-linear"} if name == "lora" else {}
         placements = BLOCKS[name].placements(cast("BackboneShape", family))  # which has the same placements
         settings += [chosen | ({"placement": p} if len(placements) > 1 else {}) for p in placements]
     return settings

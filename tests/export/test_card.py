@@ -9,7 +9,7 @@ from polyloom.export.adapter import Adapter
 from polyloom.export.card import card
 from polyloom.weights import Block, Site, Weights
 
-WEIGHTS = Weights((Block("lora", "attention", (Site("encoder", 0),), {"query_down": torch.zeros(1, 1, 30, 40)}),))
+WEIGHTS = Weights((Block("lora", "projections", (Site("encoder", 0),), {"q_down": torch.zeros(1, 1, 30, 40)}),))
 ABOUT = {
     "method": "hyperx", "backbone": 'local/"quoted": name',
     "scores": [{"metric": "F1", "value": 71.236, "signature": "f1|b:1"}], "licences": {"ud:no_x/train": None},

@@ -30,6 +30,7 @@ pytestmark = [
     pytest.mark.skipif(not PYTHON, reason="POLYLOOM_ADAPTERS_PYTHON is not set: see CONTRIBUTING.md"),
 ]
 LABELS = ("ADJ", "NOUN", "VERB")
+WHOLE_LORA = {"block": "lora", "targets": "all-linear", "alpha": 9.0, "rslora": True}
 STACKED = tuple(name for name, method in METHODS.items() if issubclass(method, StackedMethod))
 ADAPTER_METHODS = [name for name, method in METHODS.items() if issubclass(method, AdapterMethod)]
 CLASSES = {
@@ -88,6 +89,8 @@ class Case:
     def described(self, backbones: Path) -> dict[str, Any]:
         """For `theirs.py`."""
         theirs = FORMS[self.family].model_class if self.format == "adapterhub" else CLASSES[self.family]
+        if self.condition.task == "lm":
+            theirs = theirs.replace("TokenClassification", "CausalLM")
         # The library cannot save adapters with a norm of their own as safetensors: its norm has two names.
         norm = any("norm_weight" in block.tensors for block in self.adapter.weights.blocks)
         return {
@@ -113,7 +116,7 @@ def condition_of(method: str, family: str, task: str) -> Condition:
 def make(method: str, family: str, settings: dict[str, Any], *, task: str, format_: str, place: Path) -> Case:
     """Build and export; the backbone has nothing trained, so that adapters alone make the difference."""
     # Where there are no labels, there is no head.
-    labels = None if task == "mt" or (format_ == "peft" and family in OTHER_HEADS) else LABELS
+    labels = None if task in ("mt", "lm") or (format_ == "peft" and family in OTHER_HEADS) else LABELS
     config = tiny_config(method, **settings)
     model = Model(tiny_backbone(family), config, languages=LANGUAGES, tasks={task: labels}).eval()
     torch.manual_seed(11)
@@ -132,7 +135,8 @@ def make(method: str, family: str, settings: dict[str, Any], *, task: str, forma
 def every_case(place: Path) -> list[Case]:
     """Every method on every family that a format can hold: tags, or translation where there are two stacks.
 
-    Text classification is added for one method, where their classifiers read the first token as ours do.
+    Decoders also have a language model. Text classification is added for one method, where their classifiers read the
+    first token as ours do.
     """
     found: list[tuple[str, str, str, dict[str, Any], str]] = []
     for method in ADAPTER_METHODS:
@@ -143,10 +147,11 @@ def every_case(place: Path) -> list[Case]:
                 placements = [p for p in tiny_backbone(family).shape.placements if p not in refused]
                 found += [(task, method, family, {"placement": placement}, "adapterhub") for placement in placements]
             if method not in STACKED:
-                found.append((task, method, family, {"block": "lora"}, "peft"))
+                found.append((task, method, family, WHOLE_LORA if method == "hyperx" else {"block": "lora"}, "peft"))
     encoders = [name for name in FORMS if not has_two_stacks(name) and not is_decoder(name)]
     found += [("cls", "hyperx", family, {}, "adapterhub") for family in encoders]
     found += [("pos", "hyperx", family, {"norm": "after"}, "adapterhub") for family in encoders]
+    found += [("lm", "hyperx", family, WHOLE_LORA, "peft") for family in CONFIGS if is_decoder(family)]
     return [
         make(method, family, settings, task=task, format_=format_, place=place / str(number))
         for number, (task, method, family, settings, format_) in enumerate(found)

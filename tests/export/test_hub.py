@@ -95,7 +95,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Hub]]:
 
 @pytest.fixture
 def adapter(tmp_path: Path) -> Path:
-    block = Block("lora", "attention", (Site("encoder", 0),), {"query_down": torch.randn(1, 1, 2, 4)})
+    block = Block("lora", "projections", (Site("encoder", 0),), {"q_down": torch.randn(1, 1, 2, 4)})
     return write_adapter(Adapter(Condition("pos", "tr"), Weights((block,))), tmp_path / "adapter", card="# pos/tr")
 
 
@@ -108,7 +108,7 @@ def test_what_is_pushed_is_what_is_pulled(hub, adapter, tmp_path):
     names = {path.name for path in pulled.iterdir() if path.is_file()}
     assert names == {"README.md", "polyloom.json", "weights.safetensors"}, "neither code nor pickles"
     before, after = read_adapter(adapter), read_adapter(pulled)
-    assert torch.equal(before.weights.blocks[0].tensors["query_down"], after.weights.blocks[0].tensors["query_down"])
+    assert torch.equal(before.weights.blocks[0].tensors["q_down"], after.weights.blocks[0].tensors["q_down"])
 
 
 def test_a_pull_that_breaks_off_leaves_nothing_and_can_be_tried_again(hub, adapter, tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from polyloom.errors import ConditionError, ConfigError
+from polyloom.errors import BackboneError, ConditionError, ConfigError
 from polyloom.methods import METHODS
 from polyloom.methods.base import AdapterMethod
 from polyloom.methods.hyper_adapters import HyperAdaptersConfig
@@ -216,3 +216,28 @@ def test_gradients_of_all_sites_are_gathered_in_one_go(languages):
     (block,) = tiny_model("hyperx", "bert").method.weights(languages).blocks
     for tensors in block.by_site():
         assert {type(tensor.grad_fn).__name__ for tensor in tensors.values()} == {"UnbindBackward0"}
+
+
+def test_lora_adapts_the_linear_layers_that_are_named():
+    shape = tiny_backbone("llama").shape
+    assert list(shape.with_targets(None).projections) == ["q", "v"]
+    assert list(shape.with_targets("down").projections) == ["down"]
+    assert list(shape.with_targets("all-linear").projections) == ["q", "k", "v", "o", "gate", "up", "down"]
+    method = tiny_model("hyperx", "llama", block="lora", targets=("down", "q")).method
+    (block,) = method.weights(["pos/en"]).blocks
+    sizes = {name: tuple(tensor.shape[2:]) for name, tensor in block.tensors.items()}
+    assert sizes == {"q_down": (6, 16), "q_up": (16, 6), "down_down": (6, 24), "down_up": (16, 6)}
+    with pytest.raises(BackboneError, match="bert has no linear layer 'gate'"):
+        tiny_model("hyperx", "bert", block="lora", targets=("gate",))
+    with pytest.raises(ConfigError, match=r"method\.alpha: needs `block: lora`"):
+        tiny_config("hyperx", alpha=4.0)
+
+
+@pytest.mark.parametrize(("settings", "scaling"), [({}, 1.0), ({"alpha": 3.0}, 0.5), ({"rslora": True}, 6**0.5)])
+@pytest.mark.parametrize("method", ["hyperx", "lang-adapters"])
+def test_the_scaling_of_lora_is_part_of_its_weights(method, settings, scaling):
+    plain = tiny_model(method, "llama", block="lora").method
+    scaled = tiny_model(method, "llama", block="lora", **settings).method
+    (before,), (after,) = (made.weights(["pos/en/tr"]).blocks for made in (plain, scaled))
+    for name, tensor in before.tensors.items():
+        torch.testing.assert_close(after.tensors[name], tensor * (scaling if name.endswith("_up") else 1.0))

@@ -15,7 +15,7 @@ from tests.contracts.tiny import LANGUAGES, ROWS, logits, tiny_inputs, tiny_mode
 
 LARGE = BackboneShape(
     "xlm-roberta", 1024, tuple(Site("encoder", i) for i in range(24)), ("layer", "output", "norm"),
-    {"query": (1024, 1024), "value": (1024, 1024)},
+    {"q": (1024, 1024), "v": (1024, 1024)},
 )  # fmt: skip
 
 

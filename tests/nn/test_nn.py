@@ -28,9 +28,9 @@ from tests.contracts.tiny import LANGUAGES, tiny_backbone, tiny_config, tiny_inp
 
 B, T, D = 5, 7, 16
 SHAPE = BackboneShape(
-    "test", D, (Site("encoder", 0), Site("encoder", 1)), ("layer", "output"), {"query": (D, D), "value": (D, D)}
+    "test", D, (Site("encoder", 0), Site("encoder", 1)), ("layer", "output"), {"q": (D, D), "v": (D, D)}
 )
-PLACES = {"bottleneck": "layer", "lora": "query", "invertible": "embedding", "classifier": "head"}
+PLACES = {"bottleneck": "layer", "lora": "q", "invertible": "embedding", "classifier": "head"}
 UNCOUPLED = ("invertible", "unembedding")
 
 
@@ -138,7 +138,7 @@ def test_initializers_have_the_std_they_claim():
     assert float(matrix.std()) == pytest.approx(xavier_std((200, 300)), rel=0.02)
     normal_init(0.02, tensors)("down", matrix)
     assert float(matrix.std()) == pytest.approx(0.02, rel=0.02)
-    for name, value in (("down_bias", 0.0), ("norm_bias", 0.0), ("norm_weight", 1.0), ("query_up", 0.0)):
+    for name, value in (("down_bias", 0.0), ("norm_bias", 0.0), ("norm_weight", 1.0), ("q_up", 0.0)):
         xavier_init(tensors)(name, matrix)
         assert (matrix == value).all(), name
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Container, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -38,18 +38,19 @@ class Backbone(nn.Module):
         layers = {
             Site(stack, int(i)): layer
             for stack, path in self.family.stacks.items()
-            for i, layer in _submodule(model.base_model, path, model_type).named_children()
+            for i, layer in submodule(model.base_model, path, model_type).named_children()
         }
+        first = next(iter(layers.values()))
+        found = {name: _first_path(first, paths) for name, paths in self.family.projections.items()}
+        self.projections = {name: path for name, path in found.items() if path}
         self._hook(layers, model_type)
         self.layers = list(layers.values())  # a plain list: they are the model's already
-        first = next(iter(layers.values()))
-        projections = {name: _submodule(first, path, model_type) for name, path in self.family.projections.items()}
         self.shape = BackboneShape(
             family=model_type,
             width=int(model.config.hidden_size),
             sites=tuple(layers),
             placements=self.family.placements,
-            projections={name: _sizes(module) for name, module in projections.items()},
+            projections={name: _sizes(submodule(first, path, model_type)) for name, path in self.projections.items()},
         )
 
     def _hook(self, layers: Mapping[Site, nn.Module], model_type: str) -> None:
@@ -59,13 +60,13 @@ class Backbone(nn.Module):
                 layer.register_forward_pre_hook(BeforeStack(state, site), with_kwargs=True)
             # First in line, so that recorded `hidden_states` show what the next layer sees.
             layer.register_forward_hook(AfterLayer(state, site, "layer"), prepend=True)
-            inner = _submodule(layer, self.family.output, model_type)
+            inner = submodule(layer, self.family.output, model_type)
             inner.register_forward_hook(AfterLayer(state, site, "output"), prepend=True)
             if self.family.norm:
-                norm = _submodule(layer, self.family.norm, model_type)
+                norm = submodule(layer, self.family.norm, model_type)
                 norm.register_forward_pre_hook(BeforeNorm(state, site))
-            for name, path in self.family.projections.items():
-                projection = _submodule(layer, path, model_type)
+            for name, path in self.projections.items():
+                projection = submodule(layer, path, model_type)
                 projection.register_forward_hook(OnProjection(state, site, name))
         # Without a projection to the vocabulary there is nothing to invert for. But what a model calls its output
         # embeddings may be something else, and then invertible adapters must be refused.
@@ -170,7 +171,7 @@ class Backbone(nn.Module):
         whole = [] if candidates_V is None else self.model.get_output_embeddings().parameters()
         narrow = {parameter: parameter[candidates_V] for parameter in whole}
         for path in self.family.vocabulary:
-            module = _submodule(self.model, path, self.shape.family)
+            module = submodule(self.model, path, self.shape.family)
             named = module.named_parameters(remove_duplicate=False)  # a bias may be there under two names
             chosen = {name: narrow[parameter] for name, parameter in named if parameter in narrow}
             hidden_BTD = functional_call(module, chosen, (hidden_BTD,)) if chosen else module(hidden_BTD)
@@ -227,7 +228,7 @@ def hash_tensors(tensors: Mapping[str, Tensor], *, begin: str = "") -> str:
     return digest.hexdigest()
 
 
-def _submodule(parent: nn.Module, path: str, model_type: str) -> nn.Module:
+def submodule(parent: nn.Module, path: str, model_type: str) -> nn.Module:
     """Return the submodule at a dotted path; ``-1`` is the last module of a list."""
     module = parent
     for part in path.split("."):
@@ -241,6 +242,16 @@ def _submodule(parent: nn.Module, path: str, model_type: str) -> nn.Module:
                 f"It has: {', '.join(name for name, _ in module.named_children())}."
             )
     return module
+
+
+def _first_path(layer: nn.Module, paths: str) -> str:
+    """Return the first of several paths, separated by ``|``, at which a layer has a module; the last if at none."""
+    *others, last = paths.split("|")
+    for path in others:
+        with suppress(BackboneError):
+            submodule(layer, path, "")
+            return path
+    return last
 
 
 def _sizes(module: nn.Module) -> tuple[int, int]:

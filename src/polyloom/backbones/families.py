@@ -20,7 +20,9 @@ class Family:
         stacks: Path of the list of layers of each stack (``encoder``, ``decoder``), in the order of computation.
         output: Module whose output the feed-forward sublayer adds to its residual (placement ``output``).
         norm: The layer norm *after* the feed-forward residual, in post-norm families (placement ``norm``).
-        projections: The attention projections that LoRA adapts.
+        projections: The linear layers that LoRA can adapt: ``q``, ``k``, ``v`` and ``o`` of the self-attention,
+            ``gate``, ``up`` and ``down`` of the feed-forward sublayer, as far as the family has them. ``wi|wi_1`` is
+            the first of these that a model has; nothing behind ``|`` means that it may have none.
         undeclared: Keys of its ``config.json`` that Transformers reads without declaring them.
         auto_class: The Transformers auto class that has the family's language-modelling head.
         vocabulary: Modules of that head in order, from hidden states to logits; relative to the model.
@@ -44,12 +46,21 @@ class Family:
         return ("layer", "output", "norm") if self.norm else ("layer", "output")
 
 
+_BERT_DENSE = ("attention.output.dense", "intermediate.dense", "output.dense")
+_LAYER = ("q", "k", "v", "o", "up", "down")
+
+
+def _named(*paths: str) -> dict[str, str]:
+    """Name the linear layers of a layer without gate."""
+    return dict(zip(_LAYER, paths, strict=True))
+
+
 def _bert_like(vocabulary: str) -> Family:
     return Family(
         stacks={"encoder": "encoder.layer"},
         output="output.dropout",
         norm="output.LayerNorm",
-        projections={"query": "attention.self.query", "value": "attention.self.value"},
+        projections=_named("attention.self.query", "attention.self.key", "attention.self.value", *_BERT_DENSE),
         vocabulary=(vocabulary,),
     )
 
@@ -60,17 +71,20 @@ def _bart_like(*, post_norm: bool) -> Family:
         stacks={"encoder": "encoder.layers", "decoder": "decoder.layers"},
         output="fc2",
         norm="final_layer_norm" if post_norm else None,
-        projections={"query": "self_attn.q_proj", "value": "self_attn.v_proj"},
+        projections=_named(*(f"self_attn.{name}_proj" for name in ("q", "k", "v", "out")), "fc1", "fc2"),
         auto_class="AutoModelForSeq2SeqLM",
         fairseq=True,
     )
 
 
 def _t5_like() -> Family:
+    attention = {name: f"layer.0.SelfAttention.{name}" for name in ("q", "k", "v", "o")}
+    dense = {"gate": ("wi_0", ""), "up": ("wi", "wi_1"), "down": ("wo",)}
     return Family(
         stacks={"encoder": "encoder.block", "decoder": "decoder.block"},
         output="layer.-1.dropout",
-        projections={"query": "layer.0.SelfAttention.q", "value": "layer.0.SelfAttention.v"},
+        projections=attention
+        | {name: "|".join(x and f"layer.-1.DenseReluDense.{x}" for x in paths) for name, paths in dense.items()},
         undeclared=("decoder_start_token_id",),
         auto_class="AutoModelForSeq2SeqLM",
     )
@@ -80,7 +94,8 @@ def _llama_like(output: str = "mlp") -> Family:
     return Family(
         stacks={"decoder": "layers"},
         output=output,
-        projections={"query": "self_attn.q_proj", "value": "self_attn.v_proj"},
+        projections={name: f"self_attn.{name}_proj" for name in ("q", "k", "v", "o")}
+        | {name: f"mlp.{name}_proj" for name in ("gate", "up", "down")},
         auto_class="AutoModelForCausalLM",
     )
 
@@ -93,21 +108,21 @@ _FAMILIES: dict[str, Family] = {
         stacks={"encoder": "transformer.layer"},
         output="ffn",
         norm="output_layer_norm",
-        projections={"query": "attention.q_lin", "value": "attention.v_lin"},
+        projections=_named(*(f"attention.{name}_lin" for name in ("q", "k", "v", "out")), "ffn.lin1", "ffn.lin2"),
         vocabulary=("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
     ),
     "deberta-v2": Family(
         stacks={"encoder": "encoder.layer"},
         output="output.dropout",
         norm="output.LayerNorm",
-        projections={"query": "attention.self.query_proj", "value": "attention.self.value_proj"},
+        projections=_named(*(f"attention.self.{name}_proj" for name in ("query", "key", "value")), *_BERT_DENSE),
         undeclared=("position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size", "conv_act"),
         vocabulary=("cls",),
     ),
     "modernbert": Family(
         stacks={"encoder": "layers"},
         output="mlp",
-        projections={"qkv": "attn.Wqkv"},
+        projections={"qkv": "attn.Wqkv", "o": "attn.Wo", "up": "mlp.Wi", "down": "mlp.Wo"},
         vocabulary=("head", "decoder"),
     ),
     "m2m_100": _bart_like(post_norm=False),
@@ -139,6 +154,6 @@ def family_of(model_type: str) -> Family:
     raise BackboneError(
         f"backbone: no family for model type {model_type!r}. {suggest(model_type, FAMILIES, limit=30)} {HINT} To "
         f"describe it: polyloom.register_family({model_type!r}, polyloom.Family(stacks={{'encoder': 'encoder.layer'}}, "
-        "output='output.dense', projections={'query': 'attention.self.query'})): the list of layers of each stack, "
-        "the module whose output the feed-forward sublayer adds to its residual, the projections LoRA may adapt."
+        "output='output.dense', projections={'q': 'attention.self.query'})): the list of layers of each stack, "
+        "the module whose output the feed-forward sublayer adds to its residual, the linear layers LoRA may adapt."
     )

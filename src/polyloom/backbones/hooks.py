@@ -165,15 +165,11 @@ class BeforeNorm(Hook):
 
 
 class OnProjection(Hook):
-    """Placement ``attention``: blocks change the output of a projection and read its input."""
-
-    def __init__(self, state: ForwardState, site: Site, projection: str) -> None:
-        super().__init__(state, site, "attention")
-        self.projection = projection
+    """Placement ``projections``: blocks change the output of a linear layer, which is the place, and read its input."""
 
     def __call__(self, _module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
         for kind, tensors in self.blocks():
-            rows = kind.apply(self.rows(output), self.rows(args[0]), tensors, place=self.projection)
+            rows = kind.apply(self.rows(output), self.rows(args[0]), tensors, place=self.place)
             output = rows.reshape(output.shape)
         return output
 

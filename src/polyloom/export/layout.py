@@ -18,7 +18,7 @@ def check_block(block: Block, shape: BackboneShape, place: str) -> None:
         )
     if not set(block.sites) <= set(kind.sites(shape)) or len(set(block.sites)) != len(block.sites):
         raise CheckpointError(f"{place}: a {block.kind} for layers that this {shape.family} does not have.")
-    expected = shapes_of(kind.tensors(shape, kind.size_of(shapes), norm=kind.norm_of(shapes)))
+    expected = shapes_of(kind.specs_like(shapes, shape))
     if shapes != dict(expected):
         raise CheckpointError(
             f"{place}: the tensors of a {block.kind} are {_text(shapes)}; on this {shape.family} they should be "

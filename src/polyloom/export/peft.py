@@ -4,7 +4,7 @@ Polyloom's LoRA is PEFT's with ``lora_alpha = r``, a scaling of 1; another scali
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from polyloom.backbones import Backbone
+from polyloom.backbones.backbone import submodule
 from polyloom.conditions import Condition
 from polyloom.errors import ExportError
 from polyloom.export.adapter import Adapter
 from polyloom.export.storage import read_json, read_safetensors, write_folder
-from polyloom.nn.blocks import BLOCKS, lora_names
-from polyloom.tasks import find_task
+from polyloom.nn.blocks import BLOCKS, lora_names, lora_projections
+from polyloom.tasks import Task, find_task
 from polyloom.tasks.base import Head
 from polyloom.weights import Block, Site, Weights
 
@@ -41,15 +42,16 @@ def write_peft(adapter: Adapter, backbone: Backbone, into: Path) -> Path:
     (block,), task = adapter.weights.blocks, find_task(adapter.condition.task)
     modules = projections(backbone)
     tensors: dict[str, Tensor] = {}
+    adapted = lora_projections(block.tensors)
     for index, site in enumerate(block.sites):
-        for name in backbone.shape.projections:
+        for name in adapted:
             for ours, peft_name in zip(lora_names(name), ("lora_A", "lora_B"), strict=True):
                 tensors[f"{PREFIX}{modules[site, name]}.{peft_name}.weight"] = block.tensors[ours][0, index]
     rank = BLOCKS["lora"].size_of({name: tuple(tensor.shape[2:]) for name, tensor in block.tensors.items()})
     config = {
         "peft_type": "LORA", "r": rank, "lora_alpha": rank, "lora_dropout": 0.0, "bias": "none",
-        "target_modules": targets(backbone),
-        "task_type": TASK_TYPES[task.export_head] if adapter.head else "SEQ_2_SEQ_LM" if task.generates else None,
+        "target_modules": targets(backbone, adapted),
+        "task_type": TASK_TYPES[task.export_head] if adapter.head else _task_type(backbone, task),
         "base_model_name_or_path": adapter.about.get("backbone", ""), "inference_mode": True,
     }  # fmt: skip
     if adapter.head:
@@ -57,6 +59,12 @@ def write_peft(adapter: Adapter, backbone: Backbone, into: Path) -> Path:
         config["modules_to_save"] = list(dict.fromkeys(name.rpartition(".")[0] for name in head))
         tensors |= {PREFIX + name: tensor for name, tensor in head.items()}
     return write_folder(into, {CONFIG: config, TENSORS: tensors})
+
+
+def _task_type(backbone: Backbone, task: type[Task]) -> str | None:
+    """Return PEFT's name for what the backbone's own head computes; it has none for masked language modelling."""
+    known = {"AutoModelForSeq2SeqLM": "SEQ_2_SEQ_LM", "AutoModelForCausalLM": "CAUSAL_LM"}
+    return known.get(backbone.family.auto_class) if task.uses_lm_head else None
 
 
 def _refuse(adapter: Adapter, family: str) -> None:
@@ -109,35 +117,36 @@ def _classifier_name(backbone: Backbone) -> str:
 
 
 def projections(backbone: Backbone) -> dict[tuple[Site, str], str]:
-    """Name the modules of the projections that LoRA adapts."""
+    """Name the modules of the linear layers that LoRA can adapt."""
     names = {module: name for name, module in backbone.model.named_modules()}
     return {
-        (site, name): f"{names[layer]}.{path}"
+        (site, name): names[submodule(layer, path, backbone.shape.family)]
         for site, layer in zip(backbone.shape.sites, backbone.layers, strict=True)
-        for name, path in backbone.family.projections.items()
+        for name, path in backbone.projections.items()
     }
 
 
-def targets(backbone: Backbone) -> list[str] | str:
+def targets(backbone: Backbone, names: Sequence[str]) -> list[str] | str:
     """Name the adapted modules as PEFT expects: by their last names if these name nothing else, else by a pattern."""
-    adapted = set(projections(backbone).values())
-    last = sorted({name.rpartition(".")[2] for name in adapted})
-    alike = {name for name, _ in backbone.model.named_modules() if name.rpartition(".")[2] in last}
+    adapted = {module for (_, name), module in projections(backbone).items() if name in names}
+    last = sorted({module.rpartition(".")[2] for module in adapted})
+    alike = {module for module, _ in backbone.model.named_modules() if module.rpartition(".")[2] in last}
     if alike == adapted:
         return last
-    paths = "|".join(re.escape(path) for path in backbone.family.projections.values())
+    paths = "|".join(re.escape(backbone.projections[name]).replace(r"\-1", r"\d+") for name in names)
     return rf".*\.\d+\.({paths})"
 
 
 def read_peft(folder: Path, condition: Condition, backbone: Backbone, *, labels: tuple[str, ...] = ()) -> Adapter:
-    """Read a LoRA of the projections that Polyloom adapts; raise an error for anything else."""
+    """Read a LoRA of linear layers that Polyloom can adapt; raise an error for anything else."""
     config = read_json(folder / CONFIG)
     scaling = _scaling(config, folder)
     tensors = read_safetensors(folder / TENSORS)
     shape, modules, left = backbone.shape, projections(backbone), set(tensors)
     stacked: dict[str, list[Tensor]] = {}
+    adapted = dict.fromkeys(name for (_, name), one in modules.items() if f"{PREFIX}{one}.lora_A.weight" in tensors)
     for site in shape.sites:
-        for name in shape.projections:
+        for name in adapted or shape.with_targets(None).projections:
             for ours, peft_name, factor in zip(lora_names(name), ("lora_A", "lora_B"), (1.0, scaling), strict=True):
                 key = f"{PREFIX}{modules[site, name]}.{peft_name}.weight"
                 if key not in tensors:
@@ -159,7 +168,7 @@ def read_peft(folder: Path, condition: Condition, backbone: Backbone, *, labels:
     except RuntimeError as error:
         raise ExportError(f"{folder}: layers of different rank: {error}") from error
     about = {"method": "peft"}
-    block = Block("lora", "attention", shape.sites, blocks)
+    block = Block("lora", "projections", shape.sites, blocks)
     return Adapter(condition, Weights((block,)), labels=labels if head else (), head=head, about=about)
 
 

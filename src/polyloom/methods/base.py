@@ -64,17 +64,36 @@ class AdapterConfig(MethodConfig):
             ``lora`` to export to PEFT.
         placement: Where in a layer an adapter acts: ``norm``, ``output`` or ``layer``. Default: the placement of the
             method's paper, if the backbone has it. Leave it out with ``lora``.
+        targets: The linear layers that LoRA adapts: some of ``q``, ``k``, ``v``, ``o``, ``gate``, ``up`` and ``down``,
+            or ``all-linear``. Default: ``q`` and ``v``, or what stands for them.
+        alpha: Numerator of LoRA's scaling, ``alpha / rank``. Default: the rank, so that the scaling is 1.
+        rslora: Whether the scaling is ``alpha / √rank``, which keeps what large ranks learn in proportion. Default:
+            false.
     """
 
     adapter_size: int = 48
     block: str = "bottleneck"
     placement: Placement | None = None
+    targets: str | tuple[str, ...] | None = None
+    alpha: float | None = None
+    rslora: bool = False
 
     def __post_init__(self) -> None:
         check_positive(self, "adapter_size")
         kinds = layer_blocks()
         known = f"method.block: {self.block!r} is not a choice. {suggest(self.block, kinds)} {HINT}"
         check(self, self.block in kinds, known)
+        for name in ("targets", "alpha", "rslora"):
+            check(self, self.block == "lora" or not getattr(self, name), f"method.{name}: needs `block: lora`.")
+        check(self, self.alpha is None or self.alpha > 0, f"method.alpha: {self.alpha} is not positive.")
+
+    @property
+    def scaling(self) -> float:
+        """The factor of LoRA."""
+        if self.alpha is None and not self.rslora:
+            return 1.0
+        rank = self.adapter_size
+        return float((rank if self.alpha is None else self.alpha) / (rank**0.5 if self.rslora else rank))
 
 
 class Method(nn.Module, ABC):
@@ -258,7 +277,7 @@ class AdapterMethod(Method):
     config: AdapterConfig
 
     def __init__(self, config: AdapterConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
-        super().__init__(config, shape=shape, inventory=inventory)
+        super().__init__(config, shape=shape.with_targets(config.targets), inventory=inventory)
         self.placement = BLOCKS[config.block].choose_placement(shape, config.placement, self.preferred)
 
     def block_tensors(self, size: int | None = None, *, norm: Norm | None = None) -> TensorSpecs:
@@ -267,7 +286,8 @@ class AdapterMethod(Method):
 
     def block(self, tensors: dict[str, Tensor], sites: tuple[Site, ...] | None = None) -> Block:
         """Build a block of the configured kind and placement."""
-        return Block(self.config.block, self.placement, sites or self.shape.sites, tensors)
+        scaled = BLOCKS[self.config.block].scaled(tensors, self.config.scaling)
+        return Block(self.config.block, self.placement, sites or self.shape.sites, scaled)
 
 
 def layer_blocks() -> list[str]:

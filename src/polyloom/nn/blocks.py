@@ -5,7 +5,7 @@ libraries (`polyloom.export`). A new kind is a subclass of `BlockKind`, register
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -78,6 +78,10 @@ class BlockKind(ABC):
         """Return which layer norm a block has; none by default."""
         return "none"
 
+    def specs_like(self, shapes: Shapes, shape: BackboneShape) -> TensorSpecs:
+        """Describe the tensors that a block should have on a backbone, if it is to be like one with these shapes."""
+        return self.tensors(shape, self.size_of(shapes), norm=self.norm_of(shapes))
+
     def placements(self, shape: BackboneShape) -> tuple[str, ...]:
         """List the placements that the kind allows; those of the layers by default."""
         return shape.placements
@@ -105,6 +109,10 @@ class BlockKind(ABC):
             tensors: One set for all rows, or one set per row.
             place: The placement, or the name of the projection.
         """
+
+    def scaled(self, tensors: dict[str, Tensor], factor: float) -> dict[str, Tensor]:  # noqa: ARG002 - for LoRA
+        """Multiply what the block adds by a factor, if the kind has a scaling."""
+        return tensors
 
     def flops(self, block: Block, num_stacks: int) -> int:
         """Count the operations per token of a block's matrices; each token goes through one of the stacks."""
@@ -163,12 +171,12 @@ class Bottleneck(BlockKind):
 
 
 class Lora(BlockKind):
-    """LoRA on the projections of a layer, in PEFT's form with ``lora_alpha = r``."""
+    """LoRA on linear layers of a layer, in PEFT's form with ``lora_alpha = r``."""
 
     name = "lora"
 
     def tensors(self, shape: BackboneShape, size: int, *, norm: Norm = "none") -> TensorSpecs:  # noqa: ARG002
-        """Describe a down and an up projection for each projection of the layer."""
+        """Describe a down and an up projection for each linear layer of the shape."""
         tensors = {}
         for projection, (size_in, size_out) in shape.projections.items():
             down, up = lora_names(projection)
@@ -180,15 +188,29 @@ class Lora(BlockKind):
         """Return the rank."""
         return next(iter(shapes.values()), (0,))[0]
 
+    def specs_like(self, shapes: Shapes, shape: BackboneShape) -> TensorSpecs:
+        """Describe LoRA of the same rank on the same linear layers, as far as the backbone has them."""
+        names = [name for name in lora_projections(shapes) if name in shape.projections]
+        return super().specs_like(shapes, shape.with_targets(names) if names else shape)
+
     def placements(self, shape: BackboneShape) -> tuple[str, ...]:  # noqa: ARG002
-        """Return ``attention``: LoRA acts on the projections."""
-        return ("attention",)
+        """Return ``projections``: LoRA acts on linear layers."""
+        return ("projections",)
 
     def choose_placement(self, shape: BackboneShape, wanted: str | None, preferred: Sequence[str]) -> str:  # noqa: ARG002
-        """Return ``attention``; raise an error if a placement is set."""
+        """Return ``projections``; raise an error if a placement is set."""
         if wanted is not None:
             raise ConfigError("method", ["method.placement: LoRA always acts on projections. Leave the setting out."])
-        return "attention"
+        return "projections"
+
+    def scaled(self, tensors: dict[str, Tensor], factor: float) -> dict[str, Tensor]:
+        """Multiply the up projections by a factor."""
+        ups = {lora_names(name)[1] for name in lora_projections(tensors)} if factor != 1.0 else ()
+        return {name: tensor * factor if name in ups else tensor for name, tensor in tensors.items()}
+
+    def places(self, block: Block) -> list[tuple[str, int]]:
+        """List the linear layers that it adapts, at every site."""
+        return [(name, index) for name in lora_projections(block.tensors) for index in range(len(block.sites))]
 
     def apply(self, output_BTE: Tensor, input_BTD: Tensor, tensors: Mapping[str, Tensor], *, place: str) -> Tensor:
         """Add the low-rank product to the output of the projection."""
@@ -316,8 +338,13 @@ def num_matrix_elements(block: Block) -> int:
     return sum(tensor[0].numel() for tensor in block.tensors.values() if tensor.dim() == 4)
 
 
+def lora_projections(names: Iterable[str]) -> list[str]:
+    """Name the linear layers that LoRA adapts, from the names of its tensors."""
+    return [name.removesuffix("_down") for name in names if name.endswith("_down")]
+
+
 def lora_names(projection: str) -> tuple[str, str]:
-    """Name the down and the up projection of LoRA on a projection."""
+    """Name the down and the up projection of LoRA on a linear layer."""
     return f"{projection}_down", f"{projection}_up"
 
 
