@@ -1,0 +1,72 @@
+"""Continue prompts with a decoder, each under a condition of its own."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from polyloom.conditions import Condition
+from polyloom.errors import BackboneError, PolyloomError
+from polyloom.inference.predictor import TOKENS, Predictor
+
+NEW_TOKENS = 128
+
+
+def continue_prompts(
+    predictor: Predictor, prompts: Sequence[tuple[Condition, Sequence[int]]], **options: Any
+) -> list[list[int]]:
+    """Generate what follows prompts, without the token that ends it.
+
+    Rows are padded on the left, where no token sees the padding, so what follows a prompt does not depend on the others
+    of its batch, unless it is sampled.
+
+    Args:
+        predictor: A model with its tokenizer.
+        prompts: Conditions and tokens, at least one for each prompt.
+        **options: Settings of Transformers' `generate`. Defaults here: greedy search, 128 new tokens.
+    """
+    backbone, tokenizer = predictor.model.backbone, predictor.tokenizer
+    if backbone.family.auto_class != "AutoModelForCausalLM":
+        raise BackboneError(f"generate: {backbone.shape.family} is no decoder. `translate` is for encoder-decoders.")
+    options = {"do_sample": False, "num_beams": 1, "max_new_tokens": NEW_TOKENS, **options}
+    for condition, ids in prompts:
+        room = predictor.max_length - options["max_new_tokens"]
+        if not 0 < len(ids) <= room:
+            raise PolyloomError(
+                f"{condition}: a prompt of {len(ids)} tokens; between 1 and {room} leave room for "
+                f"{options['max_new_tokens']} new ones (max_new_tokens)."
+            )
+    ends = _ends(predictor)
+    generated: dict[int, list[int]] = {}
+    order = sorted(range(len(prompts)), key=lambda place: len(prompts[place][1]))
+    while order:
+        longest = max(1, TOKENS // (len(prompts[order[0]][1]) + options["max_new_tokens"]))
+        group, order = order[:longest], order[longest:]
+        width = max(len(prompts[place][1]) for place in group)
+        ids_BT = torch.full((len(group), width), tokenizer.pad_id)
+        mask_BT = torch.zeros_like(ids_BT)
+        for row, place in enumerate(group):
+            ids = prompts[place][1]
+            ids_BT[row, width - len(ids) :] = torch.tensor(ids)
+            mask_BT[row, width - len(ids) :] = 1
+        inputs = {"input_ids": ids_BT, "attention_mask": mask_BT}
+        conditions = [prompts[place][0] for place in group]
+        written_BT = predictor.model.generate(
+            {name: tensor.to(backbone.model.device) for name, tensor in inputs.items()},
+            conditions,
+            weights=predictor.cache.rows(conditions),
+            pad_token_id=tokenizer.pad_id,
+            eos_token_id=ends,
+            **options,
+        )[:, width:]
+        for place, ids in zip(group, written_BT.tolist(), strict=True):
+            end = next((i for i, token in enumerate(ids) if token in ends), len(ids))
+            generated[place] = ids[:end]
+    return [generated[place] for place in range(len(prompts))]
+
+
+def _ends(predictor: Predictor) -> list[int]:
+    """List the tokens that end a text: the tokenizer's, and those that the model was published with."""
+    known = predictor.model.backbone.model.generation_config.eos_token_id
+    listed = known if isinstance(known, list) else [known]
+    return [token for token in dict.fromkeys([predictor.tokenizer.eos_id, *listed]) if token is not None]
