@@ -159,7 +159,8 @@ TENSORS = {"down", "up", "up_bias", "down_bias", "norm_weight", "norm_bias"}
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_tensors_of_blocks_are_named_by_their_kind_only(path):
-    if str(path.relative_to(PACKAGE)) not in ("nn/blocks.py", "export/adapterhub.py"):
+    # Linear layers of a model may be called like tensors of a bottleneck, so families may name them.
+    if str(path.relative_to(PACKAGE)) not in ("nn/blocks.py", "export/adapterhub.py", "backbones/families.py"):
         assert not literals(path) & TENSORS
 
 

@@ -40,6 +40,7 @@ KINDS = dict[str, Kind](
     cls="labelled",
     mlm="text",
     lm="text",
+    chat="conversation",
     mt="bitext",
     copa="choices",
     qa="question",

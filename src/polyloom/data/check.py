@@ -20,7 +20,19 @@ import numpy as np
 from polyloom.data.catalog import KINDS, Corpus
 from polyloom.data.issues import Issue, Severity, find_issues, overlap_issues, unread_test
 from polyloom.data.readers.formats import header_of, reader_of
-from polyloom.data.records import Bitext, Choices, Kind, LabelledText, Pair, Question, Record, Tagged, Text, Tree
+from polyloom.data.records import (
+    Bitext,
+    Choices,
+    Conversation,
+    Kind,
+    LabelledText,
+    Pair,
+    Question,
+    Record,
+    Tagged,
+    Text,
+    Tree,
+)
 from polyloom.errors import DataError, PolyloomError, suggest
 from polyloom.io.atomic import new_file
 from polyloom.io.files import File
@@ -198,7 +210,7 @@ def text_key(record: Record) -> int:
     if isinstance(record, Bitext):
         low, high = sorted(side_keys(record))
         return _hash(low.to_bytes(8) + high.to_bytes(8))
-    if isinstance(record, Pair | Choices | Question):
+    if isinstance(record, Pair | Choices | Question | Conversation):
         return _text_hash("\0".join(_parts(record)))
     return _text_hash(record.text if isinstance(record, Text | LabelledText) else "".join(record.words))
 
@@ -319,6 +331,8 @@ def _parts(record: Record) -> tuple[str, ...]:
         return record.premise, record.question, *record.choices
     if isinstance(record, Question):
         return record.question, record.context
+    if isinstance(record, Conversation):
+        return tuple(message.content for message in record.messages)
     return (record.text,) if isinstance(record, Text | LabelledText) else record.words
 
 

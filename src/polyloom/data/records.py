@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Kind = Literal["text", "labelled", "tags", "tree", "pair", "bitext", "choices", "question"]
+Kind = Literal["text", "labelled", "tags", "tree", "pair", "bitext", "choices", "question", "conversation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +84,18 @@ class Question:
     answers: tuple[Answer, ...]
 
 
-Record = Text | LabelledText | Tagged | Tree | Pair | Bitext | Choices | Question
+class Message(NamedTuple):
+    """What ``system``, ``user`` or ``assistant`` says in a conversation."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages in order; those of the assistant are what a model learns to say."""
+
+    messages: tuple[Message, ...]
+
+
+Record = Text | LabelledText | Tagged | Tree | Pair | Bitext | Choices | Question | Conversation

@@ -8,6 +8,7 @@ from polyloom.data.catalog import KINDS
 from polyloom.errors import ConfigError, suggest
 from polyloom.registry import HINT, Registry
 from polyloom.tasks.base import Task, TaskConfig
+from polyloom.tasks.chat import Chat
 from polyloom.tasks.classification import TextClassification
 from polyloom.tasks.lm import CausalLm
 from polyloom.tasks.mlm import MaskedLm
@@ -32,7 +33,8 @@ def register_task(task: type[Task]) -> type[Task]:
 
 
 for _task in (
-    MaskedLm, CausalLm, Pos, Ner, Parsing, Nli, TextClassification, MultipleChoice, QuestionAnswering, Translation,
+    MaskedLm, CausalLm, Chat, Pos, Ner, Parsing, Nli, TextClassification, MultipleChoice, QuestionAnswering,
+    Translation,
 ):  # fmt: skip
     register_task(_task)
 

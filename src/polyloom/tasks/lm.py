@@ -66,24 +66,29 @@ class CausalLm(Task):
         """
         sequences, owners, labels, ends = [], [], [], []
         for number, (_, row, _) in enumerate(examples):
-            tokens = np.asarray(row["tokens"], dtype=np.int64)
+            tokens, targets, starts = row["tokens"], self.targets(row), row.get("starts", [0])
             first = np.zeros(len(tokens), dtype=np.int64)  # where the text of each token begins
-            first[row.get("starts", [0])] = row.get("starts", [0])
+            first[starts] = starts
             first = np.maximum.accumulate(first)
             for start in range(0, len(tokens) - 1, max_length):
-                part = slice(start, min(start + max_length, len(tokens) - 1))
-                following = slice(part.start + 1, part.stop + 1)
-                target = np.where(first[following] == first[part], tokens[following], -1)
-                positions = np.arange(part.start, part.stop) - np.maximum(first[part], start)
-                sequences.append(Tokens(tokens[part].tolist(), positions=positions.tolist()))
-                labels.append(target)
-                ends.append(part.stop == len(tokens) - 1)
+                stop = min(start + max_length, len(tokens) - 1)
+                positions = np.arange(start, stop) - np.maximum(first[start:stop], start)
+                ids = [int(token) for token in tokens[start:stop]]
+                sequences.append(Tokens(ids, positions=positions.tolist()))
+                labels.append(targets[start + 1 : stop + 1])
+                ends.append(stop == len(tokens) - 1)
                 owners.append(number)
         labels_BT = torch.full((len(labels), max(map(len, labels))), -1)
         for i, target in enumerate(labels):
             labels_BT[i, : len(target)] = torch.from_numpy(target)
-        targets = {"labels_BT": labels_BT, "ends_B": torch.tensor(ends)}
-        return TaskBatch(sequences, owners, targets, int((labels_BT >= 0).sum()))
+        found = {"labels_BT": labels_BT, "ends_B": torch.tensor(ends)}
+        return TaskBatch(sequences, owners, found, int((labels_BT >= 0).sum()))
+
+    def targets(self, row: EncodedExample) -> Array:
+        """Return the tokens of a row that are predicted, and -1 for all others: the first of each text."""
+        targets = np.array(row["tokens"], dtype=np.int64)
+        targets[row.get("starts", [0])] = -1
+        return targets
 
     def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         """Sum the cross entropy over all tokens but the first of each text."""
@@ -91,15 +96,19 @@ class CausalLm(Task):
 
     def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
         """Return for each text the sum of its losses and their number, without its end."""
-        labels_BT, ends_B = rows.targets["labels_BT"], rows.targets["ends_B"]
-        counted_BT = labels_BT >= 0
-        last_B = counted_BT.sum(-1) - 1
-        counted_BT[ends_B, last_B[ends_B]] = False
+        counted_BT = self.counted(rows)
         sums_B = self._losses(states, rows).masked_fill(~counted_BT, 0.0).sum(-1).double().tolist()
         found = dict.fromkeys(rows.examples, (0.0, 0))
         for example, total, count in zip(rows.examples, sums_B, counted_BT.sum(-1).tolist(), strict=True):
             found[example] = found[example][0] + total, found[example][1] + count
         return [found[example] for example in sorted(found)]
+
+    def counted(self, rows: TaskBatch) -> Tensor:
+        """Return which tokens are scored: those that are predicted, without the end of the text."""
+        counted_BT, ends_B = rows.targets["labels_BT"] >= 0, rows.targets["ends_B"]
+        last_B = counted_BT.sum(-1) - 1
+        counted_BT[ends_B, last_B[ends_B]] = False
+        return counted_BT
 
     def _losses(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         labels_BT = rows.targets["labels_BT"]
@@ -113,5 +122,16 @@ class CausalLm(Task):
     def measure(self, records: Sequence[Any], predictions: Sequence[Any], language: str) -> Mapping[Metric, Array]:  # noqa: ARG002
         """Return the sum of losses, the number of tokens and that of the bytes of the text in UTF-8."""
         sums = np.array(predictions, dtype=np.float64).reshape(-1, 2)
-        bytes_N1 = np.array([[len(record.text.encode())] for record in records], dtype=np.float64)
+        bytes_N1 = np.array([[len(self.scored_text(record).encode())] for record in records], dtype=np.float64)
         return {BITS_PER_BYTE: np.concatenate([sums, bytes_N1], axis=1), PERPLEXITY: sums}
+
+    def scored_text(self, record: Any) -> str:
+        """Return what is predicted of a record."""
+        text: str = record.text
+        return text
+
+    @classmethod
+    def prompt_tokens(cls, prompt: Any, tokenizer: Tokenizer) -> list[int]:
+        """Return the tokens that a text begins with, to be continued."""
+        (row,) = cls.encode([Text(prompt)], tokenizer)
+        return list(row["tokens"][:-1])

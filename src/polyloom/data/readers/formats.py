@@ -12,6 +12,7 @@ from polyloom.data.readers.bitext import read_bitext
 from polyloom.data.readers.choices import read_choices
 from polyloom.data.readers.columns import column_header, read_columns
 from polyloom.data.readers.conllu import Sentence, read_conllu
+from polyloom.data.readers.conversations import read_conversations
 from polyloom.data.readers.pairs import read_pairs
 from polyloom.data.readers.questions import read_questions, read_squad
 from polyloom.data.readers.tables import read_json_records, read_labelled, table_header
@@ -159,7 +160,7 @@ _FORMATS: Mapping[str, _Readers] = {
     ".csv": _TABLES,
     ".jsonl": {
         "pair": read_pairs, "text": read_json_text, "bitext": read_bitext,
-        "choices": read_choices, "question": read_questions,
+        "choices": read_choices, "question": read_questions, "conversation": read_conversations,
         **{kind: partial(read_json_records, kind=kind) for kind in ("tags", "tree", "labelled")},
     },
     ".txt": {"text": read_text, "tags": read_columns, **_TABLES},
@@ -168,5 +169,6 @@ _FORMATS: Mapping[str, _Readers] = {
 }  # fmt: skip
 _WITHOUT_COLUMNS: Sequence[Reader] = (
     read_bitext, _treebank_tags, _treebank_trees, _treebank_text, read_text, read_choices, read_questions, read_squad,
+    read_conversations,
 )  # fmt: skip
 READERS: Registry[dict[str, Reader]] = Registry("format", ((ending, dict(kinds)) for ending, kinds in _FORMATS.items()))

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyloom.data.readers.choices import make_choices
+from polyloom.data.readers.conversations import make_conversation
 from polyloom.data.readers.questions import make_question
 from polyloom.data.readers.tables import COLUMNS, choose_columns, make_record
 from polyloom.data.records import Kind, Record
 from polyloom.errors import DataError, PolyloomError
 
 _WHOLE_ROWS: Mapping[Kind, Callable[[Mapping[str, Any], str, int], Record]] = {
-    "choices": make_choices, "question": make_question,
+    "choices": make_choices, "question": make_question, "conversation": make_conversation,
 }  # fmt: skip
 
 

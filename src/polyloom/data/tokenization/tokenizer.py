@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from polyloom.data.tokenization.chat import ChatTemplate
 from polyloom.data.tokenization.python_backends import PythonBackend
 from polyloom.data.tokenization.trial import try_tokenizer
 from polyloom.errors import PolyloomError
@@ -92,6 +93,7 @@ class Tokenizer:
         self.eos_id: int | None = tokenizer.eos_token_id
         self.mask_id: int | None = tokenizer.mask_token_id
         self.special_ids: tuple[int, ...] = tuple(sorted(set(tokenizer.all_special_ids)))
+        self._chat = ChatTemplate(tokenizer) if getattr(tokenizer, "chat_template", None) else None
         self.uses_types = "token_type_ids" in tokenizer.model_input_names
         self._languages = _find_languages(tokenizer)
         self.vocab_size = max(len(tokenizer), *(token + 1 for token in self._languages.values()), 0)
@@ -146,6 +148,16 @@ class Tokenizer:
             return self._languages[language]
         candidates = [token for name, token in self._languages.items() if name.startswith(f"{language}_")]
         return candidates[0] if len(candidates) == 1 else None
+
+    @property
+    def chat(self) -> ChatTemplate:
+        """The chat template; raise an error if there is none."""
+        if self._chat is None:
+            raise PolyloomError(
+                "tokenizer: it has no chat template, which conversations need. Choose a model that was fine-tuned on "
+                "conversations (often called Instruct), or train `lm`."
+            )
+        return self._chat
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -207,11 +219,10 @@ class Tokenizer:
 
     @cached_property
     def identity(self) -> str:
-        """Hash of all that the tokenizer decides: the tokenization, special tokens, language tokens and type ids."""
+        """Hash of all that the tokenizer decides: tokenization, special tokens, languages, type ids, chat template."""
         special = (self.pad_id, self.unk_id, self.bos_id, self.eos_id, self.mask_id, self.special_ids, self.uses_types)
-        return hashlib.sha256(
-            json.dumps([self.fingerprint, special, self._languages], sort_keys=True).encode()
-        ).hexdigest()
+        decided = [self.fingerprint, special, self._languages, *([self._chat.source] if self._chat else [])]
+        return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
 
     def is_identical(self, identity: object) -> bool:
         """Return whether an identity is that of this tokenizer; one of 0.1.0.dev0 is its `fingerprint`."""

@@ -1,0 +1,54 @@
+"""Read conversations as data sets for fine-tuning have them: ``messages``, or ``prompt`` and ``completion``."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from polyloom.data.records import Conversation, Message
+from polyloom.errors import DataError
+from polyloom.io.files import File, as_file, checked_text, read_json_lines
+
+EXPECTED = '{"messages": [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]}'
+ROLES = ("system", "user", "assistant", "tool")
+
+
+def read_conversations(source: Path | File) -> Iterator[Conversation]:
+    """Read JSON lines with ``messages``, or with ``prompt`` and ``completion``."""
+    path = as_file(source).path
+    for number, row in read_json_lines(path):
+        yield make_conversation(row, path, number)
+
+
+def make_conversation(row: Mapping[str, Any], source: Any, number: int | None) -> Conversation:
+    """Make a record of a row; its last message must be the assistant's.
+
+    Args:
+        row: ``messages``, each with ``role`` and ``content``; or ``prompt`` and ``completion``, which are texts, or
+            messages each.
+        source: Where it is from, for messages.
+        number: Number of the row, for messages.
+    """
+    if "messages" in row:
+        messages = make_messages(row["messages"], source, number)
+    elif {"prompt", "completion"} <= row.keys():
+        parts = (("user", row["prompt"]), ("assistant", row["completion"]))
+        listed = [given if isinstance(given, list) else [{"role": role, "content": given}] for role, given in parts]
+        messages = make_messages([message for some in listed for message in some], source, number)
+    else:
+        raise DataError(source, number, f"expected {EXPECTED}, or prompt and completion.")
+    if messages[-1].role != "assistant":
+        raise DataError(source, number, f"the last message is the {messages[-1].role}'s. There is no answer to learn.")
+    return Conversation(messages)
+
+
+def make_messages(value: Any, source: Any, number: int | None) -> tuple[Message, ...]:
+    """Make messages of plain data, at least one."""
+    if not isinstance(value, list) or not value or not all(isinstance(message, dict) for message in value):
+        raise DataError(source, number, f"expected {EXPECTED}.")
+    messages = []
+    for message in value:
+        role = message.get("role")
+        if role not in ROLES:
+            raise DataError(source, number, f"a message of the role {role!r:.40}. Known: {', '.join(ROLES)}.")
+        messages.append(Message(role, checked_text(message.get("content"), source, number, name="content")))
+    return tuple(messages)
