@@ -2,6 +2,8 @@
 
 import json
 import random
+import subprocess
+import sys
 
 import pytest
 import transformers
@@ -80,3 +82,8 @@ def test_both_languages_are_learnt_though_they_contradict_each_other(recipe, tmp
     assert max(scores.values()) < 0.45, scores
     other = Run.load(tmp_path / "run").evaluate({"lm/aa": f"{recipe.parent}/bb-test.txt"})
     assert bits_per_byte(other)["lm/aa"] > 5 * scores["lm/bb"], "the language matters"
+    aa, bb = run.generate(["ba do fi", "lem ko gu"], ["lm/aa", "lm/bb"], max_new_tokens=6)
+    assert (aa.split()[0], bb.split()[0]) == ("gu", "fi")
+    command = [sys.executable, "-m", "polyloom", "generate", str(tmp_path / "run"), "lm/aa", "--max-new-tokens", "6"]
+    piped = subprocess.run([*command, "--json"], input="ba do fi\n", capture_output=True, text=True, check=True)
+    assert json.loads(piped.stdout) == {"prompt": "ba do fi", "text": aa}

@@ -22,6 +22,7 @@ from polyloom.cli import (
     demo,
     evaluate,
     export,
+    generate,
     init,
     listing,
     plan,
@@ -45,6 +46,7 @@ app.command(name="evaluate")(opens_runs(evaluate.evaluate))
 app.command(name="compare")(extensible(compare.compare))
 app.command(name="transfer")(extensible(transfer.transfer))
 app.command(name="predict")(opens_runs(predict.predict))
+app.command(name="generate")(opens_runs(generate.generate))
 app.command(name="serve")(opens_runs(serve.serve))
 app.command(name="average")(average.average)
 app.command(name="export")(opens_runs(export.export))

@@ -15,6 +15,7 @@ from polyloom.errors import ConditionError, ConfigError, suggest
 from polyloom.evaluate.matrix import Matrix, Result
 from polyloom.evaluate.saved import store
 from polyloom.evaluate.scoring import score_corpora
+from polyloom.inference.generate import continue_prompts
 from polyloom.inference.predictions import (
     Input,
     Names,
@@ -31,6 +32,7 @@ from polyloom.io.access import Access, allow_paths
 from polyloom.loading import load_run_dir, load_source, tokenizer_name
 from polyloom.model import Model
 from polyloom.rundir import RunDir
+from polyloom.tasks.lm import CausalLm
 from polyloom.tasks.translation import Translation
 from polyloom.training.events import OnEvent, Scored, ScoringStarted, Translated
 from polyloom.version import versions
@@ -157,6 +159,33 @@ class Run:
         texts_out = ["" if is_empty(record) else next(translated) for record in sources]
         self._warn_of_cuts()
         return texts_out[0] if isinstance(texts, str) else texts_out
+
+    def generate(self, prompts: Any | list[Any], conditions: Names | Sequence[Names], **options: Any) -> Any:
+        """Continue a text, or answer in a conversation, with a decoder; prompts of any conditions share batches.
+
+        Args:
+            prompts: One prompt, or a list of them. For `lm` a text that is continued. For `chat` what the user says, or
+                a tuple of messages: ``({"role": "user", "content": "…"},)``. A list always means several prompts.
+            conditions: ``task/language``: one for all prompts, or a list with one each.
+            **options: Settings of Transformers' `generate`, such as ``max_new_tokens``, ``do_sample`` and
+                ``temperature``. Default: greedy search, 128 new tokens.
+
+        Returns:
+            What was generated, or a list of it in the order of the prompts.
+        """
+        pairs = pair_with_conditions(prompts, conditions)
+        parsed = {name: self._condition(name) for name in dict.fromkeys(name for _, name in pairs)}
+        asked = []
+        for prompt, name in pairs:
+            condition = parsed[name]
+            if not isinstance(task := self.model.task(condition.task), CausalLm):
+                raise ConditionError(f"{condition}: {task.name} does not continue texts. `predict` is for it.")
+            given = list(prompt) if isinstance(prompt, tuple) else prompt
+            asked.append((condition, task.prompt_tokens(given, self.predictor.tokenizer)))
+        warn_untrained(parsed.values(), self.model.method, self.trained_on)
+        written = continue_prompts(self.predictor, asked, **options)
+        texts = [self.predictor.tokenizer.decode(ids) for ids in written]
+        return texts if isinstance(prompts, list) else texts[0]
 
     # -- evaluate -----------------------------------------------------------------------------------------------------
 
