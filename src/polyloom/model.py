@@ -366,8 +366,9 @@ def parameter_groups(method: Method, backbone: Backbone) -> dict[str, list[nn.Pa
 
 
 def stages_that_train(method: Method, groups: Mapping[str, Sequence[nn.Parameter]]) -> list[Stage]:
-    """Return the stages of a method for which there are parameters in the groups."""
-    return [stage for stage in method.stages() if any(groups.get(name) for name in stage.trains)]
+    """Return the stages of a method for which there are tasks, and parameters in the groups."""
+    stages = [stage for stage in method.stages() if stage.tasks != "labelled" or method.labelled]
+    return [stage for stage in stages if any(groups.get(name) for name in stage.trains)]
 
 
 def supported_conditions(method: Method) -> list[Condition]:

@@ -146,8 +146,9 @@ def every_case(place: Path) -> list[Case]:
                 refused = {"layer"} if method in STACKED and FORMS[family].post_norm else set()
                 placements = [p for p in tiny_backbone(family).shape.placements if p not in refused]
                 found += [(task, method, family, {"placement": placement}, "adapterhub") for placement in placements]
-            if method not in STACKED:
-                found.append((task, method, family, WHOLE_LORA if method == "hyperx" else {"block": "lora"}, "peft"))
+            lora = WHOLE_LORA if method == "hyperx" else {"block": "lora"}
+            stacked = {"invertible": False, "drop_last_layer": True} if method in STACKED else {}
+            found.append((task, method, family, lora | stacked, "peft"))
     encoders = [name for name in FORMS if not has_two_stacks(name) and not is_decoder(name)]
     found += [("cls", "hyperx", family, {}, "adapterhub") for family in encoders]
     found += [("pos", "hyperx", family, {"norm": "after"}, "adapterhub") for family in encoders]
@@ -209,7 +210,9 @@ def test_what_they_save_answers_the_same_here(cases):
             adapter = read_peft(again, case.condition, backbone, labels=case.adapter.labels)
         model = load_adapters_into([replace(adapter, identity=identity_of(backbone))], backbone)
         ours, before = case.ours(model), case.ours(case.model)
+        joined = case.format == "peft" and len(case.adapter.weights.blocks) > 1  # two LoRAs became one: sums round
         for key in ours:
-            assert torch.equal(ours[key], before[key]), f"{case}: {key}"
+            difference = (ours[key] - before[key]).abs().max()
+            assert difference <= (1e-6 * before[key].abs().max() if joined else 0.0), f"{case}: {key}"
         read += 1
     assert read > 100

@@ -39,7 +39,7 @@ PLAIN: dict[str, Any] = {
 def write_peft(adapter: Adapter, backbone: Backbone, into: Path) -> Path:
     """Write the LoRA of a condition, with its classifier where Transformers has one that computes the same."""
     _refuse(adapter, backbone.shape.family)
-    (block,), task = adapter.weights.blocks, find_task(adapter.condition.task)
+    block, task = _joined(adapter.weights.blocks), find_task(adapter.condition.task)
     modules = projections(backbone)
     tensors: dict[str, Tensor] = {}
     adapted = lora_projections(block.tensors)
@@ -67,14 +67,34 @@ def _task_type(backbone: Backbone, task: type[Task]) -> str | None:
     return known.get(backbone.family.auto_class) if task.uses_lm_head else None
 
 
+def _joined(blocks: Sequence[Block]) -> Block:
+    """Join LoRAs that are stacked into one, whose rank is the sum of theirs: all read the same and add to the same.
+
+    Where one of them does not act, it has zeros.
+    """
+    if len(blocks) == 1:
+        return blocks[0]
+    sites = max((block.sites for block in blocks), key=len)
+    names = dict.fromkeys(name for block in blocks for name in block.tensors)
+    wide = [{name: _at_sites(block, name, sites) for name in block.tensors} for block in blocks]
+    tensors = {name: torch.cat([one[name] for one in wide], dim=-2 if name.endswith("_down") else -1) for name in names}
+    return Block("lora", blocks[0].placement, sites, tensors)
+
+
+def _at_sites(block: Block, name: str, sites: Sequence[Site]) -> Tensor:
+    """Return a tensor of a block at sites, with zeros where the block does not act."""
+    tensor = block.tensors[name]
+    found = [tensor[:, block.sites.index(site)] if site in block.sites else tensor[:, 0] * 0.0 for site in sites]
+    return torch.stack(found, dim=1)
+
+
 def _refuse(adapter: Adapter, family: str) -> None:
     method, task = adapter.about.get("method", "the method"), adapter.condition.task
     kinds = [block.kind for block in adapter.weights.blocks]
-    if kinds != ["lora"]:
+    if set(kinds) != {"lora"}:
         raise ExportError(
             f"peft: only LoRA is exported, and {adapter.condition} has {', '.join(kinds) or 'no adapter'}. Train with "
-            "`block: lora`"
-            + (" and without task adapters stacked on top (such as hyperx)." if "lora" in kinds else ".")
+            f"`block: lora`{' and `invertible: false`' if 'invertible' in kinds else ''}."
         )
     if adapter.needs_trained_backbone:
         raise ExportError(

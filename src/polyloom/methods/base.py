@@ -87,12 +87,8 @@ class AdapterConfig(MethodConfig):
             check(self, self.block == "lora" or not getattr(self, name), f"method.{name}: needs `block: lora`.")
         check(self, self.alpha is None or self.alpha > 0, f"method.alpha: {self.alpha} is not positive.")
 
-    @property
-    def scaling(self) -> float:
-        """The factor of LoRA."""
-        if self.alpha is None and not self.rslora:
-            return 1.0
-        rank = self.adapter_size
+    def scaling(self, rank: int) -> float:
+        """Return the factor of LoRA of a rank."""
         return float((rank if self.alpha is None else self.alpha) / (rank**0.5 if self.rslora else rank))
 
 
@@ -184,6 +180,11 @@ class Method(nn.Module, ABC):
         return True
 
     # -- what is trained, and when -----------------------------------------------------------------------------------
+
+    @property
+    def labelled(self) -> bool:
+        """Whether there are tasks that are not trained on raw text."""
+        return any(task not in self.raw_text for task in self.tasks)
 
     @abstractmethod
     def stages(self) -> tuple[Stage, ...]:
@@ -286,8 +287,10 @@ class AdapterMethod(Method):
 
     def block(self, tensors: dict[str, Tensor], sites: tuple[Site, ...] | None = None) -> Block:
         """Build a block of the configured kind and placement."""
-        scaled = BLOCKS[self.config.block].scaled(tensors, self.config.scaling)
-        return Block(self.config.block, self.placement, sites or self.shape.sites, scaled)
+        kind = BLOCKS[self.config.block]
+        rank = kind.size_of({name: tuple(tensor.shape[2:]) for name, tensor in tensors.items()})
+        scaled = kind.scaled(tensors, self.config.scaling(rank))
+        return Block(kind.name, self.placement, sites or self.shape.sites, scaled)
 
 
 def layer_blocks() -> list[str]:

@@ -109,8 +109,9 @@ class StackedMethod(AdapterMethod):
     def forward(self, ids: ConditionIds) -> Weights:
         """Look up the language adapter, which is applied first, and the task adapter of every condition and site."""
         blocks = self.language_blocks(ids)
-        rows_KS = self.task_rows(ids)[:, None].expand(-1, len(self.shape.sites))
-        blocks.append(self.block(self.task_adapters(rows_KS)))
+        if self.labelled:
+            rows_KS = self.task_rows(ids)[:, None].expand(-1, len(self.shape.sites))
+            blocks.append(self.block(self.task_adapters(rows_KS)))
         if self.config.invertible:
             blocks.append(self._invertible(ids))
         return Weights(tuple(blocks))
