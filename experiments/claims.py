@@ -63,6 +63,8 @@ def line(claim: Claim, study: str) -> list[str]:
     low, high = difference.interval
     verdict = judge((low, high), claim.get("kind", "higher"))
     undecided = f"the seeds leave ± {(high - low) / 2:.1f}" if verdict == "open" else ""
+    why = claim.get("why", "")  # in all laboratories, or by laboratory
+    why = why.get(study, "") if isinstance(why, Mapping) else why
     return [
         f"{claim['paper']}, {claim['place']}",
         claim["claim"],
@@ -70,7 +72,7 @@ def line(claim: Claim, study: str) -> list[str]:
         f"{labels[0]} {one.shown()}, {labels[1]} {other.shown()}",
         difference.shown(),
         verdict,
-        "; ".join(filter(None, (undecided, claim.get("why", "")))),
+        "; ".join(filter(None, (undecided, why))),
         f"{', '.join(sources)} ({', '.join(commits)})",
     ]
 
