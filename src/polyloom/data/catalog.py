@@ -41,6 +41,7 @@ KINDS = dict[str, Kind](
     mlm="text",
     lm="text",
     chat="conversation",
+    choice="choices",
     mt="bitext",
     copa="choices",
     qa="question",

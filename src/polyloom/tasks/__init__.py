@@ -9,6 +9,7 @@ from polyloom.errors import ConfigError, suggest
 from polyloom.registry import HINT, Registry
 from polyloom.tasks.base import Task, TaskConfig
 from polyloom.tasks.chat import Chat
+from polyloom.tasks.choice import Choice
 from polyloom.tasks.classification import TextClassification
 from polyloom.tasks.lm import CausalLm
 from polyloom.tasks.mlm import MaskedLm
@@ -33,7 +34,7 @@ def register_task(task: type[Task]) -> type[Task]:
 
 
 for _task in (
-    MaskedLm, CausalLm, Chat, Pos, Ner, Parsing, Nli, TextClassification, MultipleChoice, QuestionAnswering,
+    MaskedLm, CausalLm, Chat, Choice, Pos, Ner, Parsing, Nli, TextClassification, MultipleChoice, QuestionAnswering,
     Translation,
 ):  # fmt: skip
     register_task(_task)

@@ -42,8 +42,7 @@ class CausalLm(Task):
         index: dict[str, int] | None = None,  # noqa: ARG003 - no labels
     ) -> Iterator[EncodedExample]:
         """Encode text with its begin and its end. Every token but the first is predicted."""
-        end = end_of(tokenizer)
-        begin = end if tokenizer.bos_id is None else tokenizer.bos_id
+        begin, end = begin_of(tokenizer), end_of(tokenizer)
         for ids in tokenizer.text([record.text for record in records if isinstance(record, Text)]):
             yield {"tokens": [begin, *ids, end], "length": len(ids) + 1}
 
@@ -135,3 +134,8 @@ class CausalLm(Task):
         """Return the tokens that a text begins with, to be continued."""
         (row,) = cls.encode([Text(prompt)], tokenizer)
         return list(row["tokens"][:-1])
+
+
+def begin_of(tokenizer: Tokenizer) -> int:
+    """Return the token that a text stands behind; that which ends a text if none begins one."""
+    return end_of(tokenizer) if tokenizer.bos_id is None else tokenizer.bos_id

@@ -74,17 +74,14 @@ class MultipleChoice(Task):
         return int(len(row["premise"]) + max(row["counts"])) > max_length - tokenizer.num_special(pair=True)
 
     def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
-        """Lay out one row per choice, those of an example one after another; the longer text is cut first."""
-        room = max_length - tokenizer.num_special(pair=True)
+        """Lay out one row per choice, those of an example one after another."""
         counts_E = [len(example.row["counts"]) for example in examples]
         sequences: list[Tokens] = []
         row_EC = torch.zeros(len(examples), max(counts_E), dtype=torch.long)
         mask_EC = torch.zeros(row_EC.shape, dtype=torch.bool)
         for number, (_, row, _) in enumerate(examples):
             begin = len(sequences)
-            ends = zip(row["counts"], np.cumsum(row["counts"]), strict=True)
-            choices = (row["choices"][end - count : end] for count, end in ends)
-            sequences += [Tokens(*tokenizer.pair(*shorten(row["premise"], choice, room))) for choice in choices]
+            sequences += self.layout(row, tokenizer=tokenizer, max_length=max_length)
             row_EC[number, : len(sequences) - begin] = torch.arange(begin, len(sequences))
             mask_EC[number, : len(sequences) - begin] = True
         targets = {"row_EC": row_EC, "mask_EC": mask_EC}
@@ -92,6 +89,11 @@ class MultipleChoice(Task):
             targets["answer_E"] = torch.tensor([int(example.row["answer"]) for example in examples])
         owners = [number for number, count in enumerate(counts_E) for _ in range(count)]
         return TaskBatch(sequences, owners, targets, len(examples))
+
+    def layout(self, row: EncodedExample, *, tokenizer: Tokenizer, max_length: int) -> list[Tokens]:
+        """Lay out one row per choice; the longer text is cut first."""
+        room = max_length - tokenizer.num_special(pair=True)
+        return [Tokens(*tokenizer.pair(*shorten(row["premise"], choice, room))) for choice in choices_of(row)]
 
     def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         """Sum the cross entropy over examples."""
@@ -109,9 +111,14 @@ class MultipleChoice(Task):
         return best
 
     def _scores(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
-        """Score the choices of each example by the first token of their rows; minus infinity where there is none."""
-        scores_B = self.classifier(states.hidden_BTD[:, 0])[:, 0].float()
+        """Score the choices of each example; minus infinity where there is none."""
+        scores_B = self.row_scores(states, rows)
         return torch.where(rows.targets["mask_EC"], scores_B[rows.targets["row_EC"]], -torch.inf)
+
+    def row_scores(self, states: HeadInputs, rows: TaskBatch) -> Tensor:  # noqa: ARG002 - for likelihoods
+        """Score every row by its first token."""
+        scores_B: Tensor = self.classifier(states.hidden_BTD[:, 0])[:, 0].float()
+        return scores_B
 
     def statistics(self, records: Sequence[Any], predictions: Sequence[Any]) -> Array:
         """Count right choices and all examples."""
@@ -156,3 +163,9 @@ class MultipleChoice(Task):
             return f"{prediction or ''}\n"
         first = first_label(item.source) if isinstance(item.source, dict) else 0
         return write_json(item, label=None if prediction is None else int(prediction) + first)
+
+
+def choices_of(row: EncodedExample) -> list[Any]:
+    """Return the tokens of each choice of an encoded example."""
+    ends = zip(row["counts"], np.cumsum(row["counts"]), strict=True)
+    return [row["choices"][end - count : end] for count, end in ends]

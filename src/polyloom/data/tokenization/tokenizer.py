@@ -73,6 +73,7 @@ class Tokenizer:
         special_ids: Ids of all special tokens, including the unknown token.
         vocab_size: Number of tokens, including added ones.
         uses_types: Whether the model takes token type ids, which distinguish the two texts of a pair.
+        gap: What must precede a word to be tokenized as in running text: a space for RoBERTa's vocabulary.
     """
 
     def __init__(self, tokenizer: Any, name: str = "tokenizer") -> None:
@@ -100,7 +101,7 @@ class Tokenizer:
         self._silent = frozenset([*self.special_ids, self.unk_id, *self._languages.values()])
         self._forbidden = self._silent - {self.unk_id}
         self._marks = {self._backend.token_to_id(mark) for mark in WORD_MARKS} - {None}
-        self._gap = self._find_gap()
+        self.gap = self._find_gap()
         self._single = self._find_template(("a",), name)
         self._pair = self._find_template(("a", "a"), name)
 
@@ -131,7 +132,7 @@ class Tokenizer:
 
     def words(self, sentences: Sequence[Sequence[str]]) -> list[Words]:
         """Tokenize the words of sentences. A word without tokens becomes one unknown token."""
-        spaced = [[*words[:1], *(self._gap + word for word in words[1:])] for words in sentences]
+        spaced = [[*words[:1], *(self.gap + word for word in words[1:])] for words in sentences]
         encodings = self._backend.encode_batch(spaced, is_pretokenized=True, add_special_tokens=False)
         return [
             self._align(self._without_special(encoding.ids), encoding.word_ids, len(words))
