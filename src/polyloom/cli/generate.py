@@ -42,7 +42,7 @@ def generate(  # noqa: PLR0913 - options of a command
     torch.manual_seed(seed)
     sampling = {"do_sample": True, "temperature": temperature} if temperature else {}
     options = {"max_new_tokens": max_new_tokens, **sampling}
-    if condition.startswith("chat/") and sys.stdin.isatty():
+    if sys.stdin.isatty() and loaded.model.task(condition.partition("/")[0]).kind == "conversation":
         _converse(loaded, condition, options)
         return
     prompts = (line.rstrip("\n") for line in sys.stdin if line.strip())

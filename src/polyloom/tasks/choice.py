@@ -67,7 +67,7 @@ class Choice(MultipleChoice):
         return int(len(row["premise"]) + max(row["counts"])) > max_length + 1
 
     def layout(self, row: EncodedExample, *, tokenizer: Tokenizer, max_length: int) -> list[Tokens]:  # noqa: ARG002
-        """Lay out one row per choice, without its last token, which nothing follows; of a long premise its end is kept."""
+        """Lay out one row per choice, without its last token, which is not read; of a long premise the end is kept."""
         rows = []
         for choice in choices_of(row):
             kept = choice[:max_length]

@@ -85,7 +85,7 @@ class MaskedLm(Task):
             labels_BM[i, : len(places)] = torch.from_numpy(targets)
         count = sum(len(places) for places, _ in masked)
         targets = {"place_BM": place_BM, "labels_BM": labels_BM}
-        choices = {id(row["choice"]): row["choice"] for _, row, _ in examples if "choice" in row}
+        choices = {id(row["candidates"]): row["candidates"] for _, row, _ in examples if "candidates" in row}
         if choices:  # masked tokens are chosen among these only
             candidates_V = torch.from_numpy(np.unique(np.concatenate(list(choices.values()))).astype(np.int64))
             numbers = torch.searchsorted(candidates_V, labels_BM.clamp(min=0))

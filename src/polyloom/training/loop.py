@@ -105,7 +105,7 @@ class TrainDataset:
         packed = packing.length > 0
         rows = [self._packed(i, packing.length) for i in indices] if packed else self.dataset.rows(indices)
         if packing.restrict_candidates:
-            rows = [{**row, "choice": self.token_types} for row in rows]
+            rows = [{**row, "candidates": self.token_types} for row in rows]
         labelled = (task.relabel(row, self.numbers) for row in rows)
         return [Example(self.condition, row, key) for row, key in zip(labelled, keys, strict=True)]
 

@@ -47,7 +47,7 @@ def make_choices(row: Mapping[str, Any], source: Any, number: int, *, labelled: 
         raise DataError(source, number, f"expected {EXPECTED}, with 2 to {MAX_CHOICES} choices.")
     texts = [
         checked_text(value, source, number, name=name).strip()
-        for name, value in ((premise, row[premise]), ("question", row["question"]), *(("choice", c) for c in choices))
+        for name, value in ((premise, row[premise]), ("question", row["question"]), *(("choices", c) for c in choices))
     ]
     label = _label(row.get("label"), len(choices), first=first_label(row), place=(source, number)) if labelled else ""
     return Choices(texts[0], texts[1], tuple(texts[2:]), label)
