@@ -66,3 +66,11 @@ def test_a_prompt_without_room_is_refused(length):
 def test_an_encoder_cannot_continue():
     with pytest.raises(PolyloomError, match="no decoder"):
         continue_prompts(Predictor(model_of("bert"), tokenizer=TOKENIZER), [(Condition("lm", "en"), [5])])
+
+
+def test_samples_depend_on_their_seed():
+    predictor, asked = Predictor(model_of("llama"), tokenizer=TOKENIZER), prompts(6)
+    once, again, other = (
+        continue_prompts(predictor, asked, max_new_tokens=9, do_sample=True, seed=seed) for seed in (1, 1, 2)
+    )
+    assert once == again != other

@@ -34,14 +34,11 @@ def generate(  # noqa: PLR0913 - options of a command
 
     Example: echo "Habari ya" | polyloom generate runs/swahili lm/sw
     """
-    import torch  # noqa: PLC0415 - slow
-
     from polyloom.workflows.run import load  # noqa: PLC0415 - imports torch
 
     loaded = load(run, checkpoint=checkpoint)
-    torch.manual_seed(seed)
     sampling = {"do_sample": True, "temperature": temperature} if temperature else {}
-    options = {"max_new_tokens": max_new_tokens, **sampling}
+    options = {"max_new_tokens": max_new_tokens, "seed": seed, **sampling}
     if sys.stdin.isatty() and loaded.model.task(condition.partition("/")[0]).kind == "conversation":
         _converse(loaded, condition, options)
         return

@@ -13,7 +13,7 @@ NEW_TOKENS = 128
 
 
 def continue_prompts(
-    predictor: Predictor, prompts: Sequence[tuple[Condition, Sequence[int]]], **options: Any
+    predictor: Predictor, prompts: Sequence[tuple[Condition, Sequence[int]]], *, seed: int | None = None, **options: Any
 ) -> list[list[int]]:
     """Generate what follows prompts, without the token that ends it.
 
@@ -23,6 +23,7 @@ def continue_prompts(
     Args:
         predictor: A model with its tokenizer.
         prompts: Conditions and tokens, at least one for each prompt.
+        seed: Seed of samples. Default: none, PyTorch's state is used.
         **options: Settings of Transformers' `generate`. Defaults here: greedy search, 128 new tokens.
     """
     backbone, tokenizer = predictor.model.backbone, predictor.tokenizer
@@ -36,6 +37,8 @@ def continue_prompts(
                 f"{condition}: a prompt of {len(ids)} tokens; between 1 and {room} leave room for "
                 f"{options['max_new_tokens']} new ones (max_new_tokens)."
             )
+    if seed is not None:
+        torch.manual_seed(seed)
     ends = _ends(predictor)
     generated: dict[int, list[int]] = {}
     order = sorted(range(len(prompts)), key=lambda place: len(prompts[place][1]))

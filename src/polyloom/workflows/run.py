@@ -168,7 +168,7 @@ class Run:
                 a tuple of messages: ``({"role": "user", "content": "…"},)``. A list always means several prompts.
             conditions: ``task/language``: one for all prompts, or a list with one each.
             **options: Settings of Transformers' `generate`, such as ``max_new_tokens``, ``do_sample`` and
-                ``temperature``. Default: greedy search, 128 new tokens.
+                ``temperature``, and the ``seed`` of samples. Default: greedy search, 128 new tokens.
 
         Returns:
             What was generated, or a list of it in the order of the prompts.
