@@ -35,6 +35,16 @@ def serve(  # noqa: PLR0913 - options of a command
         list[str] | None, typer.Option(help="Origin whose pages may use the server (CORS).")
     ] = None,
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Log the texts of requests, too.")] = False,
+    adapters: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Write adapters here, in PEFT's format, when vLLM asks for them. Such as /dev/shm/x."
+        ),
+    ] = None,
+    base_name: Annotated[
+        str | None, typer.Option(help="With --adapters: what vLLM calls the model. Default: as the run does.")
+    ] = None,
+    adapters_mb: Annotated[int, typer.Option(min=1, help="With --adapters: megabytes of that folder.")] = 1024,
     otlp_traces_endpoint: Annotated[str | None, typer.Option(metavar="URL", help="Where traces are sent.")] = None,
     ray: Annotated[bool, typer.Option("--ray", help="Serve on the Ray cluster that runs here.")] = False,
     replicas: Annotated[int, typer.Option(min=1, help="With --ray: servers that share the requests.")] = 1,
@@ -55,7 +65,8 @@ def serve(  # noqa: PLR0913 - options of a command
     settings: dict[str, Any] = {
         "runs": list(map(str, runs)), "keys": keys and str(keys), "beams": beams, "threads": threads,
         "origins": allow_origin or [], "log_texts": log_texts,
-        "otlp_traces_endpoint": otlp_traces_endpoint,
+        "otlp_traces_endpoint": otlp_traces_endpoint, "adapters": adapters and str(adapters.resolve()),
+        "base_name": base_name, "adapters_mb": adapters_mb,
     }  # fmt: skip
     limits: dict[str, Any] = {
         "max_waiting": max_waiting, "max_batch_tokens": max_batch_tokens, "max_input_tokens": max_input_tokens,

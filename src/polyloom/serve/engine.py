@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from polyloom.conditions import Condition
-from polyloom.errors import ConditionError, DeadlineError, OverloadedError, TooLongError
+from polyloom.errors import ConditionError, DeadlineError, ExportError, OverloadedError, TooLongError
 from polyloom.inference.predictions import PreparedInput, empty_prediction, is_empty, prepare_input
+from polyloom.serve.adapter_files import AdapterFiles
 from polyloom.serve.answers import Answer
 from polyloom.serve.limits import Limits
 from polyloom.serve.models import ServedModel, share_tensors
@@ -61,6 +62,7 @@ class Engine:
         *runs: Runs, exported adapters, or their folders.
         limits: Limits.
         beams: Beams of translations. With 1, translations join and leave between steps. Default: those of the runs.
+        adapters: Where adapters are written as files for another server. Default: nowhere.
         device: Such as ``cpu``. By default a GPU if there is one.
     """
 
@@ -69,9 +71,10 @@ class Engine:
         *runs: Run | str | Path,
         limits: Limits | None = None,
         beams: int | None = None,
+        adapters: AdapterFiles | None = None,
         device: str | None = None,
     ) -> None:
-        self.limits = limits or Limits()
+        self.limits, self.adapters = limits or Limits(), adapters
         self.counts = Counts()
         self.models = self._prepare(runs, beams, device)
         self.queue = FairQueue[Request](self.limits.max_waiting)
@@ -139,11 +142,25 @@ class Engine:
         finally:
             self.queue.discard(request)
 
+    async def adapter(self, condition: Condition | str) -> dict[str, Any]:
+        """Return the folder with the adapter of a condition, in PEFT's format; see `AdapterFiles`.
+
+        Raises:
+            PolyloomError: The condition is wrong, its adapter does not fit the format, or no adapters are written.
+        """
+        parsed = Condition.parse(condition)
+        model = self.find(parsed)
+        if self.adapters is None:
+            raise ExportError("adapters: this server writes none. Start it with --adapters FOLDER.")
+        return await asyncio.to_thread(self.adapters.find, model, parsed)
+
     async def canary(self) -> Answer:
         """Predict a small input with the first model, to show that it can."""
         model = self.models[0]
-        trained = map(Condition.parse, model.run.trained_on)
-        condition = next(c for c in trained if c.task in model.run.model.tasks and model.task(c).inputs)
+        trained = [c for c in map(Condition.parse, model.run.trained_on) if c.task in model.run.model.tasks]
+        condition = next((c for c in trained if model.task(c).inputs), None)
+        if condition is None:  # it is there for its adapters
+            return model.answer(trained[0], "")
         return await self.answer(condition, CANARIES[model.task(condition).kind], caller="canary")
 
     def find(self, condition: Condition) -> ServedModel:

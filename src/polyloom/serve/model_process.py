@@ -1,8 +1,8 @@
 """The process that has the models: an engine that is asked through a Unix socket.
 
-Messages to it: ``{"id", "ask", …}``, with ``row``, ``info``, ``counts``, ``check`` or ``canary`` as what is asked, and
-``{"cancel": id}``, which withdraws it. Messages from it: ``{"id", "answer"}`` or ``{"id", "error"}``, with the kind and
-the message of the error. It ends when its parent has gone.
+Messages to it: ``{"id", "ask", …}``, with ``row``, ``adapter``, ``info``, ``counts``, ``check`` or ``canary`` as what
+is asked, and ``{"cancel": id}``, which withdraws it. Messages from it: ``{"id", "answer"}`` or ``{"id", "error"}``,
+with the kind and the message of the error. It ends when its parent has gone.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError, PredictionError
 from polyloom.io.access import allow_paths
 from polyloom.registry import load_code
+from polyloom.serve.adapter_files import AdapterFiles
 from polyloom.serve.engine import Engine
 from polyloom.serve.limits import Limits
 from polyloom.serve.wire import ClosedError, Message, receive, send
@@ -81,6 +82,8 @@ class _Connection:
             return {"model": self.engine.find(Condition.parse(message["condition"])).name}
         if message["ask"] == "canary":
             return (await self.engine.canary()).to_dict()
+        if message["ask"] == "adapter":
+            return await self.engine.adapter(message["condition"])
         value, timeout = _as_input(message["input"]), message["timeout"]
         answer = await self.engine.answer(message["condition"], value, caller=message["caller"], timeout=timeout)
         return answer.to_dict()
@@ -100,7 +103,9 @@ def count(engine: Engine) -> Message:
 
 
 async def _main(settings: Message) -> None:
-    engine = Engine(*settings["runs"], limits=Limits(**settings["limits"]), beams=settings["beams"])
+    where = settings["adapters"]
+    adapters = AdapterFiles(Path(where["folder"]), where["base_name"], where["max_mb"]) if where else None
+    engine = Engine(*settings["runs"], limits=Limits(**settings["limits"]), beams=settings["beams"], adapters=adapters)
     async with engine:
         await serve_socket(Path(settings["socket"]), engine)
 

@@ -31,6 +31,7 @@ class Supervisor:
         limits: Limits of the engine.
         beams: Beams of translations. With 1, translations join and leave between steps. Default: those of the runs.
         threads: Threads of torch. Default: as many as torch thinks right.
+        adapters: Attributes of `AdapterFiles`, to write adapters for another server. Default: none are written.
 
     Attributes:
         starts: How often a process was started.
@@ -43,13 +44,14 @@ class Supervisor:
         limits: Limits | None = None,
         beams: int | None = None,
         threads: int | None = None,
+        adapters: Message | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.starts = 0
         self._settings: Message = {
             "runs": [str(Path(run).resolve()) if Path(run).exists() else str(run) for run in runs],
             "limits": asdict(self.limits), "beams": beams, "threads": threads, "allow": allowed_paths(),
-            "code": loaded_code(),
+            "code": loaded_code(), "adapters": adapters,
         }  # fmt: skip
         self._child: Child | None = None
         self._starting = asyncio.Lock()
@@ -88,6 +90,10 @@ class Supervisor:
     async def check(self, condition: str) -> Message:
         """Raise an error unless a condition can be predicted."""
         return await self._running().ask("check", condition=condition)
+
+    async def adapter(self, condition: str) -> Message:
+        """Return the folder with the adapter of a condition; see `Engine.adapter`."""
+        return await self._running().ask("adapter", condition=condition)
 
     async def canary(self) -> Message:
         """Predict a small input, as any other."""

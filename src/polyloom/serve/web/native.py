@@ -88,3 +88,9 @@ async def models(
     ]
     listed = [{"id": name, "object": "model", "owned_by": "polyloom", "root": version} for name, version in names]
     return {"object": "list", "data": listed[:limit], "total": len(listed)}
+
+
+@router.get("/adapters/{condition:path}", summary="Write an adapter as files for another server")
+async def adapter(condition: str, shared: Shared, _: Caller) -> dict[str, Any]:
+    """Return the folder with the LoRA of a condition in PEFT's format; it is generated if it is not there."""
+    return await shared.models.adapter(condition)

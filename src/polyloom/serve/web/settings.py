@@ -38,6 +38,9 @@ class ServerSettings:
         otlp_traces_endpoint: Collector of OpenTelemetry that gets traces. Default: none.
         allow: Files and folders that runs of somebody else may read.
         code: Python files that register methods, tasks or readers.
+        adapters: Folder into which adapters are written for another server. Default: none are written.
+        base_name: What that server calls the model. Default: the run's own name for it.
+        adapters_mb: Megabytes of that folder.
     """
 
     runs: Sequence[str]
@@ -51,10 +54,17 @@ class ServerSettings:
     otlp_traces_endpoint: str | None = None
     allow: Sequence[str] = ()
     code: Sequence[str] = ()
+    adapters: str | None = None
+    base_name: str | None = None
+    adapters_mb: Count = 1024
 
     def context(self, *, replicated: bool = False) -> Context:
         """Build what all routes of a server share; `replicated` if other servers answer at the same address."""
-        models = Supervisor(self.runs, limits=self.limits, beams=self.beams, threads=self.threads)
+        files = {"folder": self.adapters, "base_name": self.base_name, "max_mb": self.adapters_mb}
+        models = Supervisor(
+            self.runs, limits=self.limits, beams=self.beams, threads=self.threads,
+            adapters=files if self.adapters else None,
+        )  # fmt: skip
         return Context(
             models, Keys(self.keys), self.web_limits, log_texts=self.log_texts, replicated=replicated,
             tracing=self._tracing(),
