@@ -106,3 +106,28 @@ def test_a_language_costs_its_embedding_and_what_it_stores():
 def test_impossible_settings_are_refused(settings, mistake):
     with pytest.raises(ConfigError, match=mistake):
         HyperStackConfig(**settings)
+
+
+@pytest.mark.parametrize("block", ["bottleneck", "lora"])
+def test_units_have_one_factor_each(block):
+    method = fresh(block=block, generated="units")
+    with torch.no_grad():
+        for parameter in method.common_adapter.parameters():
+            parameter.normal_()
+    common = dict(method.common_adapter.named_parameters())
+    assert same(language_block(method, "pos/en"), common), "all languages begin with the common adapter"
+    with torch.no_grad():
+        for linear in method.hypernetwork["heads"].linears.values():
+            linear.weight.normal_(std=0.1)
+    one, other = (language_block(method, f"pos/{language}") for language in ("en", "sw"))
+    ups = [name for name in common if name == "up" or name.endswith("_up")]
+    assert ups
+    for name, tensor in common.items():
+        if name not in ups:
+            assert torch.equal(one[name], tensor)
+            continue
+        ratio = one[name] / tensor
+        torch.testing.assert_close(ratio, ratio[..., :1, :].expand_as(ratio), rtol=1e-3, atol=1e-3)
+        assert not torch.equal(one[name], other[name])
+    numbers = sum(linear.weight.numel() for linear in method.hypernetwork["heads"].linears.values())
+    assert numbers == method.config.projection_size * len(ups) * method.config.adapter_size

@@ -9,7 +9,7 @@ parametrizations). The backbone's language-modelling head is trained with the la
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from polyloom.conditions import ConditionIds, Inventory
 from polyloom.methods.base import Stage, check, check_positive
 from polyloom.methods.madx import StackedConfig, StackedMethod, stacked_bank
-from polyloom.nn.blocks import TensorSpecs
+from polyloom.nn.blocks import BLOCKS, TensorSpec, TensorSpecs
 from polyloom.nn.hypernetwork import OutputProjections
 from polyloom.nn.tables import GrowingEmbedding, normal_init
 from polyloom.weights import BackboneShape, Block, Weights
@@ -33,6 +33,9 @@ class HyperStackConfig(StackedConfig):
         projection_size: Input size of the output projections. Default: 16. It decides the number of parameters.
         hidden_size: Size of the projector's hidden layer. Default: 64.
         embedding_size: Size of the embeddings of languages and layers. Default: 64.
+        generated: What is generated for a language. ``adapters``: a difference of every tensor to the common adapter.
+            ``units``: one factor for each unit of the common adapter (compare Zhyper), which takes a hundredth of the
+            hypernetwork's parameters. Default: ``adapters``.
         stored_size: Bottleneck size of an adapter that each language stores beside the generated one. Default: 0, for
             none. A few units give a language room for what the hypernetwork cannot express.
         language_dropout: Share of training batches in which labelled data has the language adapter of a random
@@ -45,6 +48,7 @@ class HyperStackConfig(StackedConfig):
     projection_size: int = 16
     hidden_size: int = 64
     embedding_size: int = 64
+    generated: Literal["adapters", "units"] = "adapters"
     stored_size: int = 0
     language_dropout: float = 0.0
     invertible: bool = False
@@ -85,6 +89,10 @@ class HyperStack(StackedMethod):
             nn.ReLU(),
             nn.Linear(config.hidden_size, config.projection_size),
         )
+        if config.generated == "units":
+            tensors = {
+                name: TensorSpec(tensors[name].shape[-1:], start=0.0) for name in BLOCKS[config.block].ups(tensors)
+            }
         heads = OutputProjections(config.projection_size, tensors=_differences(tensors), rescale=False, bias=False)
         for linear in heads.linears.values():
             assert isinstance(linear, nn.Linear)
@@ -115,8 +123,11 @@ class HyperStack(StackedMethod):
         keys_KS = self.keys(ids, self.language_sites)
         generated = self.hypernetwork["heads"](self.project(keys_KS))
         common = self.common_adapter(torch.zeros_like(keys_KS))
-        sums = {name: common[name] + generated[name] for name in common}
-        return [self.block(sums, self.language_sites), *super().language_blocks(ids)]
+        if self.config.generated == "units":
+            made = common | {name: common[name] * (1 + factors[..., None, :]) for name, factors in generated.items()}
+        else:
+            made = {name: common[name] + generated[name] for name in common}
+        return [self.block(made, self.language_sites), *super().language_blocks(ids)]
 
     def project(self, keys_KS: Tensor) -> Tensor:
         """Compute the input of the output projections, ``[K, S, d_p]``."""

@@ -110,6 +110,10 @@ class BlockKind(ABC):
             place: The placement, or the name of the projection.
         """
 
+    def ups(self, names: Iterable[str]) -> list[str]:  # noqa: ARG002 - for kinds that have some
+        """Name the tensors whose last dimension are the units of the block: its up projections, if it has some."""
+        return []
+
     def scaled(self, tensors: dict[str, Tensor], factor: float) -> dict[str, Tensor]:  # noqa: ARG002 - for LoRA
         """Multiply what the block adds by a factor, if the kind has a scaling."""
         return tensors
@@ -154,6 +158,10 @@ class Bottleneck(BlockKind):
     def size_of(self, shapes: Shapes) -> int:
         """Return the bottleneck size."""
         return shapes.get("down", (0,))[0]
+
+    def ups(self, names: Iterable[str]) -> list[str]:
+        """Name the up projection."""
+        return [name for name in names if name == "up"]
 
     def norm_of(self, tensors: Mapping[str, object]) -> Norm:
         """Return which layer norm there is."""
@@ -205,8 +213,12 @@ class Lora(BlockKind):
 
     def scaled(self, tensors: dict[str, Tensor], factor: float) -> dict[str, Tensor]:
         """Multiply the up projections by a factor."""
-        ups = {lora_names(name)[1] for name in lora_projections(tensors)} if factor != 1.0 else ()
+        ups = self.ups(tensors) if factor != 1.0 else []
         return {name: tensor * factor if name in ups else tensor for name, tensor in tensors.items()}
+
+    def ups(self, names: Iterable[str]) -> list[str]:
+        """Name the up projections of all linear layers."""
+        return [lora_names(name)[1] for name in lora_projections(names)]
 
     def places(self, block: Block) -> list[tuple[str, int]]:
         """List the linear layers that it adapts, at every site."""
