@@ -80,7 +80,7 @@ def test_choices_of_every_layout(tmp_path):
         ({k: v for k, v in COPA.items() if k != "premise"}, 'expected {"premise": "…"'),
         ({**LISTED, "choices": ["b"] * 21}, 'expected {"premise": "…"'),
         ({**LISTED, "choices": "bc"}, 'expected {"premise": "…"'),
-        ({**COPA, "choice2": 3}, "'choice' is not a string."),
+        ({**COPA, "choice2": 3}, "'choices' is not a string."),
         ({**COPA, "premise": "a\0"}, "'premise' has a NUL character."),
     ],
 )

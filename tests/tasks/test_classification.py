@@ -249,5 +249,5 @@ def test_mistakes_are_counted_by_the_task():
     assert TASKS["cls"].mistakes(LabelledText("a", "x"), "x") == []
     assert {name: task.display for name, task in TASKS.items() if task.inputs} == {
         "pos": "tags", "ner": "tags", "dep": "tree", "nli": "label", "cls": "label", "copa": "label", "qa": "answer",
-        "mt": "text",
+        "mt": "text", "choice": "label",
     }  # fmt: skip

@@ -1,6 +1,5 @@
 """``polyloom generate``: continue texts, or chat, with a decoder."""
 
-import json
 import sys
 from itertools import islice
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyloom.cli.options import Checkpoint
+from polyloom.io.plain_json import to_json
 
 if TYPE_CHECKING:
     from polyloom.workflows.run import Run
@@ -45,7 +45,7 @@ def generate(  # noqa: PLR0913 - options of a command
     prompts = (line.rstrip("\n") for line in sys.stdin if line.strip())
     while some := list(islice(prompts, TOGETHER)):
         for prompt, text in zip(some, loaded.generate(some, condition, **options), strict=True):
-            shown = json.dumps({"prompt": prompt, "text": text}, ensure_ascii=False) if as_json else text
+            shown = to_json({"prompt": prompt, "text": text}) if as_json else text
             print(shown, flush=True)
 
 

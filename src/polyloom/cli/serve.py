@@ -5,18 +5,29 @@ from typing import Annotated, Any
 
 import typer
 
+_Beams = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=100, help="For mt: beams. With 1, translations join and leave between steps. Default: the run's."
+    ),
+]
+_Keys = Annotated[
+    Path | None, typer.Option(help="File with API keys: SHA256 NAME, or SHA256 NAME admin, in each line.")
+]
+_Adapters = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="Write adapters here, in PEFT's format, when vLLM asks for them. Such as /dev/shm/x."
+    ),
+]
+
 
 def serve(  # noqa: PLR0913 - options of a command
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or of exported adapters.")],
     *,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
-    beams: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=100, help="For mt: beams. With 1, translations join and leave between steps. Default: the run's."
-        ),
-    ] = None,
+    beams: _Beams = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch. Default: as torch decides.")] = None,
     max_waiting: Annotated[int, typer.Option(min=1, help="Rows that may wait; further ones get 429.")] = 1024,
     max_batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a batch, padding included.")] = 4096,
@@ -28,22 +39,13 @@ def serve(  # noqa: PLR0913 - options of a command
     max_body_bytes: Annotated[int, typer.Option(min=1, help="Bytes of a request's body.")] = 4 << 20,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds after which a row is given up.")] = 30.0,
     cache_mb: Annotated[int, typer.Option(min=1, help="Megabytes of cached adapters of each run.")] = 256,
-    keys: Annotated[
-        Path | None, typer.Option(help="File with API keys: SHA256 NAME, or SHA256 NAME admin, in each line.")
-    ] = None,
+    keys: _Keys = None,
     allow_origin: Annotated[
         list[str] | None, typer.Option(help="Origin whose pages may use the server (CORS).")
     ] = None,
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Log the texts of requests, too.")] = False,
-    adapters: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Write adapters here, in PEFT's format, when vLLM asks for them. Such as /dev/shm/x."
-        ),
-    ] = None,
-    base_name: Annotated[
-        str | None, typer.Option(help="With --adapters: what vLLM calls the model. Default: as the run does.")
-    ] = None,
+    adapters: _Adapters = None,
+    base_name: Annotated[str | None, typer.Option(help="With --adapters: what vLLM calls the model.")] = None,
     adapters_mb: Annotated[int, typer.Option(min=1, help="With --adapters: megabytes of that folder.")] = 1024,
     otlp_traces_endpoint: Annotated[str | None, typer.Option(metavar="URL", help="Where traces are sent.")] = None,
     ray: Annotated[bool, typer.Option("--ray", help="Serve on the Ray cluster that runs here.")] = False,

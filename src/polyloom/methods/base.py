@@ -89,6 +89,8 @@ class AdapterConfig(MethodConfig):
 
     def scaling(self, rank: int) -> float:
         """Return the factor of LoRA of a rank."""
+        if self.alpha is None and not self.rslora:
+            return 1.0
         return float((rank if self.alpha is None else self.alpha) / (rank**0.5 if self.rslora else rank))
 
 
