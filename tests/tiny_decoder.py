@@ -28,9 +28,9 @@ def decoder_recipe(folder: Path, *, steps: int = 250) -> Path:
     tokenizer.train_from_iterator([line("aa", seed) for seed in range(200)], trainer)
     transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END).save_pretrained(folder / "decoder")
     config = transformers.LlamaConfig(
-        vocab_size=len(tokenizer.get_vocab()), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        vocab_size=len(tokenizer.get_vocab()), hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=1, intermediate_size=48, max_position_embeddings=64, eos_token_id=0, bos_token_id=None,
-        pad_token_id=None, initializer_range=0.3,
+        pad_token_id=None, initializer_range=0.2,
     )  # fmt: skip
     transformers.LlamaForCausalLM(config).save_pretrained(folder / "decoder")
     for language in ("aa", "bb"):

@@ -10,9 +10,8 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from polyloom.conditions import Condition
-from polyloom.errors import ConditionError, ExportError
+from polyloom.errors import ConditionError, ExportError, UnavailableError
 from polyloom.serve import Engine
-from polyloom.serve import adapter_files as module
 from polyloom.serve.adapter_files import AdapterFiles
 from polyloom.serve.models import ServedModel
 from polyloom.workflows.run import Run
@@ -67,20 +66,15 @@ def test_what_cannot_be_a_file_is_refused(decoder, run, tmp_path):
     assert not list((tmp_path / "files").iterdir())
 
 
-def test_the_folder_is_bounded_and_what_was_just_asked_for_stays(decoder, tmp_path, monkeypatch):
-    files, model = AdapterFiles(tmp_path, max_mb=0), ServedModel(decoder)
-    aa, bb = Condition("lm", "aa"), Condition("lm", "bb")
-    first = files.find(model, aa)
-    files.find(model, bb)
-    assert len(list(tmp_path.iterdir())) == 2, "both were asked for within a minute"
-    monkeypatch.setattr(module, "KEPT", 0.0)
-    files.find(model, bb)
-    assert [path.name for path in tmp_path.iterdir()] != [first["weights"]]
-    again = files.find(model, aa)
-    assert again == first
-    (tmp_path / ".left.partial-123-abc").mkdir()
-    known = AdapterFiles(tmp_path, max_mb=0)
-    assert set(known._asked) <= {path.name for path in tmp_path.iterdir()}
+def test_a_full_folder_refuses_further_adapters_and_keeps_what_others_may_read(decoder, tmp_path):
+    files, model = AdapterFiles(tmp_path, max_mb=1), ServedModel(decoder)
+    first = files.find(model, Condition("lm", "aa"))
+    (tmp_path / "filler").write_bytes(bytes(1 << 20))
+    again = AdapterFiles(tmp_path, max_mb=1)  # after a restart
+    assert again.find(model, Condition("lm", "aa")) == first
+    with pytest.raises(UnavailableError, match="no room for a further adapter"):
+        again.find(model, Condition("lm", "bb"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["filler", first["weights"]])
 
 
 def test_callers_at_the_same_time_get_one_folder(decoder, tmp_path):

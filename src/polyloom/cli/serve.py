@@ -46,7 +46,7 @@ def serve(  # noqa: PLR0913 - options of a command
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Log the texts of requests, too.")] = False,
     adapters: _Adapters = None,
     base_name: Annotated[str | None, typer.Option(help="With --adapters: what vLLM calls the model.")] = None,
-    adapters_mb: Annotated[int, typer.Option(min=1, help="With --adapters: megabytes of that folder.")] = 1024,
+    adapters_mb: Annotated[int, typer.Option(min=1, help="With --adapters: megabytes of that folder, at most.")] = 1024,
     otlp_traces_endpoint: Annotated[str | None, typer.Option(metavar="URL", help="Where traces are sent.")] = None,
     ray: Annotated[bool, typer.Option("--ray", help="Serve on the Ray cluster that runs here.")] = False,
     replicas: Annotated[int, typer.Option(min=1, help="With --ray: servers that share the requests.")] = 1,

@@ -20,7 +20,7 @@ from vllm.lora.request import LoRARequest
 from vllm.lora.resolver import LoRAResolver, LoRAResolverRegistry
 
 TIMEOUT = 30.0
-NOT_FOUND = (404, 422)  # no such language; a name that is no condition
+NOT_FOUND = 404
 
 
 class PolyloomResolver(LoRAResolver):  # type: ignore[misc]
@@ -53,7 +53,7 @@ class PolyloomResolver(LoRAResolver):  # type: ignore[misc]
                 content: dict[str, Any] = json.load(answer)
                 return content
         except urllib.error.HTTPError as error:
-            if error.code in NOT_FOUND:
+            if error.code == NOT_FOUND:
                 return None
             raise
 
