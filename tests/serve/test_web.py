@@ -35,7 +35,11 @@ class Served:
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in stop
         command = [sys.executable, "-m", "polyloom", "serve", *map(str, arguments), "--port", str(self.port)]
-        self.process = subprocess.Popen([*command, "--threads", "1"], stderr=self.log)
+        self.command = [*command, "--threads", "1"]
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self.command, stderr=self.log)
         self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
