@@ -11,7 +11,7 @@ import pytest
 
 from polyloom.data.catalog import Corpus, resolve
 from polyloom.data.readers.bitext import DedupSet, Filter, PairFilter, Table, read_bitext
-from polyloom.data.records import Bitext
+from polyloom.data.records import Bitext, Text
 from polyloom.errors import DataError
 from tests.shared import DATA, needs_data
 
@@ -283,7 +283,7 @@ def test_collections_of_aligned_lines(tmp_path):
     assert list(resolve("bible:cc-x-aa/train", root=root).records("bitext")) == [Bitext("p", "a"), Bitext("q", "b")]
     assert list(resolve("bible:bb-cc-x/test[:1]", root=root).records("bitext")) == [Bitext("4", "s")]
     for name, what in {
-        "bible:aa/train": "Write bible:aa-LANGUAGE/SPLIT",
+        "bible:aa": "Write bible:aa-LANGUAGE/SPLIT, or bible:aa/SPLIT for the text of one",
         "bible:aa-aa/train": "two languages",
         "bible:aa-bb": "Write bible:aa-bb/SPLIT",
         "bible:aa-zz/train": "^bible:zz: .*Known: aa, bb, cc-x",
@@ -370,3 +370,16 @@ def test_real_repetitions_are_found():
     kept = [pair for pair in pairs if sieve.keeps(pair, 1, 1)]
     assert kept == list(dict.fromkeys(pairs))
     assert sieve.dropped["duplicate"] == len(pairs) - len(kept) > 0
+
+
+def test_one_language_of_an_aligned_collection_is_raw_text(tmp_path):
+    root = aligned_root(tmp_path)
+    for language, texts in {"aa": ["a", "b"], "bb": ["1", "3"], "cc-x": ["p", "q", "r"]}.items():
+        corpus = resolve(f"bible:{language}/train", root=root)
+        assert list(corpus.records("text")) == [Text(text) for text in texts]
+        assert corpus.language == language
+        with pytest.raises(DataError, match="one language is raw text, not bitext"):
+            list(corpus.records("bitext"))
+    before = resolve("bible:bb/train", root=root).sha256
+    (root / "mt/bible/split.txt").write_text("train\ntrain\ntest\ntest\n")
+    assert resolve("bible:bb/train", root=root).sha256 != before

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from polyloom.data.readers.bitext import (
     SPLITS,
     Aligned,
+    OneSide,
     Table,
     aligned_of,
     is_turned,
@@ -170,7 +171,7 @@ class Corpus:
 
     Attributes:
         name: The name as written, including the slice.
-        source: A file, two aligned files, a data set of the Hugging Face Hub, or a generator.
+        source: A file, two aligned files or one of them, a data set of the Hugging Face Hub, or a generator.
         task: The task that it is mostly used for; ``None`` if unknown.
         language: Code of the language, as the collection writes it; ``None`` if unknown.
         split: ``train``, ``dev`` or ``test``; ``None`` if unknown.
@@ -184,7 +185,7 @@ class Corpus:
     """
 
     name: str
-    source: Path | File | Table | Aligned | HubTable | SyntheticCorpus
+    source: Path | File | Table | Aligned | OneSide | HubTable | SyntheticCorpus
     task: str | None = None
     language: str | None = None
     split: str | None = None
@@ -239,6 +240,8 @@ class Corpus:
         source = self.source
         if isinstance(source, Aligned):
             return source.paths
+        if isinstance(source, OneSide):
+            return (source.path,)
         return (source,) if isinstance(source, Path) else (source.path,) if isinstance(source, File | Table) else ()
 
     @cached_property
@@ -319,9 +322,13 @@ def _resolve_path(name: str, bare: str, root: Path) -> Corpus | None:
 
 
 def _resolve_bitext(name: str, bare: str, root: Path) -> Corpus:
-    """Resolve a pair of languages of a collection, in either order."""
+    """Resolve a pair of languages of a collection, in either order, or one language as raw text."""
     bare, sign, after = bare.partition("#")
     collection, item, split = parse_name(bare)
+    if COLLECTIONS[collection].aligned and split and (alone := places(collection, root=root, item=item)):
+        side = OneSide(alone[0].path, split_file(alone[0].path), split)
+        licence, non_commercial = licence_of(alone[0], root)
+        return Corpus(name, side, "lm", item, split, licence, non_commercial)
     source: Path | Table | Aligned
     if COLLECTIONS[collection].aligned:
         sides = _find_sides(collection, item, split=split, root=root)
@@ -346,7 +353,8 @@ def _find_sides(collection: str, item: str, *, split: str | None, root: Path) ->
     cuts = [(item[: at.start()], item[at.end() :]) for at in re.finditer("-", item)]
     first, second = max(cuts, key=lambda cut: sum(language in known for language in cut), default=("", ""))
     if first == second or split is None:
-        shape = f"{collection}:{first or item}-LANGUAGE/SPLIT" if first == second else f"{collection}:{item}/SPLIT"
+        one = f"{collection}:{item}-LANGUAGE/SPLIT, or {collection}:{item}/SPLIT for the text of one"
+        shape = one if not cuts else f"{collection}:{item}/SPLIT"
         raise DataError(written(collection, item, split), None, f"two languages and a split are needed. Write {shape}.")
     return [_find(collection, language, split=None, root=root) for language in (first, second)]
 

@@ -18,7 +18,7 @@ from annotated_types import Ge
 
 from polyloom.data.readers.tables import SKIPPED
 from polyloom.data.readers.tmx import read_tmx
-from polyloom.data.records import Bitext, Kind, Record
+from polyloom.data.records import Bitext, Kind, Record, Text
 from polyloom.errors import DataError
 from polyloom.io.files import File, as_file, checked_text, read_json_lines, read_lines, sha256_of
 from polyloom.ranges import Count
@@ -85,7 +85,7 @@ class Aligned:
     def records(self, kind: Kind) -> Iterator[Bitext]:
         """Read the pairs; files of different length are an error."""
         _check_kind(kind, self.paths[0])
-        return _pairs(self._rows())
+        return _pairs(self.rows())
 
     def sha256(self) -> str:
         """Hash of the hashes of all files."""
@@ -95,7 +95,8 @@ class Aligned:
     def _files(self) -> tuple[Path, ...]:
         return (*self.paths, self.splits) if self.splits else self.paths
 
-    def _rows(self) -> Iterator[tuple[str, str]]:
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Read the lines of the split; files of different length are an error."""
         streams = [read_lines(path) for path in self._files]
         for number, lines in enumerate(zip_longest(*streams), start=1):
             if None in lines:
@@ -111,6 +112,32 @@ class Aligned:
         has = " and ".join(f"{path} has {n:,} lines" for path, n in zip(self._files, counts, strict=True))
         shortest = self._files[counts.index(min(counts))]
         return DataError(shortest, max(1, min(counts)), f"the files are not aligned: {has}.")
+
+
+@dataclass(frozen=True)
+class OneSide:
+    """The file of one language among files whose lines are translations of one another, read as raw text.
+
+    Attributes:
+        path: The file.
+        splits: A file whose line i names the split of line i.
+        split: The split to read.
+    """
+
+    path: Path
+    splits: Path
+    split: str
+
+    def records(self, kind: Kind) -> Iterator[Text]:
+        """Read the lines of the split that have text."""
+        if kind != "text":
+            raise DataError(self.path, None, f"one language is raw text, not {kind}. Name two for translations.")
+        both = Aligned((self.path, self.path), self.splits, self.split)
+        return (Text(text) for line, _ in both.rows() if (text := line.strip()))
+
+    def sha256(self) -> str:
+        """Hash of the hashes of both files."""
+        return hashlib.sha256("".join(map(sha256_of, (self.path, self.splits))).encode()).hexdigest()
 
 
 def split_file(path: Path) -> Path:
