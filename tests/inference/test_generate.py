@@ -13,7 +13,7 @@ from polyloom.inference.predictor import Predictor
 from tests.contracts.tiny import LANGUAGES, VOCAB
 from tests.tasks.test_lm import BEGIN, DECODERS, END, model_of
 
-TOKENIZER: Any = SimpleNamespace(pad_id=0, eos_id=END, bos_id=BEGIN)
+TOKENIZER: Any = SimpleNamespace(pad_id=0, eos_id=END, text_begin=BEGIN, text_end=END)
 
 
 def prompts(count: int) -> list[tuple[Condition, list[int]]]:

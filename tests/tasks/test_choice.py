@@ -40,7 +40,7 @@ def model(tokenizer):
 def log_likelihood(model, tokenizer, condition, premise: str, choice: str) -> tuple[float, int]:
     """By the logits of the Transformers model, of the whole text."""
     before, after = tokenizer.text([premise, f" {choice}"])
-    ids = torch.tensor([[tokenizer.eos_id, *before, *after]])
+    ids = torch.tensor([[tokenizer.text_begin, *before, *after]])
     logits = model({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, [condition]).logits[0].log_softmax(-1)
     places = range(len(before), len(before) + len(after))
     return sum(float(logits[place, ids[0, place + 1]]) for place in places), len(after)

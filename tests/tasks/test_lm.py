@@ -8,20 +8,24 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers
+from tokenizers import Tokenizer as Backend
+from tokenizers import models, pre_tokenizers
 
 from polyloom.backbones import FAMILIES
 from polyloom.conditions import Condition
 from polyloom.data.records import Text
+from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import BackboneError
 from polyloom.metrics.score import BITS_PER_BYTE, PERPLEXITY
 from polyloom.model import Model
-from polyloom.tasks import build_task
+from polyloom.tasks import TASKS, build_task
 from polyloom.tasks.base import Example
 from polyloom.tasks.batch import make_batch
 from tests.contracts.tiny import LANGUAGES, VOCAB, is_decoder, tiny_backbone, tiny_config
 
 BEGIN, END = 1, 2
-TOKENIZER: Any = SimpleNamespace(pad_id=0, eos_id=END, bos_id=BEGIN, uses_types=False)
+TOKENIZER: Any = SimpleNamespace(pad_id=0, eos_id=END, text_begin=BEGIN, text_end=END, uses_types=False)
 DECODERS = [family for family in FAMILIES if is_decoder(family)]
 CONDITIONS = [Condition.parse(f"lm/{language}") for language in LANGUAGES]
 
@@ -112,3 +116,26 @@ def test_bits_per_byte_count_the_bytes_of_the_text():
 def test_a_model_that_sees_the_future_is_refused(family):
     with pytest.raises(BackboneError, match="no causal language model"):
         model_of(family).losses(batch_of(map(row_of, texts(3, 4))))
+
+
+@pytest.mark.parametrize(
+    ("special", "bos", "eos", "around"),
+    [
+        (["<s>", "</s>"], "<s>", "</s>", ("<s>", "</s>")),
+        (["<|im_start|>", "<|im_end|>", "<|endoftext|>"], "<|im_start|>", "<|im_end|>", ("<|endoftext|>",) * 2),
+        (
+            ["<|begin_of_text|>", "<|eot_id|>", "<|end_of_text|>"], "<|begin_of_text|>", "<|eot_id|>",
+            ("<|begin_of_text|>", "<|end_of_text|>"),
+        ),
+        (["</s>"], None, "</s>", ("</s>", "</s>")),
+    ],
+)  # fmt: skip
+def test_texts_stand_between_the_tokens_of_pretraining_not_those_of_a_conversation(special, bos, eos, around):
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Backend(models.BPE({token: i for i, token in enumerate([*special, *letters])}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.add_special_tokens(special)
+    made = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, bos_token=bos, eos_token=eos)
+    begin, end = (special.index(token) for token in around)
+    (row,) = TASKS["lm"].encode([Text("a")], Tokenizer(made))
+    assert (row["tokens"][0], row["tokens"][-1]) == (begin, end)

@@ -69,7 +69,8 @@ def continue_prompts(
 
 
 def _ends(predictor: Predictor) -> list[int]:
-    """List the tokens that end a text: the tokenizer's, and those that the model was published with."""
+    """List the tokens that end a text or an answer: the tokenizer's, and those that the model was published with."""
     known = predictor.model.backbone.model.generation_config.eos_token_id
     listed = known if isinstance(known, list) else [known]
-    return [token for token in dict.fromkeys([predictor.tokenizer.eos_id, *listed]) if token is not None]
+    ours = [predictor.tokenizer.eos_id, predictor.tokenizer.text_end]
+    return [token for token in dict.fromkeys([*ours, *listed]) if token is not None]

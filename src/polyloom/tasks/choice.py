@@ -12,7 +12,7 @@ from torch import Tensor
 from polyloom.data.records import Choices, Record
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.tasks.base import EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, TaskConfig, Tokens
-from polyloom.tasks.lm import begin_of
+from polyloom.tasks.lm import around_texts
 from polyloom.tasks.multiple_choice import QUESTIONS, MultipleChoice, choices_of
 
 
@@ -55,7 +55,7 @@ class Choice(MultipleChoice):
         for record, premise in zip(kept, premises, strict=True):
             texts = [next(choices) for _ in record.choices]
             row: dict[str, Any] = {
-                "premise": [begin_of(tokenizer), *premise],
+                "premise": [around_texts(tokenizer)[0], *premise],
                 "choices": [token for text in texts for token in text],
                 "counts": [len(text) for text in texts],
                 "length": sum(len(premise) + len(text) for text in texts),

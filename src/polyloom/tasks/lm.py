@@ -11,16 +11,16 @@ from torch import Tensor
 from polyloom.data.records import Kind, Record, Text
 from polyloom.data.shuffle import generator
 from polyloom.data.tokenization.tokenizer import Tokenizer
+from polyloom.errors import PolyloomError
 from polyloom.metrics.score import BITS_PER_BYTE, PERPLEXITY, Array, Metric
 from polyloom.tasks.base import Columns, EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, Tokens
-from polyloom.tasks.translation import end_of
 
 
 class CausalLm(Task):
     """Causal language modelling with the backbone's head.
 
-    A text stands between the token that begins a text and the one that ends it; a tokenizer without the former begins
-    with the latter. Training predicts the end as well; scores are of the text alone.
+    A text stands between the tokens that stood around texts in pretraining, as far as they are known. Training predicts
+    the end as well; scores are of the text alone.
     """
 
     name = "lm"
@@ -42,7 +42,7 @@ class CausalLm(Task):
         index: dict[str, int] | None = None,  # noqa: ARG003 - no labels
     ) -> Iterator[EncodedExample]:
         """Encode text with its begin and its end. Every token but the first is predicted."""
-        begin, end = begin_of(tokenizer), end_of(tokenizer)
+        begin, end = around_texts(tokenizer)
         for ids in tokenizer.text([record.text for record in records if isinstance(record, Text)]):
             yield {"tokens": [begin, *ids, end], "length": len(ids) + 1}
 
@@ -136,6 +136,8 @@ class CausalLm(Task):
         return list(row["tokens"][:-1])
 
 
-def begin_of(tokenizer: Tokenizer) -> int:
-    """Return the token that a text stands behind; that which ends a text if none begins one."""
-    return end_of(tokenizer) if tokenizer.bos_id is None else tokenizer.bos_id
+def around_texts(tokenizer: Tokenizer) -> tuple[int, int]:
+    """Return the tokens that a text stands between."""
+    if tokenizer.text_begin is None or tokenizer.text_end is None:
+        raise PolyloomError("tokenizer: has no eos_token, which ends a text. Set it in its tokenizer_config.json.")
+    return tokenizer.text_begin, tokenizer.text_end

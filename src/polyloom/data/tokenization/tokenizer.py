@@ -70,6 +70,8 @@ class Tokenizer:
         eos_id: Id of the token that ends a text; ``None`` if there is none.
         unk_id: Id of the unknown token.
         mask_id: Id of the mask token; ``None`` if there is none.
+        text_begin: Id of the token that a decoder reads before a whole text; ``None`` if there is none.
+        text_end: Id of the token that ends a whole text of a decoder, which may not be the one that ends an answer.
         special_ids: Ids of all special tokens, including the unknown token.
         vocab_size: Number of tokens, including added ones.
         uses_types: Whether the model takes token type ids, which distinguish the two texts of a pair.
@@ -93,6 +95,7 @@ class Tokenizer:
         self.bos_id: int | None = tokenizer.bos_token_id
         self.eos_id: int | None = tokenizer.eos_token_id
         self.mask_id: int | None = tokenizer.mask_token_id
+        self.text_begin, self.text_end = _around_texts(tokenizer)
         self.special_ids: tuple[int, ...] = tuple(sorted(set(tokenizer.all_special_ids)))
         self._chat = ChatTemplate(tokenizer) if getattr(tokenizer, "chat_template", None) else None
         self.uses_types = "token_type_ids" in tokenizer.model_input_names
@@ -286,6 +289,17 @@ def _trimmed(
         begins.append(-1 if is_silent else begin)
         ends.append(-1 if is_silent else begin + len(content))
     return begins, ends
+
+
+def _around_texts(tokenizer: Any) -> tuple[int | None, int | None]:
+    """Find the tokens that stand before and behind a whole text in a decoder's pretraining.
+
+    Models that were fine-tuned on conversations call other tokens the first and the last: SmolLM2 those of a turn.
+    """
+    known, first, last = tokenizer.get_added_vocab(), tokenizer.bos_token_id, tokenizer.eos_token_id
+    if (between := known.get("<|endoftext|>")) is not None:  # GPT-2, Qwen, SmolLM: one token between two texts
+        return between, between
+    return last if first is None else first, known.get("<|end_of_text|>", last)  # the latter: Llama 3
 
 
 def _spell_special(backend: Any) -> bool:
