@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from polyloom.backbones import backbone_from_config
 from polyloom.errors import BackboneError, ConditionError, ConfigError
 from polyloom.methods import METHODS
 from polyloom.methods.base import AdapterMethod
@@ -10,6 +11,7 @@ from polyloom.methods.hyper_adapters import HyperAdaptersConfig
 from polyloom.model import Model
 from polyloom.weights import Site, Weights
 from tests.contracts.tiny import (
+    CONFIGS,
     LANGUAGES,
     ROWS,
     TASKS,
@@ -241,3 +243,18 @@ def test_the_scaling_of_lora_is_part_of_its_weights(method, settings, scaling):
     (before,), (after,) = (made.weights(["pos/en/tr"]).blocks for made in (plain, scaled))
     for name, tensor in before.tensors.items():
         torch.testing.assert_close(after.tensors[name], tensor * (scaling if name.endswith("_up") else 1.0))
+
+
+def test_lora_leaves_projections_alone_that_rows_have_in_common():
+    settings = CONFIGS["deberta-v2"] | {"model_type": "deberta-v2", "share_att_key": True}
+    backbone = backbone_from_config(settings)
+    model = tiny_model("hyperx", "deberta-v2", backbone=backbone, block="lora", targets="all-linear")
+    assert list(model.backbone.shape.projections) == ["v", "o", "up", "down"]
+    inputs = tiny_inputs("deberta-v2")
+    together = logits(model, inputs, ROWS)
+    for number, row in enumerate(ROWS):
+        alone = logits(model, {name: tensor[number : number + 1] for name, tensor in inputs.items()}, [row])
+        seen = inputs["attention_mask"][number] == 1
+        torch.testing.assert_close(together[number][seen], alone[0][seen], rtol=1e-4, atol=1e-4)
+    with pytest.raises(BackboneError, match="deberta-v2 has no linear layer 'q'"):
+        tiny_model("hyperx", "deberta-v2", backbone=backbone, block="lora", targets="q")

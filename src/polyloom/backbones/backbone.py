@@ -42,7 +42,9 @@ class Backbone(nn.Module):
         }
         first = next(iter(layers.values()))
         found = {name: _first_path(first, paths) for name, paths in self.family.projections.items()}
-        self.projections = {name: path for name, path in found.items() if path}
+        # With this setting, DeBERTa's queries and keys also project relative positions, which rows have in common.
+        common = ("q", "k") if getattr(model.config, "share_att_key", False) else ()
+        self.projections = {name: path for name, path in found.items() if path and name not in common}
         self._hook(layers, model_type)
         self.layers = list(layers.values())  # a plain list: they are the model's already
         self.shape = BackboneShape(
