@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -101,3 +103,12 @@ def test_over_http(decoder, tmp_path):
         assert served.get("/v1/adapters/lm/xx")[0] == 404
     finally:
         served.stop()
+
+
+def test_an_export_names_the_model_as_the_other_server_does(decoder, tmp_path):
+    command = ["export", str(decoder.path), "lm/aa", "--to", "peft", "-o", str(tmp_path / "out")]
+    subprocess.run(
+        [sys.executable, "-m", "polyloom", *command, "--base-name", "my-model"], check=True, capture_output=True
+    )
+    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == "my-model"

@@ -20,6 +20,9 @@ def export(  # noqa: PLR0913 - options of a command
     backbone: Annotated[
         bool, typer.Option("--backbone", help="Also write the backbone, with its trained parameters.")
     ] = False,
+    base_name: Annotated[
+        str | None, typer.Option(help="For peft: what the other server calls the model of the adapter.")
+    ] = None,
     checkpoint: Checkpoint = None,
 ) -> None:
     r"""Export the adapters of conditions as files, for runs of any method.
@@ -40,10 +43,15 @@ def export(  # noqa: PLR0913 - options of a command
 
     if bool(conditions) == every:
         raise typer.BadParameter("name conditions such as ner/tr, or give --all.")
+    if base_name and to != "peft":
+        raise typer.BadParameter("--base-name is for --to peft.")
     asked = [Condition.parse(text) for text in conditions or []]
     loaded = Run.load(run, checkpoint=checkpoint)
     asked = [c for c in supported_conditions(loaded.model.method) if c.task in loaded.model.tasks] if every else asked
-    export_run(loaded, asked, into, to=to, backbone=backbone, progress=lambda path: typer.echo(str(path)))
+    export_run(
+        loaded, asked, into, to=to, backbone=backbone, base_name=base_name,
+        progress=lambda path: typer.echo(str(path)),
+    )  # fmt: skip
 
 
 def import_(

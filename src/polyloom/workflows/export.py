@@ -26,13 +26,14 @@ Format = Literal["polyloom", "adapterhub", "peft", "onnx", "onnx-baked"]
 Progress = Callable[[Path], None]
 
 
-def export_run(
+def export_run(  # noqa: PLR0913 - settings of an export
     run: Run,
     conditions: Sequence[Condition],
     into: Path,
     *,
     to: Format = "polyloom",
     backbone: bool = False,
+    base_name: str | None = None,
     progress: Progress = lambda _: None,
 ) -> list[Path]:
     """Write the adapters of conditions: all of them, or nothing if it fails.
@@ -43,6 +44,7 @@ def export_run(
         into: A new directory.
         to: The format.
         backbone: Also write the backbone, with all that was trained in it; the adapters are then for that one.
+        base_name: For PEFT: the name of the model that the files give. Default: that of the run.
         progress: Called with every directory, after all were written.
     """
     if into.exists():
@@ -62,6 +64,8 @@ def export_run(
         written = []
         with atomic_dir(into) as partial:
             for adapter, place in _adapters(run, conditions, backbone=backbone):
+                if base_name:
+                    adapter = replace(adapter, about={**adapter.about, "backbone": base_name})  # noqa: PLW2901
                 write(adapter, run.model.backbone, partial / place, name=(into / place).name, to=to)
                 written.append(into / place)
             if backbone:
