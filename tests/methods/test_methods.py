@@ -212,6 +212,21 @@ def test_raw_text_passes_the_task_adapters_of_stacked_methods_unchanged():
         assert changes[1] > 0.0
 
 
+@pytest.mark.parametrize("method", ["madx", "badx", "multilingual", "hyper-stack"])
+def test_stacked_methods_hold_task_adapters_only_for_tasks_with_labels(method):
+    model = Model(shared_backbone("bert"), tiny_config(method), languages=["en", "tr"], tasks=["mlm"])
+    assert "task_adapters" not in model.method.groups()
+    row = "en/tr" if method == "badx" else "tr"
+    before = model.method.weights([f"mlm/{row}"])
+    model.method.add_task("pos", labels=3)
+    after = model.method.weights([f"mlm/{row}", f"pos/{row}"])
+    assert len(after.blocks) == len(before.blocks) + 1
+    changes = after.blocks[1].tensors["up"].flatten(1).abs().amax(1)
+    assert changes[0] == 0.0
+    assert changes[1] > 0.0
+    assert "task_adapters" in model.method.groups()
+
+
 @pytest.mark.parametrize("languages", [["pos/en"], ["pos/en", "pos/tr"]])
 def test_gradients_of_all_sites_are_gathered_in_one_go(languages):
     """Taken one by one, each site's gradient would be filled up with zeros to the size of all: sites squared."""

@@ -75,9 +75,10 @@ class BadX(StackedMethod):
         """Add a pair of known languages, with a bilingual adapter and task adapters."""
         row = None if like is None else self.directions.row(like)
         super().add_direction(source, target, like=like)
-        assert isinstance(self.task_adapters, Grid)
-        self.task_adapters.append_pair(row)
-        self.pass_raw_text_through(self.task_adapters)
+        if self.labelled:
+            assert isinstance(self.task_adapters, Grid)
+            self.task_adapters.append_pair(row)
+            self.pass_raw_text_through(self.task_adapters)
 
     def trained_by(self, given: Condition) -> tuple[Condition, ...]:
         """Return the pairs that data train: raw text all pairs with its language, labelled data all pairs from it."""

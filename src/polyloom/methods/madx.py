@@ -78,7 +78,15 @@ class StackedMethod(AdapterMethod):
             self.language_adapters = stacked_bank(self.keyed_by, num_keys, num_sites, self.block_tensors(size))
         if config.invertible:
             self.invertible_adapters = stacked_bank(self.keyed_by, num_keys, 1, BLOCKS["invertible"].tensors(shape, 0))
-        self.task_adapters = self.build_task_adapters()
+        if self.labelled:
+            self.task_adapters = self.build_task_adapters()
+
+    def add_task(self, name: str, *, labels: int | None = None, like: str | None = None) -> None:
+        """Add a task; the first with labels brings the task adapters."""
+        first = not self.labelled
+        super().add_task(name, labels=labels, like=like)
+        if first and self.labelled:
+            self.task_adapters = self.build_task_adapters()
 
     def build_task_adapters(self) -> Bank:
         """Build the task adapters; those of raw text have no effect."""
