@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from experiments import pretraining
+from experiments.smollm2 import make_smollm2
 from experiments.storage import write_result
 from experiments.study import Settings
 from polyloom.errors import PolyloomError
@@ -136,4 +137,5 @@ MATERIALS: Mapping[str, Callable[[Path], None]] = {
     "family-translation": _translation_vocabulary,
     "family-backbone": _family_backbone,
     "me5-6l-continued": _continued_backbone,
+    "smollm2": make_smollm2,
 }

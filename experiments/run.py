@@ -101,11 +101,12 @@ def add_languages(job: Job, folder: Path) -> dict[str, Settings]:
     from polyloom.workflows.run import Run  # noqa: PLC0415
 
     results = {}
-    for name, data in job.adds.items():
+    for one in job.adds:
+        data, settings = NewLanguageData(**one.data), AddLanguageConfig(seed=job.seed, **one.settings)
         with TemporaryDirectory() as into:
-            settings = AddLanguageConfig(seed=job.seed)
-            added = add_language(Run.load(folder), name, Path(into), data=NewLanguageData(**data), settings=settings)
-        results[name] = {key: getattr(added, key) for key in ("donors", "before", "after", "held_out", "seconds")}
+            added = add_language(Run.load(folder), one.language, Path(into), data=data, settings=settings)
+        shown = {key: getattr(added, key) for key in ("donors", "before", "after", "held_out", "seconds")}
+        results[one.name or one.language] = shown
     return results
 
 

@@ -20,7 +20,7 @@ class Study:
         tried: Number of learning rates that were tried for each method, by the method's name in recipes.
         baselines: Methods that a comparison between methods needs.
         needs: Materials that the recipes name (`experiments.materials`).
-        adds: Languages that are added to every trained run, each with its data (`NewLanguageData`).
+        adds: For a recipe, languages that are added to the trained run, each by itself, and how (`Addition`).
         swaps: For a recipe, kinds of swaps: the condition whose weights each condition is scored with once more.
     """
 
@@ -30,7 +30,7 @@ class Study:
     tried: Mapping[str, int]
     baselines: Sequence[str] = ()
     needs: Sequence[str] = ()
-    adds: Mapping[str, Settings] = field(default_factory=dict)
+    adds: Callable[[Settings], Sequence["Addition"]] = lambda _: ()
     swaps: Callable[[Settings], Swaps] = lambda _: {}
 
     def jobs(self, materials: Path) -> Iterator["Job"]:
@@ -39,7 +39,24 @@ class Study:
         for seed in self.seeds:
             for row, recipe in recipes.items():
                 seeded = recipe | {"train": recipe["train"] | {"seed": seed}}
-                yield Job(self.name, row, seed, seeded, self.adds, self.swaps(recipe))
+                yield Job(self.name, row, seed, seeded, self.adds(recipe), self.swaps(recipe))
+
+
+@dataclass(frozen=True)
+class Addition:
+    """A language that is added to a trained run.
+
+    Attributes:
+        language: Its code.
+        data: Its data (`NewLanguageData`).
+        settings: How it is added (`AddLanguageConfig`), apart from the seed.
+        name: Name in the results. Default: the language.
+    """
+
+    language: str
+    data: Settings
+    settings: Settings = field(default_factory=dict)
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,7 +68,7 @@ class Job:
         row: Name of the row.
         seed: Random seed.
         recipe: Settings for `polyloom train`.
-        adds: Languages to add then, each with its data.
+        adds: Languages to add then.
         swaps: Conditions to score once more with the weights of others, by the kind of swap.
     """
 
@@ -59,7 +76,7 @@ class Job:
     row: str
     seed: int
     recipe: Settings = field(repr=False)
-    adds: Mapping[str, Settings] = field(default_factory=dict, repr=False)
+    adds: Sequence[Addition] = field(default=(), repr=False)
     swaps: Swaps = field(default_factory=dict, repr=False)
 
     @property

@@ -1,6 +1,6 @@
 """All studies."""
 
-from experiments.studies import adding, transfer, translation
+from experiments.studies import adding, lm, transfer, translation
 from experiments.studies.labs import LABS
 from experiments.study import Study
 from polyloom.errors import PolyloomError, suggest
@@ -12,6 +12,8 @@ STUDIES = {
         translation.MAP,
         *(study for lab in LABS.values() for study in transfer.studies(lab)),
         adding.ADDING,
+        lm.TUNING,
+        lm.LM,
     )
 }
 

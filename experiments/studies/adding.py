@@ -10,7 +10,7 @@ from pathlib import Path
 
 from experiments.materials import family
 from experiments.studies.labs import FAMILY, SOURCES
-from experiments.study import Settings, Study
+from experiments.study import Addition, Settings, Study
 
 KNOWN = (8, 16, 24, 40)
 ADDED = ("basu", "kufe", "bulo", "nute")  # after the first 40 of the family
@@ -56,5 +56,7 @@ ADDING = Study(
     },
     seeds=(0, 1, 2), tried={"hyper-stack": 3},
     needs=(FAMILY.backbone,),
-    adds={name: {"text": f"synthetic:{name}/train", "test": {"pos": f"synthetic:{name}/test"}} for name in ADDED},
+    adds=lambda _: [
+        Addition(name, {"text": f"synthetic:{name}/train", "test": {"pos": f"synthetic:{name}/test"}}) for name in ADDED
+    ],
 )  # fmt: skip

@@ -25,7 +25,7 @@ from experiments.run import portable, run_job, run_jobs
 from experiments.storage import RESULTS
 from experiments.studies import STUDIES, adding, transfer, translation
 from experiments.studies.labs import LABS, REAL
-from experiments.study import Job, Settings
+from experiments.study import Addition, Job, Settings
 
 from polyloom.config import parse_recipe
 from polyloom.data.synthetic.corpus import FAMILY
@@ -155,10 +155,11 @@ def test_languages_are_added_to_a_trained_run_each_by_itself(tmp_path):
         "data": TINY["data"] | {"train": TINY["data"]["train"] | {"mlm/boza": "synthetic:boza/train[:20]"}},
         "train": TINY["train"] | {"steps": 1},
     }
-    added = {"neno": {"text": "synthetic:neno/train[:20]", "test": {"pos": "synthetic:neno/test[:5]"}}}
-    run_job(Job("tiny", "stack", 0, recipe, added), tmp_path / "runs", tmp_path / "results")
+    data = {"text": "synthetic:neno/train[:20]", "test": {"pos": "synthetic:neno/test[:5]"}}
+    adds = [Addition("neno", data, {"steps": 10}), Addition("neno", data, {"steps": 10, "init_from": "mean"}, "mean")]
+    run_job(Job("tiny", "stack", 0, recipe, adds), tmp_path / "runs", tmp_path / "results")
     found = json.loads((tmp_path / "results" / "tiny" / "stack-0.json").read_text())["added"]
-    assert found.keys() == {"neno"}
+    assert found.keys() == {"neno", "mean"}
     assert found["neno"]["before"].keys() == found["neno"]["after"].keys() == {"pos/neno"}
     assert {donor for donor, _ in found["neno"]["donors"]} == {"boza", "kepa"}
     before, after = found["neno"]["held_out"]
