@@ -84,7 +84,8 @@ class TrainConfig:
             kept, and they do not count.
         seed: Seed of the order of examples, masking, dropout and initialisation. Defaults to 0.
         strategy: How several processes share the work: ``ddp`` (default) copies the model to each process, ``fsdp``
-            shards it. Choose ``fsdp`` if the model does not fit into the memory of one device.
+            shards it, except for what the method learns on a frozen backbone. Choose ``fsdp`` if the model does not fit
+            into the memory of one device.
     """
 
     steps: Count | None = None

@@ -1,7 +1,7 @@
 """Train with several processes, started by torchrun, Slurm or any launcher that sets RANK and WORLD_SIZE."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -80,21 +80,47 @@ def init_distributed() -> Iterator[ProcessGroup]:
 
 
 def parallelize(objective: nn.Module, model: Model, *, process_group: ProcessGroup, strategy: Strategy) -> nn.Module:
-    """Distribute an objective over the processes.
+    """Move an objective to the device of this process, and distribute it over the processes.
 
-    With ``ddp`` each process has a copy of the model and gradients are averaged; with ``fsdp`` each has a shard.
+    With ``ddp`` each process has a copy of the model and gradients are averaged. With ``fsdp`` each has a shard of the
+    backbone; of the method and the heads it has a shard too if parts of the backbone are trained, and otherwise a copy,
+    whose gradients `average_gradients` averages.
     """
     if process_group.size == 1:
-        return objective
+        return objective.to(process_group.device)
     if strategy == "fsdp":
         if not isinstance(model, FSDPModule):  # in a later stage it is sharded already
-            for layer in model.backbone.layers:
+            copied = set() if _trains_backbone(model) else {*model.method.parameters(), *model.heads.parameters()}
+            model.method.to(process_group.device)
+            model.heads.to(process_group.device)
+            for layer in model.backbone.layers:  # moved one by one: the whole backbone may not fit into a device
                 fully_shard(layer)
-            fully_shard(model)
+            fully_shard(model, ignored_params=copied)
             register_fsdp_forward_method(model, "losses")
         return objective
     device_ids = None if process_group.device == "cpu" else [torch.device(process_group.device)]
+    objective = objective.to(process_group.device)
     return DistributedDataParallel(objective, device_ids=device_ids, forward_sync_buffers=False)
+
+
+def _trains_backbone(model: Model) -> bool:
+    """Return whether any stage of the method, or the present stage, trains any parameter of the backbone."""
+    trained = {p for stage in model.stages() for group in stage.trains for p in model.group(group)}
+    return any(p.requires_grad or p in trained for p in model.backbone.parameters())
+
+
+def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Average the gradients of parameters that FSDP does not shard over all processes, in one message.
+
+    As with ``ddp``, the same parameters must have a gradient in all processes.
+    """
+    gradients = [p.grad for p in parameters if p.grad is not None and not isinstance(p, DTensor)]
+    if gradients:
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
+        for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(mean.view_as(gradient))
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from polyloom.model import Model
 from polyloom.tasks.base import EncodedExample, Example
 from polyloom.tasks.batch import Batch, make_batch
 from polyloom.training.config import OptimConfig, TrainConfig
-from polyloom.training.distributed import ProcessGroup, parallelize
+from polyloom.training.distributed import ProcessGroup, average_gradients, full_tensor, parallelize
 from polyloom.training.optim import Optimizer
 
 MAX_SKIPPED = 5  # steps in a row whose loss or gradient is NaN or infinite
@@ -437,6 +437,8 @@ class TrainLoop:
                 loss.backward()
             for task, total in batch_sums.items():
                 sums[order[task]] += total.double() * counts
+        if self._sharded:
+            average_gradients(self.optimizer.parameters)
         if any(requests := self._requests()):
             sums[len(order) :] = torch.tensor(requests)
         totals = self.process_group.all_reduce(sums).tolist()
@@ -445,5 +447,4 @@ class TrainLoop:
     def _clip_gradient(self) -> float:
         """Clip the gradient, and return its norm before."""
         limit = self.plan.optim.max_grad_norm or math.inf
-        norm = nn.utils.clip_grad_norm_(self.optimizer.parameters, limit)
-        return float(norm.full_tensor() if self._sharded else norm)  # type: ignore[attr-defined]
+        return float(full_tensor(nn.utils.clip_grad_norm_(self.optimizer.parameters, limit)))

@@ -131,9 +131,8 @@ def train_recipe(
         for issue in issues:
             directory.note(issue.to_dict())
     process_group.barrier()
-    model = setup.model.to(process_group.device)
     trainer = Trainer(
-        model, plans, tokenizer=setup.tokenizer, folder=directory, validate=setup.validate,
+        setup.model, plans, tokenizer=setup.tokenizer, folder=directory, validate=setup.validate,
         process_group=process_group, on_event=on_event, stop=stop,
         about={"trained_on": setup.trained_on, "tokenizer": setup.tokenizer.identity},
     )  # fmt: skip
