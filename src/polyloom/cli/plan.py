@@ -1,14 +1,17 @@
 """``polyloom plan``: the cost of a recipe before training."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from polyloom.io.plain_json import to_json
 
+if TYPE_CHECKING:
+    from polyloom.workflows.planning import DeviceMemory, Plan, RunPlan
 
-def show_plan(
+
+def show_plan(  # noqa: PLR0913 - options of a command
     recipe: Annotated[Path, typer.Argument(help="Recipe: a YAML file or the name of a shipped one.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change, as key.key=value.")] = None,
     *,
@@ -20,6 +23,9 @@ def show_plan(
         float | None, typer.Option(min=1e-6, help="Sustained TFLOP/s of the device, to estimate hours.")
     ] = None,
     like: Annotated[Path | None, typer.Option(help="Run of the same model, whose speed is used instead.")] = None,
+    devices: Annotated[
+        int | None, typer.Option(min=1, help="Number of devices, to estimate the memory of each in training.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Show the cost of a recipe's method next to every other method, before training.
@@ -29,11 +35,20 @@ def show_plan(
 
     --pairs also plans a translation run: epochs per direction, tokens, hours, disk and memory.
 
+    --devices also estimates the memory of a device at the peak of a training step, with the backbone copied (ddp) or
+    sharded (fsdp), with and without gradient checkpointing.
+
     Example: polyloom plan hyper-adapters/ml50-base method.hidden_size=204
     """
     from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
     from polyloom.recipes import find_file  # noqa: PLC0415
-    from polyloom.workflows.planning import plan, plan_run, read_sizes, tokens_per_second  # noqa: PLC0415 - imports transformers
+    from polyloom.workflows.planning import (  # noqa: PLC0415 - imports transformers
+        plan,
+        plan_memory,
+        plan_run,
+        read_sizes,
+        tokens_per_second,
+    )
 
     if pairs is None and (tflops or like):
         raise typer.BadParameter("hours are those of a run: --pairs is missing.")
@@ -47,16 +62,25 @@ def show_plan(
             flops_per_second=tflops and tflops * 1e12,
             tokens_per_second=tokens_per_second(like, settings) if like else None,
         )
+    memory = plan_memory(settings, devices=devices) if devices else []
     if as_json:
         result = costs.to_dict() | ({"run": run.to_dict()} if run else {})
+        result |= {"memory": [setting.to_dict() for setting in memory]} if memory else {}
         typer.echo(to_json(result, indent=2))
         return
+    _print(costs, run, memory)
+
+
+def _print(costs: "Plan", run: "RunPlan | None", memory: "list[DeviceMemory]") -> None:
     from rich.console import Console  # noqa: PLC0415
 
     from polyloom.cli.render.plan import render  # noqa: PLC0415
+    from polyloom.cli.render.plan_memory import render_memory  # noqa: PLC0415
     from polyloom.cli.render.plan_run import render_run  # noqa: PLC0415
 
     console = Console(highlight=False, markup=False)
     render(costs, console)
     if run is not None:
         render_run(run, console)
+    if memory:
+        render_memory(memory, console)

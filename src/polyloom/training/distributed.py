@@ -119,7 +119,7 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         dist.all_reduce(flat)
         flat /= dist.get_world_size()
-        for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        for gradient, mean in zip(gradients, flat.split_with_sizes([g.numel() for g in gradients]), strict=True):
             gradient.copy_(mean.view_as(gradient))
 
 
