@@ -51,6 +51,7 @@ THIRD_PARTY = {
     "umap": {"probe"},
     "matplotlib": {"figures"},
     "jinja2": {"report"},
+    "lm_eval": {"workflows", "cli"},
     "safetensors": {"checkpoint", "export", "io"},
     "torch": {
         *("conditions", "weights", "nn", "backbones", "methods", "tasks", "model", "checkpoint", "inference", "rundir"),

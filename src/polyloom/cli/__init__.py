@@ -25,6 +25,7 @@ from polyloom.cli import (
     generate,
     init,
     listing,
+    lm_eval,
     plan,
     predict,
     probe,
@@ -47,6 +48,9 @@ app.command(name="compare")(extensible(compare.compare))
 app.command(name="transfer")(extensible(transfer.transfer))
 app.command(name="predict")(opens_runs(predict.predict))
 app.command(name="generate")(opens_runs(generate.generate))
+app.command(name="lm-eval", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
+    opens_runs(lm_eval.lm_eval)
+)
 app.command(name="serve")(opens_runs(serve.serve))
 app.command(name="average")(average.average)
 app.command(name="export")(opens_runs(export.export))

@@ -1,11 +1,14 @@
 """Continue prompts with a decoder, each under a condition of its own."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from polyloom.conditions import Condition
+from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import BackboneError, PolyloomError
 from polyloom.inference.predictor import TOKENS, Predictor
 
@@ -13,7 +16,12 @@ NEW_TOKENS = 128
 
 
 def continue_prompts(
-    predictor: Predictor, prompts: Sequence[tuple[Condition, Sequence[int]]], *, seed: int | None = None, **options: Any
+    predictor: Predictor,
+    prompts: Sequence[tuple[Condition, Sequence[int]]],
+    *,
+    seed: int | None = None,
+    until: Sequence[str] = (),
+    **options: Any,
 ) -> list[list[int]]:
     """Generate what follows prompts, without the token that ends it.
 
@@ -24,6 +32,8 @@ def continue_prompts(
         predictor: A model with its tokenizer.
         prompts: Conditions and tokens, at least one for each prompt.
         seed: Seed of samples. Default: none, PyTorch's state is used.
+        until: Texts behind which nothing more of a row is generated. They are part of what is returned, perhaps with a
+            few letters more, as a token may hold both.
         **options: Settings of Transformers' `generate`. Defaults here: greedy search, 128 new tokens.
     """
     backbone, tokenizer = predictor.model.backbone, predictor.tokenizer
@@ -60,12 +70,19 @@ def continue_prompts(
             weights=predictor.cache.rows(conditions),
             pad_token_id=tokenizer.pad_id,
             eos_token_id=ends,
+            stopping_criteria=[partial(_has_ended, begin=width, until=until, tokenizer=tokenizer)] if until else [],
             **options,
         )[:, width:]
         for place, ids in zip(group, written_BT.tolist(), strict=True):
             end = next((i for i, token in enumerate(ids) if token in ends), len(ids))
             generated[place] = ids[:end]
     return [generated[place] for place in range(len(prompts))]
+
+
+def _has_ended(ids_BT: Tensor, _: Any, *, begin: int, until: Sequence[str], tokenizer: Tokenizer, **__: Any) -> Tensor:
+    """Return which rows contain a text that ends them, behind their prompts."""
+    written = [tokenizer.decode(ids) for ids in ids_BT[:, begin:].tolist()]
+    return torch.tensor([any(end in text for end in until) for text in written], device=ids_BT.device)
 
 
 def _ends(predictor: Predictor) -> list[int]:
