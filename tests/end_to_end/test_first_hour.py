@@ -44,9 +44,9 @@ def mirror():
     server.server_close()
 
 
-def hub_cache(folder: Path, pretrained: Path) -> Path:
+def hub_cache(folder: Path, pretrained: Path, name: str = BACKBONE) -> Path:
     """A cache as `huggingface_hub` keeps it, with a model that was never downloaded."""
-    repository = folder / "hub" / f"models--{BACKBONE.replace('/', '--')}"
+    repository = folder / "hub" / f"models--{name.replace('/', '--')}"
     snapshot = repository / "snapshots" / ("0" * 40)
     snapshot.mkdir(parents=True)
     shutil.copytree(pretrained, repository / "blobs")
