@@ -39,7 +39,7 @@ def test_a_language_model_learns_a_language_and_answers(tmp_path, cache):
     talks = [{"prompt": f"{seed} {line('aa', seed)}", "completion": line("aa", seed + 1)} for seed in range(60)]
     (tmp_path / "conversations.jsonl").write_text("".join(f"{json.dumps(talk)}\n" for talk in talks))
     changed = {
-        " -o": " stages.languages.train.steps=6 stages.tasks.train.steps=4 train.max_length=64 -o",
+        "-o runs": "stages.languages.train.steps=6 stages.tasks.train.steps=4 train.max_length=64 -o runs",
         "chat/sw": "chat/sw --max-new-tokens 8",
     }
     environment = os.environ | {
@@ -55,6 +55,9 @@ def test_a_language_model_learns_a_language_and_answers(tmp_path, cache):
     assert "polyloom generate" in command
     assert done.stdout.endswith("\n")
     assert "arbitrary" not in done.stderr, "what answers was trained"
+    page = (tmp_path / "swahili.html").read_text()
+    assert "No examples of" not in page
+    assert all(f"<b>{condition}</b>" in page for condition in ("lm/sw", "chat/sw"))
     matrix = Matrix.read(tmp_path / "runs" / "swahili" / "evaluations" / "test.json")
     assert {str(condition) for condition in matrix.results} == {"lm/sw", "chat/sw"}
     assert not any(result.zero_shot for result in matrix.results.values())

@@ -11,12 +11,17 @@ from typing import Any, TypeVar
 from polyloom.conditions import Condition
 from polyloom.data.records import Record
 from polyloom.errors import ConditionError, PolyloomError
+from polyloom.inference.generate import continue_prompts
+from polyloom.inference.predictor import Predictor
 from polyloom.loading import load_predictor
 from polyloom.report.sources import Source
 from polyloom.tasks import TASKS, Task
+from polyloom.tasks.lm import CausalLm
 
 READ = 20  # the example is chosen from so many sentences of a corpus
 SHORT, LONG = 3, 25  # number of words of an example, if possible
+LETTERS = 400  # of a text that is continued from its middle on
+NEW_TOKENS = 40  # that a run continues it with, at most
 T = TypeVar("T")
 
 
@@ -76,7 +81,7 @@ def choose_conditions(source: Source, count: int) -> list[Condition]:
 
 def _has_predictions(task: str) -> bool:
     """Return whether a task predicts something to look at."""
-    return task in TASKS and bool(TASKS[task].inputs)
+    return task in TASKS and (bool(TASKS[task].inputs) or issubclass(TASKS[task], CausalLm))
 
 
 def find_examples(
@@ -116,9 +121,11 @@ def find_examples(
 
 
 def _read(source: Source, condition: Condition) -> list[Record]:
-    data = source.recipe.data
+    data, task = source.recipe.data, TASKS[condition.task]
     corpora = data.resolve(getattr(data, source.split)[str(condition)], source.access.require)
-    return list(islice(chain.from_iterable(TASKS[condition.task].records(c, condition) for c in corpora), READ))
+    records = list(islice(chain.from_iterable(task.records(c, condition) for c in corpora), READ))
+    # No continuation is a mistake, so those behind the first handy record are never shown.
+    return records[: choose_sentence(task, records, []) + 1] if issubclass(task, CausalLm) and records else records
 
 
 def predict(source: Source, records: Mapping[Condition, Sequence[Record]]) -> dict[Condition, list[Any]]:
@@ -126,10 +133,24 @@ def predict(source: Source, records: Mapping[Condition, Sequence[Record]]) -> di
     predictor, predictions = load_predictor(source.path), {}
     for condition, sentences in records.items():
         try:
-            predictions[condition] = list(predictor.predict(sentences, condition))
+            task = predictor.model.task(condition.task)
+            if isinstance(task, CausalLm):
+                predictions[condition] = _continue(predictor, task, sentences, condition)
+            else:
+                predictions[condition] = list(predictor.predict(sentences, condition))
         except ConditionError:  # the table of scores says so
             continue
     return predictions
+
+
+def _continue(predictor: Predictor, task: CausalLm, records: Sequence[Record], condition: Condition) -> list[str]:
+    """Continue the openings of records, by greedy search; of a long one the model reads the end."""
+    predictor.model.method.require_supported(condition)
+    new = min(NEW_TOKENS, predictor.max_length // 2)
+    openings = [task.opening(record, letters=LETTERS)[0] for record in records]
+    prompts = [task.prompt_tokens(opening, predictor.tokenizer)[new - predictor.max_length :] for opening in openings]
+    written = continue_prompts(predictor, [(condition, tokens) for tokens in prompts], max_new_tokens=new)
+    return [predictor.tokenizer.decode(ids) for ids in written]
 
 
 def choose_sentence(task: type[Task], records: Sequence[Record], predictions: Sequence[Sequence[Any]]) -> int:

@@ -75,3 +75,9 @@ class Chat(CausalLm):
         """Return the tokens of a conversation that an answer follows; a text is what the user says."""
         listed = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         return tokenizer.chat.tokens(make_messages(listed, "chat", None), answer=True)
+
+    @classmethod
+    def opening(cls, record: Any, *, letters: int) -> tuple[Any, str]:  # noqa: ARG003 - messages stay whole
+        """Divide a conversation before its last answer."""
+        *before, answer = record.messages
+        return [message._asdict() for message in before], answer.content

@@ -135,6 +135,17 @@ class CausalLm(Task):
         (row,) = cls.encode([Text(prompt)], tokenizer)
         return list(row["tokens"][:-1])
 
+    @classmethod
+    def opening(cls, record: Any, *, letters: int) -> tuple[Any, str]:
+        """Divide a record into a prompt and what follows it: the first `letters` of a text, in the middle.
+
+        The prompt ends before a space if there is one.
+        """
+        text = record.text[:letters]
+        middle = text.rfind(" ", 0, len(text) // 2 + 1)
+        middle = len(text) // 2 if middle < 1 else middle
+        return text[:middle], text[middle:]
+
 
 def around_texts(tokenizer: Tokenizer) -> tuple[int, int]:
     """Return the tokens that a text stands between."""

@@ -10,9 +10,12 @@ from polyloom.errors import PolyloomError
 from polyloom.figures.trees import draw_tree
 from polyloom.metrics.bleu import chrf_statistics
 from polyloom.metrics.score import CHRF
-from polyloom.report.example_choice import LONG, READ, SHORT, Example, Examples, texts
+from polyloom.report.example_choice import LETTERS, LONG, READ, SHORT, Example, Examples, texts
 from polyloom.report.templating import Section
 from polyloom.tasks import TASKS
+from polyloom.tasks.lm import CausalLm
+
+MESSAGES = 4  # of a conversation that are shown
 
 
 def examples_section(examples: Examples, count: int) -> Section:
@@ -33,7 +36,10 @@ def _example(example: Example) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "condition": example.condition, "number": example.number, "corpus": example.corpus, "runs": [], "cards": [],
     }  # fmt: skip
-    if TASKS[example.condition.task].display == "text":
+    task = TASKS[example.condition.task]
+    if issubclass(task, CausalLm):
+        shown["cards"] = _continuations(task, example)
+    elif task.display == "text":
         shown["cards"] = _texts(example.record, example.predictions)
     else:
         shown["runs"] = [_predicted(name, example, predicted) for name, predicted in example.predictions.items()]
@@ -88,6 +94,15 @@ def _texts(record: Any, predictions: Mapping[str, str]) -> list[tuple[str, str, 
     return cards + [
         (name, _remark(record, predicted), predicted or "(empty)") for name, predicted in predictions.items()
     ]
+
+
+def _continuations(task: type[CausalLm], example: Example) -> list[tuple[str, str, str]]:
+    """List the prompt, or the last messages before an answer, what follows in the corpus, and what each run writes."""
+    opening, following = task.opening(example.record, letters=LETTERS)
+    messages = [{"role": "prompt", "content": opening}] if isinstance(opening, str) else opening
+    cards = [(message["role"].capitalize(), message["content"]) for message in messages[-MESSAGES:]]
+    listed = [*cards, ("Reference", following), *example.predictions.items()]
+    return [(name, "", (text if len(text) <= LETTERS else f"{text[:LETTERS]}…") or "(empty)") for name, text in listed]
 
 
 def _remark(record: Any, predicted: str) -> str:
