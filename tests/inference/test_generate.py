@@ -74,3 +74,20 @@ def test_samples_depend_on_their_seed():
         continue_prompts(predictor, asked, max_new_tokens=9, do_sample=True, seed=seed) for seed in (1, 1, 2)
     )
     assert once == again != other
+
+
+def test_nothing_is_generated_behind_a_text_that_ends_a_row():
+    spelling: Any = SimpleNamespace(**vars(TOKENIZER), decode=lambda ids: "".join(map(chr, ids)))
+    predictor, asked = Predictor(model_of("llama"), tokenizer=spelling), prompts(6)
+    whole = [spelling.decode(ids) for ids in continue_prompts(predictor, asked, max_new_tokens=12)]
+    row = max(range(6), key=lambda i: len(set(whole[i])))
+    end = whole[row][2:5]
+    stop = whole[row].index(end) + 3
+    (alone,) = continue_prompts(predictor, [asked[row]], max_new_tokens=12, until=[end])
+    assert spelling.decode(alone) == whole[row][:stop]
+    ended = continue_prompts(predictor, asked, max_new_tokens=12, until=["never", end])
+    assert [spelling.decode(ids).split(end)[0] for ids in ended] == [text.split(end)[0] for text in whole]
+    said = spelling.decode(asked[row][1])
+    assert said not in whole[row]
+    (further,) = continue_prompts(predictor, [asked[row]], max_new_tokens=12, until=[said])
+    assert spelling.decode(further) == whole[row], "what a prompt contains does not end a row"
