@@ -55,14 +55,8 @@ def continue_prompts(
     while order:
         longest = max(1, TOKENS // (len(prompts[order[0]][1]) + options["max_new_tokens"]))
         group, order = order[:longest], order[longest:]
-        width = max(len(prompts[place][1]) for place in group)
-        ids_BT = torch.full((len(group), width), tokenizer.pad_id)
-        mask_BT = torch.zeros_like(ids_BT)
-        for row, place in enumerate(group):
-            ids = prompts[place][1]
-            ids_BT[row, width - len(ids) :] = torch.tensor(ids)
-            mask_BT[row, width - len(ids) :] = 1
-        inputs = {"input_ids": ids_BT, "attention_mask": mask_BT}
+        inputs = _pad_left([prompts[place][1] for place in group], tokenizer.pad_id)
+        width = inputs["input_ids"].shape[1]
         conditions = [prompts[place][0] for place in group]
         written_BT = predictor.model.generate(
             {name: tensor.to(backbone.model.device) for name, tensor in inputs.items()},
@@ -77,6 +71,16 @@ def continue_prompts(
             end = next((i for i, token in enumerate(ids) if token in ends), len(ids))
             generated[place] = ids[:end]
     return [generated[place] for place in range(len(prompts))]
+
+
+def _pad_left(prompts: Sequence[Sequence[int]], pad_id: int) -> dict[str, Tensor]:
+    """Lay out prompts as rows that end together, with their mask."""
+    ids_BT = torch.full((len(prompts), max(map(len, prompts))), pad_id)
+    mask_BT = torch.zeros_like(ids_BT)
+    for row, ids in enumerate(prompts):
+        ids_BT[row, -len(ids) :] = torch.tensor(ids)
+        mask_BT[row, -len(ids) :] = 1
+    return {"input_ids": ids_BT, "attention_mask": mask_BT}
 
 
 def _has_ended(ids_BT: Tensor, _: Any, *, begin: int, until: Sequence[str], tokenizer: Tokenizer, **__: Any) -> Tensor:
