@@ -64,8 +64,12 @@ def continue_prompts(
             weights=predictor.cache.rows(conditions),
             pad_token_id=tokenizer.pad_id,
             eos_token_id=ends,
-            stopping_criteria=[partial(_has_ended, begin=width, until=until, tokenizer=tokenizer)] if until else [],
             **options,
+            **(
+                {"stopping_criteria": [partial(_has_ended, begin=width, until=until, tokenizer=tokenizer)]}
+                if until
+                else {}
+            ),
         )[:, width:]
         for place, ids in zip(group, written_BT.tolist(), strict=True):
             end = next((i for i, token in enumerate(ids) if token in ends), len(ids))
