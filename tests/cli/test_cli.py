@@ -213,3 +213,10 @@ def test_importing_the_package_is_light() -> None:
     code = f"import sys, polyloom; print({seen}, polyloom.HyperXConfig().name, {seen})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[False, False] hyperx [True, False]"
+
+
+def test_lm_eval_says_what_to_install(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polyloom.cli.lm_eval.find_spec", lambda _: None)
+    done = run("lm-eval", "--tasks", "xnli_sw")
+    assert done.returncode == 1
+    assert done.stderr == "polyloom: lm-eval: the package is not installed. pip install 'polyloom[lm-eval]'\n"

@@ -7,6 +7,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -14,8 +15,10 @@ import lm_eval
 from lm_eval.api.instance import Instance
 from lm_eval.tasks import TaskManager
 
+from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
-from polyloom.workflows.lm_eval import PolyloomLM
+from polyloom.tasks.chat import Chat
+from polyloom.workflows.lm_eval import PolyloomLM, _checked
 
 
 def request(task: str, *args: Any) -> Instance:
@@ -42,7 +45,9 @@ def main(run: str, tasks: str, pairs: list[tuple[str, str]]) -> dict[str, Any]:
         warnings.simplefilter("always")
         scores = lm.loglikelihood([request(f"rolling_{x}", *pair) for pair in pairs for x in ("aa", "bb")])
     both = PolyloomLM(run, **{"*_aa": "lm/aa", "x_*": "lm/bb"})
+    chat: Any = SimpleNamespace(task=lambda _: Chat, method=mock.Mock())
     errors = {
+        "conversation": lambda: _checked(Condition("chat", "aa"), mock.Mock(model=chat)),
         "unknown task": lambda: lm.loglikelihood([request("choices_aa", "a", "b"), request("xnli_sw", "a", "b")]),
         "no task": lambda: lm.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, ("a",), 0)]),
         "two conditions": lambda: both.generate_until([request("x_aa", "a", {})]),

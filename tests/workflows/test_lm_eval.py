@@ -150,6 +150,7 @@ def test_nothing_is_scored_without_a_condition_of_its_own(found):
     assert "'None' has no condition" in errors["no task"]
     assert "has 2 conditions (lm/aa, lm/bb)" in errors["two conditions"]
     assert "unknown language 'sw'" in errors["unknown language"]
+    assert "which chat is not trained on" in errors["conversation"]
     assert "--use_cache" in errors["cache"]
     assert "a continuation of 0 tokens" in errors["empty continuation"]
     assert "a continuation of 90 tokens" in errors["long continuation"]
