@@ -11,7 +11,7 @@ from polyloom.errors import PolyloomError
 def lm_eval(context: typer.Context) -> None:
     """Run EleutherAI's lm-eval; all options are its own. --model_args names the run and the condition of each task.
 
-    Example: polyloom lm-eval --model_args run=runs/languages,xnli_sw=lm/sw,xnli_ha=lm/ha --tasks xnli_sw,xnli_ha
+    Example: polyloom lm-eval --model_args run=runs/languages,xnli_sw=lm/sw,xnli_tr=lm/tr --tasks xnli_sw,xnli_tr
     """
     if find_spec("lm_eval") is None:
         raise PolyloomError("lm-eval: the package is not installed. pip install 'polyloom[lm-eval]'")

@@ -1,7 +1,8 @@
 """EleutherAI's lm-eval with a run, every task of lm-eval under a condition of its own.
 
-lm-eval does not tell a model the language of its tasks, and their names mislead: the text of `afrimgsm_translate_swa`
-is English. So the caller says it, and a task without a condition is an error.
+lm-eval does not tell a model the language of its tasks, and their names are no rule: `xnli_sw`, `belebele_swh_Latn`,
+and `afrimgsm_translate_swa_prompt_1`, whose questions are translated from Swahili. So the caller says it, and a task
+without a condition is an error.
 """
 
 import json
