@@ -12,7 +12,7 @@ from typing import Any
 from experiments.comparison import Side, require_fair
 from experiments.measures import both_ways, loss, recovered, zero_shot
 from experiments.read import MissingError, Values
-from experiments.studies.translation import EVERY, STEPS
+from experiments.studies.translation import EVERY
 from polyloom.cli.render.tables import markdown
 from polyloom.io.yaml import parse_yaml
 
@@ -22,7 +22,7 @@ Claim = Mapping[str, Any]
 MAP_MEASURES: Mapping[str, Callable[[str], Values]] = {
     "BLEU": both_ways,
     "recovered": recovered,
-    "loss at half": lambda name: loss(name, at=STEPS // EVERY // 2 - 1),
+    "loss at half": lambda name: loss(name, at=int(name.rpartition("-s")[2]) // EVERY // 2 - 1),
 }
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
+from operator import itemgetter
 
 from experiments.claims import claims_table, read_claims
 from experiments.comparison import Comparison, Side
@@ -72,10 +73,11 @@ def _cell(width: int, languages: int) -> str:
 
 
 def steps_table() -> str:
-    """Compare fewer steps, and as much time, in the cell with the least room for each language."""
+    """Compare fewer and more steps, and as much time, in the cell with the least room for each language."""
     cell = f"d{min(translation.WIDTHS)}-l{max(translation.LANGUAGES)}"
-    steps = [*product((translation.SHORT, translation.STEPS), translation.TUNED), (translation.LONGER, "dense")]
-    sides = [Side(f"{count} steps, {name}", _translated(f"{name}-{cell}-s{count}")) for count, name in steps]
+    counts = (translation.SHORT, translation.STEPS, translation.LONG)
+    steps = sorted([*product(counts, translation.TUNED), (translation.LONGER, "dense")], key=itemgetter(0))
+    sides = [Side(f"{count:,} steps, {name}", _translated(f"{name}-{cell}-s{count}")) for count, name in steps]
     return Comparison(sides=sides, labels=("",)).markdown()
 
 
