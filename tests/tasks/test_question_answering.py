@@ -20,6 +20,7 @@ from polyloom.errors import ConfigError, ExportError, PolyloomError
 from polyloom.export.adapter import generate_adapters
 from polyloom.export.adapterhub import write_adapterhub
 from polyloom.export.onnx import write_onnx
+from polyloom.inference.groups import group_by_length
 from polyloom.inference.predictions import AnswerPrediction
 from polyloom.inference.predictor import Predictor
 from polyloom.inference.streams import choose_formats, predict_stream
@@ -332,5 +333,5 @@ def test_long_contexts_do_not_share_a_batch(run):
     """Each takes hundreds of rows; together they would not fit in memory."""
     predictor = Predictor(run.model, tokenizer=run.predictor.tokenizer, max_length=24)
     asked = [(QA, Question("sat mur " * count, "ba", ())) for count in (1500, 5, 1600, 4)]
-    groups = list(predictor._groups(predictor.encode(asked), 4096))
+    groups = list(group_by_length([predictor.length(one) for one in predictor.encode(asked)], tokens=4096))
     assert groups == [[3, 1], [0], [2]]

@@ -10,6 +10,7 @@ from torch import Tensor
 from polyloom.conditions import Condition
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import BackboneError, PolyloomError
+from polyloom.inference.groups import group_by_length
 from polyloom.inference.predictor import TOKENS, Predictor
 
 NEW_TOKENS = 128
@@ -51,10 +52,8 @@ def continue_prompts(
         torch.manual_seed(seed)
     ends = _ends(predictor)
     generated: dict[int, list[int]] = {}
-    order = sorted(range(len(prompts)), key=lambda place: len(prompts[place][1]))
-    while order:
-        longest = max(1, TOKENS // (len(prompts[order[0]][1]) + options["max_new_tokens"]))
-        group, order = order[:longest], order[longest:]
+    lengths = [len(ids) + options["max_new_tokens"] for _, ids in prompts]
+    for group in group_by_length(lengths, tokens=TOKENS):
         inputs = _pad_left([prompts[place][1] for place in group], tokenizer.pad_id)
         width = inputs["input_ids"].shape[1]
         conditions = [prompts[place][0] for place in group]
@@ -64,12 +63,8 @@ def continue_prompts(
             weights=predictor.cache.rows(conditions),
             pad_token_id=tokenizer.pad_id,
             eos_token_id=ends,
+            **_stop_at(until, begin=width, tokenizer=tokenizer),
             **options,
-            **(
-                {"stopping_criteria": [partial(_has_ended, begin=width, until=until, tokenizer=tokenizer)]}
-                if until
-                else {}
-            ),
         )[:, width:]
         for place, ids in zip(group, written_BT.tolist(), strict=True):
             end = next((i for i, token in enumerate(ids) if token in ends), len(ids))
@@ -85,6 +80,12 @@ def _pad_left(prompts: Sequence[Sequence[int]], pad_id: int) -> dict[str, Tensor
         ids_BT[row, -len(ids) :] = torch.tensor(ids)
         mask_BT[row, -len(ids) :] = 1
     return {"input_ids": ids_BT, "attention_mask": mask_BT}
+
+
+def _stop_at(until: Sequence[str], *, begin: int, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the option of Transformers' `generate` that ends rows at texts."""
+    has_ended = partial(_has_ended, begin=begin, until=until, tokenizer=tokenizer)
+    return {"stopping_criteria": [has_ended]} if until else {}
 
 
 def _has_ended(ids_BT: Tensor, _: Any, *, begin: int, until: Sequence[str], tokenizer: Tokenizer, **__: Any) -> Tensor:

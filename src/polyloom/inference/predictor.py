@@ -15,6 +15,7 @@ from polyloom.data.tokenization.sentences import join_sentences
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import PolyloomError, PredictionError
 from polyloom.inference.cache import WeightCache
+from polyloom.inference.groups import group_by_length
 from polyloom.inference.long_inputs import describe_long
 from polyloom.metrics.score import Array, Metric
 from polyloom.model import Model, not_finite
@@ -215,7 +216,7 @@ class Predictor:
         predictions: dict[int, Any] = {}
         was_training = [module for module in self.model.modules() if module.training]
         self.model.eval()
-        for group in self._groups(examples, tokens):
+        for group in group_by_length([self.length(example) for example in examples], tokens=tokens):
             chosen = [examples[i] for i in group]
             predictions |= zip(group, run(self.make_batch(chosen)), strict=True)
             finished(group)
@@ -227,18 +228,6 @@ class Predictor:
         """Lay out examples as one batch, on the device of the model."""
         batch = make_batch(examples, tasks=self.model.tasks, tokenizer=self.tokenizer, max_length=self.max_length)
         return batch.to(next(self.model.backbone.parameters()).device)
-
-    def _groups(self, examples: Sequence[Example], tokens: int) -> Iterator[list[int]]:
-        """Yield the positions of examples of similar length that share a batch."""
-        group: list[int] = []
-        for position in sorted(range(len(examples)), key=lambda i: examples[i].row["length"]):
-            length = self.length(examples[position])
-            if group and (len(group) + 1) * length > tokens:
-                yield group
-                group = []
-            group.append(position)
-        if group:
-            yield group
 
     def length(self, example: Example) -> int:
         """Return the number of tokens of an example: what is not cut takes several rows where it is long."""

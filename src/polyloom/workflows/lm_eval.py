@@ -20,6 +20,7 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from polyloom.conditions import Condition
 from polyloom.errors import ConditionError, PolyloomError, PolyloomWarning
 from polyloom.inference.generate import continue_prompts
+from polyloom.inference.groups import group_by_length
 from polyloom.inference.predictor import TOKENS
 from polyloom.inference.untrained import warn_untrained
 from polyloom.model import not_finite
@@ -158,10 +159,7 @@ class PolyloomLM(LM):  # type: ignore[misc]
     def _score(self, rows: Sequence[Row]) -> list[tuple[float, bool]]:
         """Score rows of any conditions, in batches of similar length."""
         scores: dict[int, tuple[float, bool]] = {}
-        order = sorted(range(len(rows)), key=lambda place: -len(rows[place].tokens))
-        while order:
-            size = max(1, TOKENS // len(rows[order[0]].tokens))
-            group, order = order[:size], order[size:]
+        for group in group_by_length([len(row.tokens) for row in rows], tokens=TOKENS):
             scores |= zip(group, self._score_batch([rows[place] for place in group]), strict=True)
         return [scores[place] for place in range(len(rows))]
 
