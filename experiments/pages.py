@@ -26,6 +26,8 @@ SINGLE = {
 }
 FAMILY = SINGLE | {
     "madx-2": "MAD-X 2.0",
+    "madx-more-text": "MAD-X, four times the raw text",
+    "hyper-stack-more-text": "Hyper-Stack, four times the raw text",
 }
 MIXED = {
     "full-mixed": "full",

@@ -11,6 +11,7 @@ from statistics import fmean
 
 import pytest
 from experiments import pretraining
+from experiments.claims import line, read_claims
 from experiments.materials import (
     CONTINUED_STEPS,
     FAMILY_STEPS,
@@ -244,6 +245,13 @@ def test_chosen_learning_rates_are_the_best_of_those_tried():
         tuned = {lr: row(study, f"{name}-lr{lr:g}") for lr in rates}
         means = {lr: fmean(average(found, found.runs[0]["scores"]).by_seed) for lr, found in tuned.items()}
         assert lab.best[name] == max(means, key=means.__getitem__), name
+
+
+def test_a_claim_that_is_not_confirmed_has_a_reason():
+    for claim in read_claims():
+        for study in claim["studies"]:
+            *_, verdict, why, _ = line(claim, study)
+            assert verdict == "agrees" or why, claim["claim"]
 
 
 def test_the_page_says_what_the_results_say():
