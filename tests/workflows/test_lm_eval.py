@@ -1,11 +1,9 @@
-"""The real lm-eval with a run: its numbers are our own, and no language takes the place of another.
-
-POLYLOOM_LMEVAL_PYTHON names the interpreter of a virtual environment with lm-eval and Polyloom.
-"""
+"""The real lm-eval with a run: its numbers are our own, and no language takes the place of another."""
 
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,6 @@ from polyloom.workflows.train import train
 from tests.tiny_decoder import decoder_recipe, line
 
 ROOT = Path(__file__).parents[2]
-PYTHON = os.environ.get("POLYLOOM_LMEVAL_PYTHON", "")
-pytestmark = pytest.mark.skipif(not PYTHON, reason="POLYLOOM_LMEVAL_PYTHON names no Python with lm-eval")
 LANGUAGES = ("aa", "bb")
 PAIRS = [  # contexts and what follows them; the tokens of both where white space or a token stands across
     ("ba do", " fi gu", "ba do", " fi gu"),
@@ -80,7 +76,7 @@ def write_task(path: Path, data: Path, metrics: list[str], **settings: Any) -> N
 def call(*arguments: Any) -> Any:
     """Run the Python that has lm-eval."""
     variables = os.environ | {"PYTHONPATH": f"{ROOT}/src:{ROOT}", "OMP_NUM_THREADS": "1"}
-    return subprocess.run([PYTHON, *arguments], env=variables, capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, *arguments], env=variables, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
