@@ -1,4 +1,4 @@
-"""Evaluate a run with lm-eval, in the environment that has it; test_lm_eval.py reads the JSON that is printed last.
+"""Evaluate a run with lm-eval, in a process of its own; test_lm_eval.py reads the JSON that is printed last.
 
 python lm_eval_side.py RUN FOLDER_WITH_TASKS PAIRS
 """

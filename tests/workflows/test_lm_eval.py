@@ -74,7 +74,7 @@ def write_task(path: Path, data: Path, metrics: list[str], **settings: Any) -> N
 
 
 def call(*arguments: Any) -> Any:
-    """Run the Python that has lm-eval."""
+    """Run Python in a process of its own: lm-eval changes settings of the one that imports it."""
     variables = os.environ | {"PYTHONPATH": f"{ROOT}/src:{ROOT}", "OMP_NUM_THREADS": "1"}
     return subprocess.run([sys.executable, *arguments], env=variables, capture_output=True, text=True, check=False)
 
@@ -95,7 +95,8 @@ def test_rolling_likelihood_is_bits_per_byte_of_lm(run, found, language):
     theirs = found["results"][f"rolling_{language}"]["bits_per_byte,none"]
     assert theirs == pytest.approx(result.scores[0].value, rel=1e-5)
     other = "bb" if language == "aa" else "aa"
-    assert theirs != pytest.approx(found["results"][f"rolling_{other}"]["bits_per_byte,none"], rel=1e-3)
+    (mixed_up,) = run.evaluate({f"lm/{other}": f"{run.path.parent}/texts-{language}.jsonl"}).results.values()
+    assert theirs != pytest.approx(mixed_up.scores[0].value, rel=1e-2)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
