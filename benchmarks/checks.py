@@ -55,7 +55,7 @@ CHECKS = [
     "data.tokenization.tokenizer.find_folder", "data.tokenization.tokenizer.check_config",
     "data.tokenization.tokenizer.try_tokenizer",
     "backbones.identity._hash_of_buffers", "backbones.identity._settings",
-    "loading.access_to", "workflows.run.warn_untrained",
+    "loading.access_to", "workflows.run.TrainedParts",
 ]  # fmt: skip
 METHODS = ("hyperx", "full")
 

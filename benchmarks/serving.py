@@ -216,7 +216,7 @@ async def direct(run: Path, *, languages: int, seconds: float, rounds: int) -> d
                 rates[name].append(await closed(ask, rows, seconds))
         capacity = statistics.median(rates["one"])
         loaded.predictor.cache.clear()
-        found = await open_loop(ask, rows_of(mostly_hot(languages), 2), rate=0.5 * capacity, seconds=4 * seconds)
+        found = await open_loop(ask, rows_of(mostly_hot(languages), 2), rate=0.5 * capacity, seconds=16 * seconds)
         quiet = await open_loop(ask, rows_of(one, 3), rate=min(20.0, 0.1 * capacity), seconds=2 * seconds)
     hot = [one for one in found if one["condition"] == "pos/l0"]
     cold = [one for one in found if one["condition"] != "pos/l0"]

@@ -118,6 +118,7 @@ print("\\n" + json.dumps({"scores": found.scores, "system": found.system_score})
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parity
 @pytest.mark.skipif(not REAL, reason=f"{PYTHON} names no Python with unbabel-comet 2.2.7")
 def test_scores_are_those_of_comet_itself(tmp_path):
@@ -134,6 +135,7 @@ def test_scores_are_those_of_comet_itself(tmp_path):
     assert "comet:2.2.7|checkpoint:" in ours.signature
 
 
+@pytest.mark.nightly
 @pytest.mark.parity
 @pytest.mark.skipif(not REAL, reason=f"{PYTHON} names no Python with unbabel-comet 2.2.7")
 def test_a_checkpoint_that_comet_does_not_know_is_named():

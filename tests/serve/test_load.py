@@ -4,14 +4,24 @@ import http.client
 import json
 import random
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("fastapi")
 
+from polyloom.config import load_recipe
+from polyloom.data.catalog import resolve
+from polyloom.data.records import Tagged
+from polyloom.workflows.run import Run
+from polyloom.workflows.train import train_recipe
 from tests.serve.test_engine import asked
 from tests.serve.test_web import Served
+from tests.shared import DATA, needs_data
+
+MINI = Path(__file__).parents[2] / "src/polyloom/recipes/mini/hyperx.yaml"
+TREEBANKS = {"en": "en_ewt", "de": "de_gsd", "sv": "sv_talbanken", "tr": "tr_boun", "mt": "mt_mudt"}
 
 
 def ask_all(port, rows, seed):
@@ -29,14 +39,11 @@ def ask_all(port, rows, seed):
     return found
 
 
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=pytest.mark.nightly)])
-def test_nobody_gets_anothers_answer(run, count):
-    """R3 and R5: eight clients at once, rows of random tasks, languages and lengths."""
-    clients = [asked(count, seed) for seed in range(8)]
-    server = Served(run.path, "--max-batch-tokens", 512, "--timeout", 600)
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(ask_all, [server.port] * 8, clients, range(8)))
+def assert_served_as_predicted(run, clients, *options):
+    """Let clients ask a server at once; every answer is that of a serial run."""
+    server = Served(run.path, "--timeout", 600, *options)
+    with ThreadPoolExecutor(len(clients)) as pool:
+        found = list(pool.map(ask_all, [server.port] * len(clients), clients, range(len(clients))))
     server.stop()
     different = 0
     for rows, results in zip(clients, found, strict=True):
@@ -51,3 +58,31 @@ def test_nobody_gets_anothers_answer(run, count):
             ]
             different += found_here != wanted
     assert different == 0
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=pytest.mark.nightly)])
+def test_nobody_gets_anothers_answer(run, count):
+    """R3 and R5: eight clients at once, rows of random tasks, languages and lengths."""
+    assert_served_as_predicted(run, [asked(count, seed) for seed in range(8)], "--max-batch-tokens", 512)
+
+
+@needs_data
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+def test_nobody_gets_anothers_answer_of_a_real_run(pretrained, tmp_path):
+    """Real sentences of five languages, in a real backbone that has begun to learn to tag them, and a small cache."""
+    recipe = load_recipe(MINI, [f"backbone.name={pretrained}", f"data.root={DATA}", "train.steps=20"])
+    train_recipe(recipe, tmp_path / "run")
+    sentences = {}
+    for language, name in TREEBANKS.items():
+        records = resolve(f"ud:{name}/test[:300]", root=DATA).records("tags")
+        sentences[language] = [record.words for record in records if isinstance(record, Tagged)]
+
+    def rows(seed):
+        draw = random.Random(seed)
+        languages = draw.choices(list(TREEBANKS), k=1000)
+        return [(f"{draw.choice(('pos', 'ner'))}/{name}", draw.choice(sentences[name])) for name in languages]
+
+    clients = [rows(seed) for seed in range(8)]
+    assert_served_as_predicted(Run.load(tmp_path / "run"), clients, "--cache-mb", 16)

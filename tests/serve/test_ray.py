@@ -147,10 +147,9 @@ class Callers:
             thread.join()
 
 
-@pytest.mark.timing  # alone: a cluster beside other tests waits for itself
-@pytest.mark.timeout(900)
-def test_replicas_are_added_killed_and_updated_without_a_wrong_answer(folder, run, tmp_path, monkeypatch, capsys):
-    """Autoscaling from one to two; `kill -9` of one; a new version of the run in both, without a failed request."""
+@pytest.fixture
+def cluster(run, tmp_path, monkeypatch):
+    """A cluster on which one replica runs."""
     pytest.importorskip("ray")
     for name, value in {
         "RAY_AUTH_MODE": "disabled",
@@ -159,12 +158,35 @@ def test_replicas_are_added_killed_and_updated_without_a_wrong_answer(folder, ru
     }.items():
         monkeypatch.setenv(name, value)
     shutil.copytree(run.path, tmp_path / "served")
+    started = Cluster(tmp_path, tmp_path / "served")
+    try:
+        started.deploy()
+        started.wait_for(1)
+        yield started
+    finally:
+        started.nodes.shutdown()
+
+
+@pytest.mark.timing  # alone: a cluster beside other tests waits for itself
+@pytest.mark.timeout(600)
+def test_a_replica_answers_as_the_run(run, cluster):
+    version = ServedModel(run).version
+    callers = Callers(cluster.port, {version: run})
+    try:
+        callers.wait_for_answers(100, version)
+    finally:
+        callers.stop()
+    assert not callers.failed
+    assert not callers.wrong
+
+
+@pytest.mark.nightly
+@pytest.mark.timing
+@pytest.mark.timeout(900)
+def test_replicas_are_added_killed_and_updated_without_a_wrong_answer(folder, run, cluster, tmp_path, capsys):
+    """Autoscaling from one to two; `kill -9` of one; a new version of the run in both, without a failed request."""
     grown = train(tiny_recipe(folder, tasks=TASKS, train={"steps": 220}), tmp_path / "grown")
     with contextlib.ExitStack() as stack:
-        cluster = Cluster(tmp_path, tmp_path / "served")
-        stack.callback(cluster.nodes.shutdown)
-        cluster.deploy()
-        cluster.wait_for(1)
         versions = [ServedModel(one).version for one in (run, grown)]
         old, new = versions
         callers = Callers(cluster.port, dict(zip(versions, (run, grown), strict=True)))

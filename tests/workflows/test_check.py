@@ -3,8 +3,9 @@
 import io
 import shutil
 import sys
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,12 @@ import polyloom as pl
 from polyloom.backbones import backbone_from_config, load_backbone
 from polyloom.cli import main
 from polyloom.conditions import Condition
-from polyloom.config import load_recipe
+from polyloom.config import load_recipe, parse_recipe
 from polyloom.config.recipe import PRESETS
 from polyloom.data.catalog import Corpus
 from polyloom.data.records import Record
 from polyloom.errors import BackboneError, ConfigError, DataError, PolyloomWarning
-from polyloom.inference.untrained import untrained_part
+from polyloom.inference.untrained import TrainedParts
 from polyloom.methods import METHODS, Method, build_method
 from polyloom.model import inventory_of
 from polyloom.rundir import RunDir
@@ -225,9 +226,11 @@ def test_the_command_tells_it_on_stderr_and_predicts(trained, monkeypatch, capsy
     assert err.startswith("polyloom: pos/cc: the language 'cc' has neither")
 
 
-def method_of(name: str) -> Method:
-    """Build a method of three languages on an encoder-decoder."""
-    inventory = inventory_of(("en", "de", "fr"), {"mt": TASKS["mt"].Config()}, ["en/de", "de/en", "en/fr"])
+def method_of(name: str, languages: Sequence[str] = ("en", "de", "fr")) -> Method:
+    """Build a method of some languages, in few directions, on an encoder-decoder."""
+    first, second, third, *_ = languages
+    directions = [f"{first}/{second}", f"{second}/{first}", f"{first}/{third}"]
+    inventory = inventory_of(languages, {"mt": TASKS["mt"].Config()}, directions)
     with torch.device("meta"):
         shape = backbone_from_config({**PRESETS["transformer-mini"], "vocab_size": 8}, device="meta").shape
         return build_method(METHODS[name].config_type(), shape=shape, inventory=inventory)
@@ -246,12 +249,24 @@ def method_of(name: str) -> Method:
     ],
 )
 def test_what_is_untrained_is_a_matter_of_the_parameters_that_a_method_has(method, condition, part):
-    assert untrained_part(Condition.parse(condition), method_of(method), ["mt/en/de"]) == part
+    assert TrainedParts(method_of(method), ["mt/en/de"]).missing(Condition.parse(condition)) == part
 
 
 def test_a_task_without_any_data_is_untrained(trained):
     method = Run.load(trained).model.method
-    assert untrained_part(Condition.parse("pos/aa"), method, ["mlm/aa"]) == "task 'pos'"
+    assert TrainedParts(method, ["mlm/aa"]).missing(Condition.parse("pos/aa")) == "task 'pos'"
+
+
+def test_many_languages_are_checked_quickly():
+    """In time that does not grow with what else was trained: it did, and a server with many languages stood still."""
+    languages = [f"l{number}" for number in range(30_000)]
+    start = time.perf_counter()
+    parts = TrainedParts(method_of("hyper-adapters", languages), [f"mt/l0/{name}" for name in languages[1:-1]])
+    found = [parts.missing(Condition("mt", name, "l1")) for name in languages[-2000:]]
+    assert found == [None] * 1999 + ["language 'l29999'"]
+    with pytest.raises(ConfigError, match="backbone: missing"):
+        parse_recipe({"languages": languages, "tasks": {"mlm": {}}, "method": {"name": "hyperx"}})
+    assert time.perf_counter() - start < 10, "seconds, of which one was measured; minutes before"
 
 
 # -- backbones ---------------------------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def _check(loaded: "Loaded", options: Options, condition: "Condition") -> None:
     """Raise an error for a condition that cannot be predicted, or not with these options."""
     from polyloom.errors import ConditionError  # noqa: PLC0415
     from polyloom.inference.translate import steps  # noqa: PLC0415
-    from polyloom.inference.untrained import warn_untrained  # noqa: PLC0415
+    from polyloom.inference.untrained import TrainedParts  # noqa: PLC0415
 
     predictor = loaded.predictor
     task = predictor.model.task(condition.task)
@@ -109,7 +109,7 @@ def _check(loaded: "Loaded", options: Options, condition: "Condition") -> None:
     for step in steps(condition, options.pivot):
         predictor.model.method.require_supported(step)
         task.check(step, predictor.tokenizer)
-    warn_untrained(steps(condition, options.pivot), predictor.model.method, loaded.trained_on)
+    TrainedParts(predictor.model.method, loaded.trained_on).warn(steps(condition, options.pivot))
 
 
 def _check_confidence(options: Options, condition: "Condition") -> None:

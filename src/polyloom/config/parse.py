@@ -361,9 +361,9 @@ def _names_mistakes(sections: Mapping[str, Any]) -> list[str]:
     mistakes = []
     languages: tuple[str, ...] = sections.get("languages") or ()
     tasks: Mapping[str, TaskConfig] = sections.get("tasks") or {}
-    for name in dict.fromkeys(languages):
-        if languages.count(name) > 1:
-            mistakes.append(f"languages: {name!r} is listed {languages.count(name)} times.")
+    for name, count in Counter(languages).items():
+        if count > 1:
+            mistakes.append(f"languages: {name!r} is listed {count} times.")
         if not _is_name(name):
             mistakes.append(f"languages: {name!r} is not a name: letters and digits, joined by '.', '_' or '-'.")
     mistakes += [f"tasks.{name}: unknown task. {suggest(name, TASKS)} {HINT}" for name in tasks if name not in TASKS]

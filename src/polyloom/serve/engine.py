@@ -157,10 +157,9 @@ class Engine:
     async def canary(self) -> Answer:
         """Predict a small input with the first model, to show that it can."""
         model = self.models[0]
-        trained = [c for c in map(Condition.parse, model.run.trained_on) if c.task in model.run.model.tasks]
-        condition = next((c for c in trained if model.task(c).inputs), None)
-        if condition is None:  # it is there for its adapters
-            return model.answer(trained[0], "")
+        condition = model.example
+        if not model.task(condition).inputs:  # the model is there for its adapters
+            return model.answer(condition, "")
         return await self.answer(condition, CANARIES[model.task(condition).kind], caller="canary")
 
     def find(self, condition: Condition) -> ServedModel:

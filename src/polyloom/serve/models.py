@@ -12,7 +12,6 @@ from torch import Tensor
 from polyloom.backbones.backbone import hash_tensors
 from polyloom.conditions import Condition
 from polyloom.errors import ConditionError
-from polyloom.inference.untrained import untrained_part
 from polyloom.serve.answers import Answer
 from polyloom.tasks.base import Example, Task
 from polyloom.workflows.run import Run
@@ -63,10 +62,17 @@ class ServedModel:
             return
         self.run.model.method.require_supported(condition)
         self.task(condition).check(condition, self.run.predictor.tokenizer)
-        if part := untrained_part(condition, self.run.model.method, self._trained_on):
+        if part := self.run.trained_parts.missing(condition):
             raise ConditionError(f"{condition}: the {part} was not trained, so predictions would be arbitrary.")
         if len(self._checked) < CHECKED:
             self._checked.add(condition)
+
+    @cached_property
+    def example(self) -> Condition:
+        """A condition that was trained, and that can be predicted if there is any such."""
+        model, trained = self.run.model, map(Condition.parse, self.run.trained_on)
+        found = (one for one in trained if one.task in model.tasks and model.task(one.task).inputs)
+        return next(found, Condition.parse(self.run.trained_on[0]))
 
     def weights_hash(self, condition: Condition) -> str:
         """Hash the weights of a condition: they depend on the trained parameters and the condition alone."""

@@ -12,7 +12,7 @@ from polyloom.data.check import CorpusRole, Role, check_corpora
 from polyloom.data.issues import Issue, unread_test
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConfigError, DataError
-from polyloom.inference.untrained import untrained_languages
+from polyloom.inference.untrained import TrainedParts
 from polyloom.io.cache import cache_folder
 from polyloom.model import Model
 from polyloom.rundir import RunDir
@@ -72,7 +72,7 @@ def check_model(
             f"language {language!r} has no training data: its parameters stay as they were initialised, and "
             "predictions in it are arbitrary.",
         )
-        for language in untrained_languages(model.method, trained_on)
+        for language in TrainedParts(model.method, trained_on).missing_languages()
     ]
     for condition, labels in datasets:
         known = model.tasks[condition.task].labels if condition.task in model.tasks else ()

@@ -22,7 +22,6 @@ from polyloom.errors import ConditionError, PolyloomError, PolyloomWarning
 from polyloom.inference.generate import continue_prompts
 from polyloom.inference.groups import group_by_length
 from polyloom.inference.predictor import TOKENS
-from polyloom.inference.untrained import warn_untrained
 from polyloom.model import not_finite
 from polyloom.tasks.lm import around_texts
 from polyloom.workflows.run import Run, load
@@ -65,7 +64,7 @@ class PolyloomLM(LM):  # type: ignore[misc]
             device = None  # lm-eval's default
         loaded = load(run, device=device)
         self.conditions = {pattern: _checked(Condition.parse(name), loaded) for pattern, name in conditions.items()}
-        warn_untrained(self.conditions.values(), loaded.model.method, loaded.trained_on)
+        loaded.trained_parts.warn(self.conditions.values())
         loaded.model.eval()
         self.predictor = loaded.predictor
         self.begin, _ = around_texts(self.predictor.tokenizer)

@@ -27,7 +27,7 @@ from polyloom.inference.predictions import (
 )
 from polyloom.inference.predictor import Predictor
 from polyloom.inference.translate import steps, translate, translate_all
-from polyloom.inference.untrained import warn_untrained
+from polyloom.inference.untrained import TrainedParts
 from polyloom.io.access import Access, allow_paths
 from polyloom.loading import load_run_dir, load_source, tokenizer_name
 from polyloom.model import Model
@@ -77,6 +77,11 @@ class Run:
         """The tokenizer of Transformers that the model was trained with."""
         return load_hf_tokenizer(tokenizer_name(self.recipe))
 
+    @cached_property
+    def trained_parts(self) -> TrainedParts:
+        """The tasks, pairs and languages that training data have changed."""
+        return TrainedParts(self.model.method, self.trained_on)
+
     # -- predict ------------------------------------------------------------------------------------------------------
 
     def predict(self, inputs: Input | list[Input], conditions: Names | Sequence[Names]) -> Any:
@@ -97,7 +102,7 @@ class Run:
         pairs = pair_with_conditions(inputs, conditions)
         parsed = {name: self._condition(name) for name in dict.fromkeys(name for _, name in pairs)}
         tasks = {condition: self.model.task(condition.task) for condition in parsed.values()}
-        warn_untrained(tasks, self.model.method, self.trained_on)
+        self.trained_parts.warn(tasks)
         prepared = [
             (condition := parsed[name], prepare_input(value, tasks[condition], condition)) for value, name in pairs
         ]
@@ -146,7 +151,7 @@ class Run:
         self.model.task(condition.task)
         for step in steps(condition, pivot):
             self.model.method.require_supported(step)
-        warn_untrained(steps(condition, pivot), self.model.method, self.trained_on)
+        self.trained_parts.warn(steps(condition, pivot))
         sources = [prepare_input(text, self.model.task(condition.task), condition).record for text in several]
         self.predictor.report_long()
         translated = translate(
@@ -182,7 +187,7 @@ class Run:
                 raise ConditionError(f"{condition}: {task.name} does not continue texts. `predict` is for it.")
             given = list(prompt) if isinstance(prompt, tuple) else prompt
             asked.append((condition, task.prompt_tokens(given, self.predictor.tokenizer)))
-        warn_untrained(parsed.values(), self.model.method, self.trained_on)
+        self.trained_parts.warn(parsed.values())
         written = continue_prompts(self.predictor, asked, **options)
         texts = [self.predictor.tokenizer.decode(ids) for ids in written]
         return texts if isinstance(prompts, list) else texts[0]
