@@ -5,8 +5,9 @@
 The model is Hyper-X with a backbone of the size of XLM-R base (12 layers, 768 wide) and random weights: 2,500 languages
 and four tasks are 10,000 conditions. Rows are 8 to 24 words. The load is open loop: rows arrive at random moments that
 do not depend on answers, and latency counts from the moment at which a row was meant to be sent. Rates are shares of
-the engine's capacity, which is measured first with 64 callers. The load generator runs beside the server and takes a
-part of the machine.
+the engine's capacity, which is measured first with 64 callers. An engine and a server of the same run are measured in
+turns; what HTTP adds is the difference for the same row, asked for alone. The load generator runs beside the server and
+takes a part of the machine.
 """
 
 # ruff: noqa: S311, S603, S607 - nothing is secret here, and all commands are our own
@@ -110,17 +111,17 @@ FEW = zipf(64, ["pos"])  # as many adapters as the peer has
 
 
 async def closed(ask: Ask, rows: Iterator[Row], seconds: float) -> float:
-    """Let callers ask one row after another; return answers per second."""
-    answered, end = 0, time.monotonic() + seconds
+    """Let callers ask one row after another; return answers per second, until the last one is answered."""
+    answered, start = 0, time.monotonic()
 
     async def caller() -> None:
         nonlocal answered
-        while time.monotonic() < end:
+        while time.monotonic() < start + seconds:
             await ask(next(rows))
             answered += 1
 
     await asyncio.gather(*(caller() for _ in range(CALLERS)))
-    return answered / seconds
+    return answered / (time.monotonic() - start)
 
 
 async def open_loop(ask: Ask, rows: Iterator[Row], *, rate: float, seconds: float) -> list[dict[str, Any]]:
@@ -200,50 +201,66 @@ def first_use(run: Path, rounds: int) -> dict[str, float]:
     return {"p50_ms": statistics.median(times[2:]), "p99_ms": sorted(times[2:])[int(0.99 * (rounds - 1))]}
 
 
-async def direct(run: Path, *, languages: int, seconds: float, rounds: int) -> dict[str, Any]:
-    """Measure the engine alone: one condition and Zipf's conditions in turns, then 1 % of cold languages."""
+async def in_turns(run: Path, http: Ask, *, languages: int, seconds: float, rounds: int) -> dict[str, Any]:
+    """Measure an engine, and a server of the same run, in turns; then the engine with 1 % of cold languages."""
     loaded = load(run, allow=["/"])
-    rates: dict[str, list[float]] = {"one": [], "few": [], "zipf": []}
+    rates: dict[str, list[float]] = {"one": [], "few": [], "zipf": [], "http": []}
+    alone: dict[str, list[float]] = {"engine": [], "http": []}
     async with Engine(loaded, limits=Limits(timeout=600.0)) as engine:
 
         async def ask(row: Row) -> None:
             await engine.answer(*row)
 
-        sources = {"one": rows_of(one, 0), "few": rows_of(FEW, 0), "zipf": rows_of(zipf(languages), 0)}
-        await closed(ask, sources["zipf"], seconds)  # fills the cache
+        sources = {
+            "one": (ask, rows_of(one, 0)), "few": (ask, rows_of(FEW, 0)), "zipf": (ask, rows_of(zipf(languages), 0)),
+            "http": (http, rows_of(one, 0)),
+        }  # fmt: skip
+        for asked, rows in (sources["zipf"], sources["http"]):  # fills the cache, and memory
+            await closed(asked, rows, seconds)
         for _ in range(rounds):
-            for name, rows in sources.items():
-                rates[name].append(await closed(ask, rows, seconds))
+            for name, (asked, rows) in sources.items():
+                rates[name].append(await closed(asked, rows, seconds))
         capacity = statistics.median(rates["one"])
+        for row in itertools.islice(rows_of(one, 3), 20 * rounds):
+            for name, asked in (("engine", ask), ("http", http)):
+                start = time.perf_counter()
+                await asked(row)
+                alone[name].append(1e3 * (time.perf_counter() - start))
         loaded.predictor.cache.clear()
         found = await open_loop(ask, rows_of(mostly_hot(languages), 2), rate=0.5 * capacity, seconds=16 * seconds)
-        quiet = await open_loop(ask, rows_of(one, 3), rate=min(20.0, 0.1 * capacity), seconds=2 * seconds)
     hot = [one for one in found if one["condition"] == "pos/l0"]
     cold = [one for one in found if one["condition"] != "pos/l0"]
-    ratio = statistics.median(a / b for a, b in zip(rates["zipf"], rates["one"], strict=True))
+    against = {
+        f"{name}_over_one": statistics.median(a / b for a, b in zip(rates[name], rates["one"], strict=True))
+        for name in ("few", "zipf", "http")
+    }
     return {
-        "rows_per_second": rates, "zipf_over_one": ratio, "hot": summary(hot), "cold": summary(cold),
-        "quiet": summary(quiet),
+        "rows_per_second": rates, **against, "hot": summary(hot), "cold": summary(cold),
+        "one_row_p50_ms": {name: statistics.median(times) for name, times in alone.items()},
+        "http_adds_ms": statistics.median(b - a for a, b in zip(alone["engine"], alone["http"], strict=True)),
     }  # fmt: skip
 
 
-async def over_http(port: int, process: int, *, capacity: float, seconds: float) -> dict[str, Any]:
-    """Measure a server: alone with few rows, at its capacity, and with three times as many rows as it can answer."""
-    http = Http(port)
-    quiet = await open_loop(http.ask, rows_of(one, 3), rate=min(20.0, 0.1 * capacity), seconds=2 * seconds)
-    peak = await closed(http.ask, rows_of(one, 0), 2 * seconds)
-    memory = [memory_of(process)]
-    found = await open_loop(http.ask, rows_of(one, 5), rate=3 * peak, seconds=4 * seconds)
+async def overload(ask: Ask, process: int, *, peak: float, seconds: float) -> dict[str, Any]:
+    """Send three times as many rows as a server can answer."""
+    memory, start = [memory_of(process)], time.monotonic()
+    found = await open_loop(ask, rows_of(one, 5), rate=3 * peak, seconds=seconds)
+    taken = time.monotonic() - start
     memory.append(memory_of(process))
     answered = [one for one in found if one["outcome"] == "answered"]
     refused = [one for one in found if one["outcome"] != "answered"]
     return {
-        "quiet": summary(quiet), "rows_per_second": peak,
-        "overload": {
-            "sent": len(found), "answered": summary(answered), "refused": summary(refused),
-            "goodput": len(answered) / (4 * seconds) / peak, "megabytes": memory,
-        },
+        "sent": len(found), "answered": summary(answered), "refused": summary(refused),
+        "goodput": len(answered) / taken / peak, "megabytes": memory,
     }  # fmt: skip
+
+
+async def measure(run: Path, port: int, process: int, *, languages: int, seconds: float, rounds: int) -> dict[str, Any]:
+    """Measure an engine and a server, then the server with too many rows."""
+    http = Http(port)
+    found = await in_turns(run, http.ask, languages=languages, seconds=seconds, rounds=rounds)
+    peak = statistics.median(found["rows_per_second"]["http"])
+    return found | {"overload": await overload(http.ask, process, peak=peak, seconds=4 * seconds)}
 
 
 def memory_of(process: int) -> float:
@@ -311,15 +328,12 @@ def main() -> None:
         run = make_run(Path(folder), languages=languages, layers=layers, width=width)
         found: dict[str, Any] = {"languages": languages, "layers": layers, "width": width, "threads": options.threads}
         found["first_use"] = first_use(run, min(200, languages - 2))
-        found["engine"] = asyncio.run(direct(run, languages=languages, seconds=seconds, rounds=rounds))
-        capacity = statistics.median(found["engine"]["rows_per_second"]["one"])
+        with server(run, threads=options.threads) as (port, process):
+            work = measure(run, port, process, languages=languages, seconds=seconds, rounds=rounds)
+            found |= asyncio.run(work)
         if options.adapters_python:
             settings = {"layers": layers, "width": width, "seconds": seconds, "rounds": rounds}
             found["adapters"] = peer(options.adapters_python, run, settings)
-        with server(run, threads=options.threads) as (port, process):
-            found["http"] = asyncio.run(over_http(port, process, capacity=capacity, seconds=seconds))
-    found["http_over_engine"] = found["http"]["rows_per_second"] / capacity
-    found["http_adds_ms"] = found["http"]["quiet"]["p50_ms"] - found["engine"]["quiet"]["p50_ms"]
     print(json.dumps(found, indent=2))
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)

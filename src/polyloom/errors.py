@@ -124,6 +124,9 @@ class ConfigError(PolyloomError):
         super().__init__("\n".join([head, *(f"  {mistake}" for mistake in self.mistakes)]))
 
 
+COMPARED = 2000  # names at most that a mistake is compared with
+
+
 def suggest(word: str, known: Iterable[str], *, limit: int = 12) -> str:
     """Suggest the closest known name and list the known names.
 
@@ -135,8 +138,10 @@ def suggest(word: str, known: Iterable[str], *, limit: int = 12) -> str:
     Returns:
         A sentence such as ``Did you mean 'tr'? Known: en, sw, tr.``
     """
-    names = [str(name).encode(errors="backslashreplace").decode() for name in known]  # keys of JSON may be anything
-    close = get_close_matches(str(word), names, n=1, cutoff=0.6)
+    names = list(map(str, known))
+    # A server with many languages answers mistakes in milliseconds: it compares with names of the same first letter.
+    similar = names if len(names) <= COMPARED else [name for name in names if name[:1] == str(word)[:1]][:COMPARED]
+    close = get_close_matches(str(word), similar, n=1, cutoff=0.6)
     hint = f"Did you mean {close[0]!r}? " if close else ""
     listed = ", ".join(names[:limit]) + (f", … ({len(names)} in all)" if len(names) > limit else "")
-    return f"{hint}Known: {listed or 'none'}."
+    return f"{hint}Known: {listed.encode(errors='backslashreplace').decode() or 'none'}."

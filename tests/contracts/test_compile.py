@@ -1,13 +1,10 @@
 """torch.compile: one graph for all conditions, no break, no recompilation."""
 
-from collections.abc import Hashable
-
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 
-from tests.contracts.tiny import ROWS, block_of, case_id, cases, method_with, shared_backbone, tiny_inputs, tiny_model
-from tests.covering import Case, covering
+from tests.contracts.tiny import ROWS, covering_cases, method_with, shared_backbone, tiny_inputs, tiny_model
 
 
 def mixtures(model):
@@ -16,13 +13,7 @@ def mixtures(model):
     return [model.method.encode(listed[i:] + listed[:i]) for i in range(4)]
 
 
-def blocks(case: Case) -> set[Hashable]:
-    """Tracing takes seconds, so in CI every method, every block and every family is there."""
-    method, family, _ = case
-    return {method, block_of(case), family}
-
-
-@pytest.mark.parametrize("case", covering(cases(), blocks, name=case_id))
+@pytest.mark.parametrize("case", covering_cases())
 def test_one_graph_serves_many_conditions(case):
     method, family, settings = case
     # Tracing time grows with layers, and the graph of a second layer is the graph of the first.

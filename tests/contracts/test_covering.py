@@ -2,16 +2,15 @@
 
 import pytest
 
-from tests.contracts.test_compile import blocks
 from tests.contracts.test_rows import meetings_in_a_search, searches
-from tests.contracts.tiny import case_id, cases, meetings
+from tests.contracts.tiny import case_id, cases, factors, meetings
 from tests.covering import covering
 
 PRODUCTS = {
     "contracts": (cases(), meetings),
     "contracts of adapters": (cases(adapters_only=True), meetings),
     "searches": (searches(), meetings_in_a_search),
-    "compilation": (cases(), blocks),
+    "factors": (cases(), factors),
 }
 
 
@@ -27,5 +26,5 @@ def test_every_fact_is_shown_in_ci_and_every_case_at_night(product):
 
 def test_every_method_meets_every_family_and_both_meet_every_block():
     chosen = [parameter.values[0] for parameter in covering(cases(), meetings, name=case_id) if not parameter.marks]
-    for factors in (lambda c: (c[0], c[1]), lambda c: (c[0], str(c[2])), lambda c: (c[1], str(c[2]))):
-        assert set(map(factors, chosen)) == set(map(factors, cases()))
+    for two in (lambda c: (c[0], c[1]), lambda c: (c[0], str(c[2])), lambda c: (c[1], str(c[2]))):
+        assert set(map(two, chosen)) == set(map(two, cases()))

@@ -9,10 +9,19 @@ from torch import Tensor
 from polyloom.backbones import FAMILIES
 from polyloom.checkpoint import load_checkpoint, save_checkpoint
 from polyloom.methods import METHODS
-from tests.contracts.tiny import ROWS, logits, method_with, pairwise_cases, tiny_backbone, tiny_inputs, tiny_model
+from tests.contracts.tiny import (
+    ROWS,
+    covering_cases,
+    logits,
+    method_with,
+    pairwise_cases,
+    tiny_backbone,
+    tiny_inputs,
+    tiny_model,
+)
 
 
-@pytest.mark.parametrize("case", pairwise_cases())
+@pytest.mark.parametrize("case", covering_cases())
 def test_gradient_checkpointing_changes_nothing(case):
     """Bitwise, with dropout on, and with two forward passes of different rows before one backward pass."""
     method, family, settings = case
@@ -68,7 +77,7 @@ def test_groups_cover_every_parameter_once():
         assert parts <= {id(p) for p in groups["backbone"]}
 
 
-@pytest.mark.parametrize("case", pairwise_cases())
+@pytest.mark.parametrize("case", covering_cases())
 def test_saved_and_loaded_gives_the_same_bits(case, tmp_path):
     method, family, settings = case
     model, inputs = tiny_model(method, family, backbone=tiny_backbone(family), **settings), tiny_inputs(family)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -9,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.shared import polyloom
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
@@ -30,12 +34,22 @@ def test_the_readme_has_commands():
 
 
 @pytest.mark.parametrize("command", commands())
-def test_readme_commands_work_in_an_empty_directory(command, tmp_path):
-    subprocess.run(shlex.split(command), cwd=tmp_path, env=ENVIRONMENT, check=True, capture_output=True, timeout=120)
+def test_readme_commands_work_in_an_empty_directory(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    polyloom(*shlex.split(command)[1:])
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.name)
-def test_examples_run(path):
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.usefixtures("load_example")  # what an example registers is gone afterwards
+def test_examples_run(path, monkeypatch):
+    """In this process, which has imported what takes seconds to import."""
+    monkeypatch.chdir(ROOT)
+    runpy.run_path(str(path), run_name="__main__")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_run_as_commands(path):
     subprocess.run([sys.executable, "-W", "error", path], cwd=ROOT, env=ENVIRONMENT, check=True, timeout=120)
 
 

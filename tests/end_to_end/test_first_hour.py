@@ -8,15 +8,17 @@ a user has already, text files, are real sentences; of translation only the numb
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+import huggingface_hub
 import pytest
 import transformers
 
@@ -24,7 +26,7 @@ from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
 from polyloom.data.records import Bitext
 from polyloom.evaluate.matrix import Matrix
-from tests.shared import DATA, needs_data
+from tests.shared import DATA, needs_data, polyloom
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -76,37 +78,48 @@ def block(heading: str, language: str) -> str:
     return found[0]
 
 
-def follow(heading: str, folder: Path, changed: Mapping[str, str], **variables: str) -> dict[str, str]:
+@pytest.fixture(params=["here", pytest.param("bash", marks=pytest.mark.nightly)])
+def shell(request, tmp_path, monkeypatch):
+    """What runs a line of a shell in the test's folder: bash, or this process, which has imported torch already."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("POLYLOOM_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "datasets"))
+    return run_here if request.param == "here" else run_bash
+
+
+def run_bash(line: str) -> str:
+    """Run a line as a user does; return what it prints."""
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{line}\n{done.stderr}"
+    return done.stdout
+
+
+def run_here(line: str) -> str:
+    """Run a line of one command of ours, with what is piped or redirected into it and where its output goes."""
+    line, _, into = line.partition(" > ")
+    line, _, source = line.partition(" < ")
+    before, _, command = line.rpartition(" | ")
+    printed = polyloom(*shlex.split(command)[1:], stdin=Path(source).read_text() if source else run_bash(before or ":"))
+    if into:
+        Path(into).write_text(printed)
+    return "" if into else printed
+
+
+def follow(heading: str, shell: Callable[[str], str], changed: Mapping[str, str]) -> dict[str, str]:
     """Run the commands under a heading one by one, some of them changed; return what each of them printed."""
-    environment = os.environ | {
-        "OMP_NUM_THREADS": "1",
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "HF_HUB_OFFLINE": "1",
-        "POLYLOOM_DATA": str(folder / "data"),
-        "POLYLOOM_CACHE": str(folder / "datasets"),
-        **variables,
-    }
     printed = {}
     for command in block(heading, "sh").strip().splitlines():
         for part, other in changed.items():
             command = command.replace(part, other)  # noqa: PLW2901
-        done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", command],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
-        printed[command] = done.stdout
+        printed[command] = shell(command)
     return printed
 
 
 @needs_data
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("steps", [3, pytest.param(None, marks=pytest.mark.nightly)])
-def test_the_first_hour(pretrained, mirror, tmp_path, steps):
+def test_the_first_hour(pretrained, mirror, shell, tmp_path, monkeypatch, steps):
     """Three steps of a small model show that every command works; the recipes' own number shows that the runs learn."""
     fewer = {
         "train mini/hyperx-single-task": f"train mini/hyperx-single-task train.steps={steps}",
@@ -114,8 +127,11 @@ def test_the_first_hour(pretrained, mirror, tmp_path, steps):
         "evaluate runs/hyperx": "evaluate runs/hyperx --languages de,tr,mt",
         "evaluate runs/madx": "evaluate runs/madx --languages de,tr,mt",
     }
-    cache = str(hub_cache(tmp_path / "hf", shrink(pretrained, tmp_path / "small") if steps else pretrained))
-    printed = follow("Train a tagger", tmp_path, fewer if steps else {}, HF_HOME=cache, POLYLOOM_MIRROR=mirror)
+    cache = hub_cache(tmp_path / "hf", shrink(pretrained, tmp_path / "small") if steps else pretrained)
+    monkeypatch.setenv("HF_HOME", str(cache))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(cache / "hub"))  # as if just imported
+    monkeypatch.setenv("POLYLOOM_MIRROR", mirror)
+    printed = follow("Train a tagger", shell, fewer if steps else {})
     # A run learns, and what it learns in English holds elsewhere.
     for run in ("hyperx", "madx"):
         matrix = Matrix.read(tmp_path / "runs" / run / "evaluations" / "test.json")
@@ -145,7 +161,7 @@ def write_aligned(corpus: str, codes: tuple[str, str], path: Path) -> None:
 
 @needs_data
 @pytest.mark.timeout(1200)
-def test_from_text_files_to_translations(tmp_path):
+def test_from_text_files_to_translations(shell, tmp_path):
     files = tmp_path / "corpus"
     files.mkdir()
     for code, name in (("de", "deu"), ("nl", "nld")):
@@ -157,7 +173,7 @@ def test_from_text_files_to_translations(tmp_path):
         assert here in recipe
         recipe = recipe.replace(here, smaller)
     (tmp_path / "translate.yaml").write_text(recipe)
-    printed = follow("Translate", tmp_path, {})
+    printed = follow("Translate", shell, {})
     vocabulary, _, checkpoint, table, translation, _ = printed.values()
     assert re.search(r"^nl +[\d,]+ .* 0\.0\d+ %$", vocabulary, flags=re.MULTILINE)
     assert (tmp_path / checkpoint.strip()).is_dir()

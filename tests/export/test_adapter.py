@@ -5,12 +5,12 @@ import torch
 
 from polyloom.conditions import Condition
 from polyloom.export.adapter import Adapter, generate_adapters, load_adapters_into, read_adapter, write_adapter
-from tests.contracts.tiny import ROWS, logits, pairwise_cases, tiny_backbone, tiny_inputs, tiny_model
+from tests.contracts.tiny import ROWS, covering_cases, logits, tiny_backbone, tiny_inputs, tiny_model
 
 CONDITIONS = [Condition.parse(row) for row in dict.fromkeys(ROWS)]
 
 
-@pytest.mark.parametrize("case", pairwise_cases())
+@pytest.mark.parametrize("case", covering_cases())
 def test_what_is_exported_answers_bitwise_as_what_made_it(case, tmp_path):
     method, family, settings = case
     model, inputs = tiny_model(method, family, **settings), tiny_inputs(family)

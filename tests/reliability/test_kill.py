@@ -23,7 +23,7 @@ from polyloom.training.events import CheckpointSaved
 from tests.reliability.forks import alone, ended, fork, read_log
 from tests.reliability.tiny import changed, saved, tiny_fit, tiny_setup, weights
 
-KILLS = (30, pytest.param(100, marks=pytest.mark.nightly))
+KILLS = (15, pytest.param(100, marks=pytest.mark.nightly))
 
 
 def by_lot(model, plan):

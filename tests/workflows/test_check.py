@@ -21,7 +21,7 @@ from polyloom.config import load_recipe, parse_recipe
 from polyloom.config.recipe import PRESETS
 from polyloom.data.catalog import Corpus
 from polyloom.data.records import Record
-from polyloom.errors import BackboneError, ConfigError, DataError, PolyloomWarning
+from polyloom.errors import BackboneError, ConfigError, DataError, PolyloomWarning, suggest
 from polyloom.inference.untrained import TrainedParts
 from polyloom.methods import METHODS, Method, build_method
 from polyloom.model import inventory_of
@@ -266,6 +266,7 @@ def test_many_languages_are_checked_quickly():
     assert found == [None] * 1999 + ["language 'l29999'"]
     with pytest.raises(ConfigError, match="backbone: missing"):
         parse_recipe({"languages": languages, "tasks": {"mlm": {}}, "method": {"name": "hyperx"}})
+    assert {suggest("l1999x", languages)[:22] for _ in range(100)} == {"Did you mean 'l1999'? "}
     assert time.perf_counter() - start < 10, "seconds, of which one was measured; minutes before"
 
 

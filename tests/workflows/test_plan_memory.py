@@ -107,9 +107,8 @@ def measure(folder: Path, *, size: int) -> int:
     return max(int(json.loads(process.communicate()[0])["measured"]) for process in processes)
 
 
-@pytest.mark.parametrize(
-    ("size", "checkpointing"), [pytest.param(1, False, marks=pytest.mark.nightly), (2, True)], ids=["one", "two"]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("size", "checkpointing"), [(1, False), (2, True)], ids=["one", "two"])
 def test_the_plan_is_what_a_step_takes(tmp_path: Path, size: int, checkpointing: bool) -> None:
     recipe = json.loads(decoder_recipe(tmp_path).read_text())
     config = {key: value for key, value in LLAMA.items() if key != "model_type"} | {
