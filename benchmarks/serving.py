@@ -46,6 +46,7 @@ from polyloom.workflows.train import train
 
 TASKS = ("pos", "ner", "dep", "nli")
 CALLERS = 64
+TOO_MANY = 429
 KEPT = 2.0  # seconds that a connection may be idle; the server closes it after five
 Row = tuple[str, str | tuple[str, ...]]  # condition and input
 Ask = Callable[[Row], Awaitable[Any]]
@@ -172,7 +173,8 @@ class Http:
         self.idle.append((time.monotonic(), reader, writer))
         (result,) = content.get("results", [content])
         if "prediction" not in result:
-            raise _RefusedError(str(result["error"]["status"]))
+            status = result["error"]["status"]
+            raise (_RefusedError if status == TOO_MANY else _FailedError)(str(status))
 
     async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Return the connection that was used last, unless the server may have closed it, or a new one."""
@@ -185,7 +187,11 @@ class Http:
 
 
 class _RefusedError(PolyloomError):
-    """A row without a prediction."""
+    """A row that the server had no room for."""
+
+
+class _FailedError(PolyloomError):
+    """A row without a prediction for another reason, such as a wait that was too long."""
 
 
 # -- measurements -----------------------------------------------------------------------------------------------------
@@ -248,9 +254,10 @@ async def overload(ask: Ask, process: int, *, peak: float, seconds: float) -> di
     taken = time.monotonic() - start
     memory.append(memory_of(process))
     answered = [one for one in found if one["outcome"] == "answered"]
-    refused = [one for one in found if one["outcome"] != "answered"]
+    refused = [one for one in found if one["outcome"] == _RefusedError.__name__]
     return {
         "sent": len(found), "answered": summary(answered), "refused": summary(refused),
+        "failed": len(found) - len(answered) - len(refused),
         "goodput": len(answered) / taken / peak, "megabytes": memory,
     }  # fmt: skip
 
