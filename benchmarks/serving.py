@@ -37,7 +37,7 @@ import transformers
 from tests.tiny_run import WORDS, tiny_recipe
 
 from polyloom.conditions import Condition
-from polyloom.errors import PolyloomError
+from polyloom.errors import OverloadedError, PolyloomError
 from polyloom.rundir import RunDir
 from polyloom.serve import Engine, Limits
 from polyloom.workflows.add_language import _write
@@ -46,7 +46,6 @@ from polyloom.workflows.train import train
 
 TASKS = ("pos", "ner", "dep", "nli")
 CALLERS = 64
-TOO_MANY = 429
 KEPT = 2.0  # seconds that a connection may be idle; the server closes it after five
 Row = tuple[str, str | tuple[str, ...]]  # condition and input
 Ask = Callable[[Row], Awaitable[Any]]
@@ -162,7 +161,7 @@ class Http:
         self.idle: list[tuple[float, asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def ask(self, row: Row) -> None:
-        """Ask for one row; raise an error for any other status than 200."""
+        """Ask for one row; raise an error if there is no room for it, or another one if it has no prediction."""
         reader, writer = await self._connection()
         body = json.dumps({"rows": [{"condition": row[0], "input": row[1]}]}).encode()
         head = f"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
@@ -174,7 +173,7 @@ class Http:
         (result,) = content.get("results", [content])
         if "prediction" not in result:
             status = result["error"]["status"]
-            raise (_RefusedError if status == TOO_MANY else _FailedError)(str(status))
+            raise (OverloadedError if status == OverloadedError.status else PolyloomError)(str(status))
 
     async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Return the connection that was used last, unless the server may have closed it, or a new one."""
@@ -184,14 +183,6 @@ class Http:
                 return reader, writer
             writer.close()
         return await asyncio.open_connection("127.0.0.1", self.port)
-
-
-class _RefusedError(PolyloomError):
-    """A row that the server had no room for."""
-
-
-class _FailedError(PolyloomError):
-    """A row without a prediction for another reason, such as a wait that was too long."""
 
 
 # -- measurements -----------------------------------------------------------------------------------------------------
@@ -254,7 +245,7 @@ async def overload(ask: Ask, process: int, *, peak: float, seconds: float) -> di
     taken = time.monotonic() - start
     memory.append(memory_of(process))
     answered = [one for one in found if one["outcome"] == "answered"]
-    refused = [one for one in found if one["outcome"] == _RefusedError.__name__]
+    refused = [one for one in found if one["outcome"] == OverloadedError.__name__]
     return {
         "sent": len(found), "answered": summary(answered), "refused": summary(refused),
         "failed": len(found) - len(answered) - len(refused),

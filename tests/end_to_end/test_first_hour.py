@@ -118,7 +118,9 @@ def follow(heading: str, shell: Callable[[str], str], changed: Mapping[str, str]
 
 @needs_data
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("steps", [3, pytest.param(None, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    ("shell", "steps"), [("here", 3), pytest.param("bash", None, marks=pytest.mark.nightly)], indirect=["shell"]
+)
 def test_the_first_hour(pretrained, mirror, shell, tmp_path, monkeypatch, steps):
     """Three steps of a small model show that every command works; the recipes' own number shows that the runs learn."""
     fewer = {

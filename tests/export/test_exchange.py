@@ -228,4 +228,4 @@ def test_what_they_save_answers_the_same_here(cases):
             difference = (ours[key] - before[key]).abs().max()
             assert difference <= (1e-6 * before[key].abs().max() if joined else 0.0), f"{case}: {key}"
         read += 1
-    assert read > len(cases) / 2
+    assert read > min(100, len(cases) / 2)

@@ -4,7 +4,6 @@ import http.client
 import json
 import random
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +18,6 @@ from polyloom.workflows.train import train_recipe
 from tests.serve.test_engine import asked
 from tests.serve.test_web import Served
 from tests.shared import DATA, needs_data
-
-MINI = Path(__file__).parents[2] / "src/polyloom/recipes/mini/hyperx.yaml"
-TREEBANKS = {"en": "en_ewt", "de": "de_gsd", "sv": "sv_talbanken", "tr": "tr_boun", "mt": "mt_mudt"}
 
 
 def ask_all(port, rows, seed):
@@ -72,16 +68,17 @@ def test_nobody_gets_anothers_answer(run, count):
 @pytest.mark.timeout(1800)
 def test_nobody_gets_anothers_answer_of_a_real_run(pretrained, tmp_path):
     """Real sentences of five languages, in a real backbone that has begun to learn to tag them, and a small cache."""
-    recipe = load_recipe(MINI, [f"backbone.name={pretrained}", f"data.root={DATA}", "train.steps=20"])
+    recipe = load_recipe("mini/hyperx", [f"backbone.name={pretrained}", f"data.root={DATA}", "train.steps=20"])
     train_recipe(recipe, tmp_path / "run")
     sentences = {}
-    for language, name in TREEBANKS.items():
-        records = resolve(f"ud:{name}/test[:300]", root=DATA).records("tags")
+    for language in recipe.languages:
+        (corpus,) = recipe.data.test[f"pos/{language}"]
+        records = resolve(corpus, root=DATA).records("tags")
         sentences[language] = [record.words for record in records if isinstance(record, Tagged)]
 
     def rows(seed):
         draw = random.Random(seed)
-        languages = draw.choices(list(TREEBANKS), k=1000)
+        languages = draw.choices(recipe.languages, k=1000)
         return [(f"{draw.choice(('pos', 'ner'))}/{name}", draw.choice(sentences[name])) for name in languages]
 
     clients = [rows(seed) for seed in range(8)]

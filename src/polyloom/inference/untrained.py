@@ -16,14 +16,16 @@ class TrainedParts:
     Args:
         method: A trained method.
         trained_on: Conditions with training data.
+
+    Attributes:
+        names: Conditions with training data; the others are zero-shot.
     """
 
     def __init__(self, method: Method, trained_on: Collection[str]) -> None:
         self._method = method
-        self._names = frozenset(trained_on)
+        self.names = frozenset(trained_on)
         trained = [condition for name in trained_on for condition in method.trained_by(Condition.parse(name))]
         self._tasks = {condition.task for condition in trained}
-        self._languages = {language for condition in trained for language in condition.languages}
         self._by_language, self._by_pair = (
             any(table.trainable for table in method.growing(kind)) for kind in ("language", "pair")
         )
@@ -36,7 +38,7 @@ class TrainedParts:
 
         Zero-shot conditions, whose task and languages were trained in other conditions, have no such part.
         """
-        if str(condition) in self._names or not any(stage.trains for stage in self._method.stages()):
+        if str(condition) in self.names or not any(stage.trains for stage in self._method.stages()):
             return None  # exported adapters have no stages that train
         if condition.task not in self._tasks:
             return f"task {condition.task!r}"
@@ -61,7 +63,8 @@ class TrainedParts:
 
     def missing_languages(self) -> list[str]:
         """List the languages without training data, if the method has parameters for each language."""
-        return [name for name in self._method.languages if name not in self._languages and self._by_language]
+        trained = {language for language, _ in self._language_rows}
+        return [name for name in self._method.languages if name not in trained and self._by_language]
 
     def _rows_of_languages(self, condition: Condition) -> list[tuple[str, str]]:
         """Return the languages whose parameters a condition uses; a decoder has adapters of its own for each."""

@@ -70,9 +70,8 @@ class ServedModel:
     @cached_property
     def example(self) -> Condition:
         """A condition that was trained, and that can be predicted if there is any such."""
-        model, trained = self.run.model, map(Condition.parse, self.run.trained_on)
-        found = (one for one in trained if one.task in model.tasks and model.task(one.task).inputs)
-        return next(found, Condition.parse(self.run.trained_on[0]))
+        trained = [one for one in map(Condition.parse, self.run.trained_on) if one.task in self.run.model.tasks]
+        return next((one for one in trained if self.task(one).inputs), trained[0])
 
     def weights_hash(self, condition: Condition) -> str:
         """Hash the weights of a condition: they depend on the trained parameters and the condition alone."""
@@ -96,12 +95,8 @@ class ServedModel:
         """Build an answer of this model."""
         return Answer(
             condition=condition, prediction=prediction, model=self.name, version=self.version,
-            weights=self.weights_hash(condition), zero_shot=str(condition) not in self._trained_on, **about,
+            weights=self.weights_hash(condition), zero_shot=str(condition) not in self.run.trained_parts.names, **about,
         )  # fmt: skip
-
-    @cached_property
-    def _trained_on(self) -> frozenset[str]:
-        return frozenset(self.run.trained_on)
 
 
 def share_tensors(runs: Iterable[Run]) -> None:
