@@ -5,9 +5,9 @@
 The model is Hyper-X with a backbone of the size of XLM-R base (12 layers, 768 wide) and random weights: 2,500 languages
 and four tasks are 10,000 conditions. Rows are 8 to 24 words. The load is open loop: rows arrive at random moments that
 do not depend on answers, and latency counts from the moment at which a row was meant to be sent. Rates are shares of
-the engine's capacity, which is measured first with 64 callers. An engine and a server of the same run are measured in
-turns; what HTTP adds is the difference for the same row, asked for alone. The load generator runs beside the server and
-takes a part of the machine.
+the engine's capacity, which is measured first with 64 callers. An engine, a server of the same run and, if its Python
+is given, a loop around `adapters` are measured in turns; what HTTP adds is the difference for the same row, asked for
+alone. The load generator runs beside the server and takes a part of the machine.
 """
 
 # ruff: noqa: S311, S603, S607 - nothing is secret here, and all commands are our own
@@ -23,9 +23,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,18 @@ CALLERS = 64
 KEPT = 2.0  # seconds that a connection may be idle; the server closes it after five
 Row = tuple[str, str | tuple[str, ...]]  # condition and input
 Ask = Callable[[Row], Awaitable[Any]]
+Peer = Callable[[str], float]  # answers rows of a kind for some seconds; rows per second
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of the model, and of the measurements: seconds of each, and how many rounds of all."""
+
+    languages: int
+    layers: int
+    width: int
+    seconds: float
+    rounds: int
 
 
 def make_run(folder: Path, *, languages: int, layers: int, width: int) -> Path:
@@ -105,6 +118,7 @@ def mostly_hot(languages: int) -> Callable[[random.Random], str]:
 
 
 FEW = zipf(64, ["pos"])  # as many adapters as the peer has
+PEER_KINDS = {"one": one, "few": FEW}
 
 
 # -- load -------------------------------------------------------------------------------------------------------------
@@ -198,10 +212,10 @@ def first_use(run: Path, rounds: int) -> dict[str, float]:
     return {"p50_ms": statistics.median(times[2:]), "p99_ms": sorted(times[2:])[int(0.99 * (rounds - 1))]}
 
 
-async def in_turns(run: Path, http: Ask, *, languages: int, seconds: float, rounds: int) -> dict[str, Any]:
-    """Measure an engine, and a server of the same run, in turns; then the engine with 1 % of cold languages."""
+async def in_turns(run: Path, http: Ask, peer: Peer | None, size: Size) -> dict[str, Any]:
+    """Measure an engine, a server of the same run and a peer in turns; then the engine with 1 % of cold languages."""
     loaded = load(run, allow=["/"])
-    rates: dict[str, list[float]] = {"one": [], "few": [], "zipf": [], "http": []}
+    rates = defaultdict[str, list[float]](list)
     alone: dict[str, list[float]] = {"engine": [], "http": []}
     async with Engine(loaded, limits=Limits(timeout=600.0)) as engine:
 
@@ -209,27 +223,36 @@ async def in_turns(run: Path, http: Ask, *, languages: int, seconds: float, roun
             await engine.answer(*row)
 
         sources = {
-            "one": (ask, rows_of(one, 0)), "few": (ask, rows_of(FEW, 0)), "zipf": (ask, rows_of(zipf(languages), 0)),
+            "one": (ask, rows_of(one, 0)),
+            "few": (ask, rows_of(FEW, 0)),
+            "zipf": (ask, rows_of(zipf(size.languages), 0)),
             "http": (http, rows_of(one, 0)),
-        }  # fmt: skip
+        }
         for asked, rows in (sources["zipf"], sources["http"]):  # fills the cache, and memory
-            await closed(asked, rows, seconds)
-        for _ in range(rounds):
+            await closed(asked, rows, size.seconds)
+        if peer:
+            peer("few")
+        for _ in range(size.rounds):
             for name, (asked, rows) in sources.items():
-                rates[name].append(await closed(asked, rows, seconds))
+                rates[name].append(await closed(asked, rows, size.seconds))
+            for name in PEER_KINDS if peer else ():
+                rates[f"adapters_{name}"].append(peer(name))
         capacity = statistics.median(rates["one"])
-        for row in itertools.islice(rows_of(one, 3), 20 * rounds):
+        for row in itertools.islice(rows_of(one, 3), 20 * size.rounds):
             for name, asked in (("engine", ask), ("http", http)):
                 start = time.perf_counter()
                 await asked(row)
                 alone[name].append(1e3 * (time.perf_counter() - start))
         loaded.predictor.cache.clear()
-        found = await open_loop(ask, rows_of(mostly_hot(languages), 2), rate=0.5 * capacity, seconds=16 * seconds)
+        found = await open_loop(
+            ask, rows_of(mostly_hot(size.languages), 2), rate=0.5 * capacity, seconds=16 * size.seconds
+        )
     hot = [one for one in found if one["condition"] == "pos/l0"]
     cold = [one for one in found if one["condition"] != "pos/l0"]
     against = {
         f"{name}_over_one": statistics.median(a / b for a, b in zip(rates[name], rates["one"], strict=True))
-        for name in ("few", "zipf", "http")
+        for name in rates
+        if name != "one"
     }
     return {
         "rows_per_second": rates, **against, "hot": summary(hot), "cold": summary(cold),
@@ -253,12 +276,12 @@ async def overload(ask: Ask, process: int, *, peak: float, seconds: float) -> di
     }  # fmt: skip
 
 
-async def measure(run: Path, port: int, process: int, *, languages: int, seconds: float, rounds: int) -> dict[str, Any]:
+async def measure(run: Path, port: int, process: int, peer: Peer | None, size: Size) -> dict[str, Any]:
     """Measure an engine and a server, then the server with too many rows."""
     http = Http(port)
-    found = await in_turns(run, http.ask, languages=languages, seconds=seconds, rounds=rounds)
+    found = await in_turns(run, http.ask, peer, size)
     peak = statistics.median(found["rows_per_second"]["http"])
-    return found | {"overload": await overload(http.ask, process, peak=peak, seconds=4 * seconds)}
+    return found | {"overload": await overload(http.ask, process, peak=peak, seconds=4 * size.seconds)}
 
 
 def memory_of(process: int) -> float:
@@ -292,23 +315,32 @@ def server(run: Path, **options: int) -> Iterator[tuple[int, int]]:
         process.wait()
 
 
-def peer(python: str, run: Path, settings: Mapping[str, float]) -> dict[str, Any]:
-    """Let a micro-batching server around `adapters` answer the same rows; see serving_adapters.py."""
+@contextmanager
+def adapters_peer(python: str, run: Path, size: Size) -> Iterator[Peer]:
+    """Start a micro-batching loop around `adapters`, and yield what lets it answer rows; see serving_adapters.py."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(run.parent / "backbone")
-    kinds = {"one": rows_of(one, 0), "few": rows_of(FEW, 0)}
     rows = {
         kind: [
-            (condition.partition("/")[2], len(tokenizer(" ".join(words))["input_ids"])) for condition, words in found
+            (condition.partition("/")[2], len(tokenizer(" ".join(words))["input_ids"]))
+            for condition, words in itertools.islice(rows_of(draw, 0), 2000)
         ]
-        for kind, source in kinds.items()
-        for found in [itertools.islice(source, 2000)]
+        for kind, draw in PEER_KINDS.items()
     }
     file = run.parent / "rows.json"
     file.write_text(json.dumps(rows))
-    options = [f"--{name}={value}" for name, value in settings.items()]
+    options = [f"--{name}={getattr(size, name)}" for name in ("layers", "width", "seconds")]
     command = [python, str(Path(__file__).with_name("serving_adapters.py")), str(file), *options]
-    found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return found
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        requests, answers = process.stdin, process.stdout
+
+        def answer(kind: str) -> float:
+            requests.write(f"{kind}\n")
+            requests.flush()
+            return float(answers.readline())
+
+        yield answer
 
 
 def main() -> None:
@@ -320,18 +352,17 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    languages, layers, width = (80, 2, 64) if options.quick else (2500, 12, 768)
-    seconds, rounds = (1.0, 1) if options.quick else (10.0, 5)
+    size = Size(80, 2, 64, 1.0, 1) if options.quick else Size(2500, 12, 768, 10.0, 5)
     with tempfile.TemporaryDirectory() as folder:
-        run = make_run(Path(folder), languages=languages, layers=layers, width=width)
-        found: dict[str, Any] = {"languages": languages, "layers": layers, "width": width, "threads": options.threads}
-        found["first_use"] = first_use(run, min(200, languages - 2))
-        with server(run, threads=options.threads) as (port, process):
-            work = measure(run, port, process, languages=languages, seconds=seconds, rounds=rounds)
-            found |= asyncio.run(work)
-        if options.adapters_python:
-            settings = {"layers": layers, "width": width, "seconds": seconds, "rounds": rounds}
-            found["adapters"] = peer(options.adapters_python, run, settings)
+        run = make_run(Path(folder), languages=size.languages, layers=size.layers, width=size.width)
+        found: dict[str, Any] = {**asdict(size), "threads": options.threads}
+        found["first_use"] = first_use(run, min(200, size.languages - 2))
+        with ExitStack() as stack:
+            port, process = stack.enter_context(server(run, threads=options.threads))
+            peer = None
+            if options.adapters_python:
+                peer = stack.enter_context(adapters_peer(options.adapters_python, run, size))
+            found |= asyncio.run(measure(run, port, process, peer, size))
     print(json.dumps(found, indent=2))
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)

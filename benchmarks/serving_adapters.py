@@ -2,14 +2,18 @@
 
     ../venv-adapters/bin/python benchmarks/serving_adapters.py rows.json --layers 12 --width 768
 
-`benchmarks/serving.py --adapters-python` starts it with the rows that the engine answers. There is no HTTP and no
-queue: 64 rows always wait, and each answer is followed by the next row at once. A batch has rows of one language, since
-`set_active_adapters` is for the whole model: the language of the row that has waited longest, with all others of it.
+`benchmarks/serving.py --adapters-python` starts it with the rows that the engine answers, and writes a kind of rows
+whenever it is this server's turn. There is no HTTP, no tokenizer and no queue: 64 rows always wait, and each answer is
+followed by the next row at once. A batch has rows of one language, since `set_active_adapters` is for the whole model:
+the language of the row that has waited longest, with all others of it.
 """
 
 import argparse
+import itertools
 import json
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,43 +38,40 @@ def make_model(layers: int, width: int, languages: list[str]) -> Any:
 
 
 @torch.inference_mode()
-def answer(model: Any, rows: list[tuple[str, int]], seconds: float) -> float:
+def answer(model: Any, source: Iterator[tuple[str, int]], seconds: float) -> float:
     """Answer rows (language, number of tokens) for some seconds; return rows per second."""
-    source, answered = iter(rows * 1000), 0
-    waiting = [next(source) for _ in range(WAITING)]
+    answered, waiting = 0, [next(source) for _ in range(WAITING)]
     start = time.monotonic()
     while time.monotonic() < start + seconds:
-        language, longest, batch, left = waiting[0][0], 0, 0, []
+        language, batch, left = waiting[0][0], list[int](), []
         for row in waiting:
-            if row[0] == language and (batch + 1) * max(longest, row[1]) <= TOKENS:
-                batch, longest = batch + 1, max(longest, row[1])
+            if row[0] == language and (len(batch) + 1) * max([*batch, row[1]]) <= TOKENS:
+                batch.append(row[1])
             else:
                 left.append(row)
         model.set_active_adapters(language)
-        model(input_ids=torch.ones(batch, longest, dtype=torch.long))
-        answered += batch
-        waiting = left + [next(source) for _ in range(batch)]
+        mask = torch.arange(max(batch)) < torch.tensor(batch)[:, None]
+        model(input_ids=mask.long(), attention_mask=mask.long())
+        answered += len(batch)
+        waiting = left + [next(source) for _ in batch]
     return answered / (time.monotonic() - start)
 
 
 def main() -> None:
-    """Answer rows of one language and of many, in turns; print the rates."""
+    """Read kinds of rows; answer rows of each for some seconds, and print how many in a second."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", type=Path, help="JSON: kinds of traffic, each a list of [language, tokens]")
     parser.add_argument("--layers", type=int, required=True)
     parser.add_argument("--width", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
     kinds = {kind: [tuple(row) for row in rows] for kind, rows in json.loads(options.rows.read_text()).items()}
     languages = sorted({language for rows in kinds.values() for language, _ in rows})
     model = make_model(options.layers, options.width, languages)
-    rates: dict[str, list[float]] = {kind: [] for kind in kinds}
-    for _ in range(options.rounds):
-        for kind, rows in kinds.items():
-            rates[kind].append(answer(model, rows, options.seconds))
-    print(json.dumps({"adapters": adapters.__version__, "languages": len(languages), "rows_per_second": rates}))
+    sources = {kind: itertools.cycle(rows) for kind, rows in kinds.items()}
+    for line in sys.stdin:
+        print(answer(model, sources[line.strip()], options.seconds), flush=True)
 
 
 if __name__ == "__main__":

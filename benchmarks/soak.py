@@ -3,14 +3,16 @@
     python benchmarks/soak.py --minutes 20 --json benchmarks/results/soak.json
 
 The model is small, so that many rows pass. 50,000 languages and four tasks are asked for by Zipf's law, at half of what
-the server can answer, with room for few of them in the cache. The first quarter of the time is warm-up. Of the rest,
-memory has a slope, and latency in the last third is compared with that in the first. Beside it stands how
-long a fixed piece of work took in both, since a machine that others use too is not always equally fast.
+the server can answer, with room for few of them in the cache. First its queue is filled, because memory has to grow to
+that of the largest batches once. The first quarter of the time is warm-up. Of the rest, memory has a slope, and latency
+in the last third is compared with that in the first. Beside it stand how long a fixed piece of work took in both, and
+the share of the processors' time that other machines of the host took.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -30,13 +32,21 @@ async def soak(port: int, process: int, *, languages: int, minutes: float) -> li
     """Send rows for some minutes; return memory and latency of every window."""
     http, rows = Http(port), rows_of(zipf(languages), 0)
     capacity = await closed(http.ask, rows, WINDOW)
+    await open_loop(http.ask, rows, rate=3 * capacity, seconds=WINDOW)
     windows, start = [], time.monotonic()
     while time.monotonic() < start + 60 * minutes:
+        stolen = stolen_seconds()
         found = await open_loop(http.ask, rows, rate=0.5 * capacity, seconds=WINDOW)
         failed = sum(one["outcome"] != "answered" for one in found)
         about = {"hours": (time.monotonic() - start) / 3600, "megabytes": memory_of(process), "failed": failed}
-        windows.append(about | summary(found) | {"loop_ms": loop_milliseconds()})
+        machine = {"loop_ms": loop_milliseconds(), "stolen_seconds": stolen_seconds() - stolen}
+        windows.append(about | summary(found) | machine)
     return windows
+
+
+def stolen_seconds() -> float:
+    """Return how long processors of this machine have waited for others of its host."""
+    return int(Path("/proc/stat").read_text().split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def loop_milliseconds() -> float:
@@ -52,13 +62,17 @@ def judge(windows: list[dict[str, Any]]) -> dict[str, float]:
     third = max(1, len(later) // 3)
     slope = statistics.linear_regression([w["hours"] for w in later], [w["megabytes"] for w in later]).slope
     ends = later[:third], later[-third:]
-    first, last = (statistics.median(w["p99_ms"] for w in some) for some in ends)
-    machine = [statistics.median(w["loop_ms"] for w in some) for some in ends]
+
+    def drift(of: str) -> float:
+        first, last = (statistics.median(window[of] for window in some) for some in ends)
+        return last / first
+
     return {
         "rows": sum(w["count"] for w in windows), "failed": sum(w["failed"] for w in windows),
         "megabytes_per_hour": slope, "megabytes_grown": later[-1]["megabytes"] - later[0]["megabytes"],
-        "p99_last_over_first": last / first,
-        "loop_last_over_first": machine[1] / machine[0],
+        **{f"{what}_last_over_first": drift(f"{what}_ms") for what in ("p50", "p99", "loop")},
+        **{f"stolen_{when}": sum(w["stolen_seconds"] for w in some) / (WINDOW * len(some))
+           for when, some in zip(("first", "last"), ends, strict=True)},
     }  # fmt: skip
 
 
