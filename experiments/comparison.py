@@ -68,10 +68,12 @@ class Comparison:
     def __post_init__(self) -> None:
         require_fair(self.sides)
 
-    def markdown(self) -> str:
-        """Format the comparison as a table."""
+    def markdown(self, *, transposed: bool = False) -> str:
+        """Format the comparison as a table: a line for each row, or transposed, a line for each column."""
         lines = [[side.label, *side.about, *(self._shown(side, key) for key in side.values)] for side in self.sides]
-        return markdown([*self.labels, *self.sides[0].values], lines)
+        table = [[*self.labels, *self.sides[0].values], *lines]
+        head, *body = zip(*table, strict=True) if transposed else table
+        return markdown(head, body)
 
     def _shown(self, side: Side, key: str) -> str:
         text = side.values[key].shown(self.digits)

@@ -1,12 +1,13 @@
-"""What rows are compared by: zero-shot means in the family, BLEU and validation loss in the map."""
+"""What rows are compared by: zero-shot means, BLEU, validation loss, bits per byte."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import log
 from statistics import fmean
 from typing import Any
 
 from experiments.materials import family
 from experiments.read import Values, average, over, row
+from experiments.studies import lm
 from experiments.studies.labs import LABS
 
 COMMON = family(1)[0]
@@ -31,6 +32,22 @@ def added(name: str, what: str, *, after: bool) -> Values:
         return float(score)
 
     return Values([found], [fmean(map(value, run["added"].values())) for run in found.runs])
+
+
+def bits(name: str, languages: Iterable[str], *, study: str = "lm") -> Values:
+    """Average bits per byte of a row over languages."""
+    return average(row(study, name), [f"lm/{language}" for language in languages])
+
+
+def added_bits(name: str, start: str, *, after: bool) -> Values:
+    """Average bits per byte of the languages that were added to a row from a start, before or after training."""
+    found = row("lm", name)
+
+    def value(run: Mapping[str, Any], language: str) -> float:
+        (score,) = run["added"][f"{language}/{start}"]["after" if after else "before"].values()
+        return float(score)
+
+    return Values([found], [fmean(value(run, language) for language in lm.ADDED) for run in found.runs])
 
 
 def bleu(name: str, *, into: bool) -> Values:

@@ -1,4 +1,4 @@
-"""Tables of docs/results.md: the claims of the papers, the laboratory of the family, the map of translation."""
+"""Tables of docs/results.md: the claims of the papers, the laboratories, the map of translation, language models."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -7,10 +7,10 @@ from operator import itemgetter
 
 from experiments.claims import claims_table, read_claims
 from experiments.comparison import Comparison, Side
-from experiments.measures import GROUPS, added, bleu, loss, zero_shot
+from experiments.measures import GROUPS, added, added_bits, bits, bleu, loss, zero_shot
 from experiments.pretraining import pretraining_table
 from experiments.read import Values, average, row
-from experiments.studies import adding, translation
+from experiments.studies import adding, lm, translation
 from experiments.studies.labs import LABS
 from experiments.studies.transfer import TASKS, Lab, tried
 from experiments.timing import against_dense
@@ -37,6 +37,14 @@ MIXED = {
     "hyperx-mixed": "Hyper-X",
 }
 
+LANGUAGE_MODELS = {
+    "frozen": "none",
+    "shared": "one for all",
+    "stored": "stored",
+    "generated": "generated",
+    "units": "units generated",
+}
+
 
 def transfer_table(lab: str, names: Mapping[str, str], groups: Sequence[str] = GROUPS) -> str:
     """Compare rows of a laboratory by zero-shot tags and entities."""
@@ -57,6 +65,48 @@ def adding_table() -> str:
         }
         sides.append(Side(f"{known} languages, {name}", values))
     return Comparison(sides=sides, labels=("known, and new",), digits=2).markdown()
+
+
+def lm_table() -> str:
+    """Compare ways to adapt a language model, over the languages that it learned and those that it did not."""
+    sides = []
+    for name, label in LANGUAGE_MODELS.items():
+        found = row("lm", name)
+        learned = ("0", "0") if name == "frozen" else (f"{found.parameters:,}", f"{found.mean('seconds') / 60:.0f}")
+        sides.append(Side(label, {f"{len(lm.LANGUAGES)} languages": bits(name, lm.LANGUAGES)}, learned))
+    return Comparison(
+        sides=sides, labels=("LoRA", "trained parameters", "minutes"), base=LANGUAGE_MODELS["shared"], digits=3
+    ).markdown()
+
+
+def lm_languages_table() -> str:
+    """Compare the same in each language."""
+    sides = [
+        Side(label, {language: bits(name, [language]) for language in lm.LANGUAGES})
+        for name, label in LANGUAGE_MODELS.items()
+    ]
+    base = LANGUAGE_MODELS["shared"]
+    return Comparison(sides=sides, labels=("language",), base=base, digits=2).markdown(transposed=True)
+
+
+def lm_added_table() -> str:
+    """Compare what languages that are added start as, before and after their own weights are trained."""
+    sides = []
+    for name, start in product(lm.ADDED_TO, lm.STARTS):
+        values = {when: added_bits(name, start, after=when == "after") for when in ("before", "after")}
+        sides.append(Side(f"{LANGUAGE_MODELS[name]}, from the {start}", values))
+    table = Comparison(sides=sides, labels=("LoRA",), digits=2).markdown()
+    frozen, shared = (bits(name, lm.ADDED).shown(2) for name in ("frozen", "shared"))
+    return f"{table}\nOf the same texts without a LoRA: {frozen}; with one for all: {shared}.\n"
+
+
+def lm_rates() -> str:
+    """Show the learning rates that were tried for language models, with the mean bits per byte of each."""
+    lines = []
+    for name, rates in lm.RATES.items():
+        tuned = {rate: bits(f"{name}-lr{rate:g}", lm.LANGUAGES, study="lm-tuning").mean for rate in rates}
+        lines.append([LANGUAGE_MODELS[name], *_tried(tuned, best=min, digits=3)])
+    return markdown(("LoRA", "low", "middle", "high"), lines)
 
 
 def map_table() -> str:
@@ -126,6 +176,10 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "family": lambda: transfer_table("family", FAMILY),
     "family-mixed": lambda: transfer_table("family", MIXED, ["all"]),
     "adding": adding_table,
+    "lm": lm_table,
+    "lm-languages": lm_languages_table,
+    "lm-added": lm_added_table,
+    "lm-rates": lm_rates,
     "map": map_table,
     "map-steps": steps_table,
     "map-rates": map_rates,

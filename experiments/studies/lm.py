@@ -17,6 +17,7 @@ ADDED = ("nld", "ukr", "tsn", "twi")  # relatives of German, Russian, Shona and 
 STEPS, TUNING_STEPS = 300, 80
 TESTED = 40  # verses of each language
 NEW_VERSES, NEW_STEPS = 500, 60  # of a language that is added
+STARTS = ("best-donor", "mean")  # what it starts as
 LORA = {"block": "lora", "targets": "all-linear", "adapter_size": 8}
 METHODS: Mapping[str, Settings] = {
     "shared": {"name": "multilingual", "invertible": False},
@@ -24,6 +25,7 @@ METHODS: Mapping[str, Settings] = {
     "generated": {"name": "hyper-stack"},
     "units": {"name": "hyper-stack", "generated": "units"},
 }
+ADDED_TO = ("stored", "generated")  # a shared LoRA has all languages already
 RATES = dict.fromkeys(METHODS, (1e-3, 3e-3, 1e-2))
 BEST = dict.fromkeys(METHODS, 3e-3)
 FROZEN = 1e-12  # the learning rate of the row that shows the model as it is
@@ -67,8 +69,8 @@ def rows(materials: Path) -> Iterator[tuple[str, Settings]]:
 
 
 def additions(settings: Settings) -> Sequence[Addition]:
-    """Add the further languages from their best donor and from the mean of all; a shared LoRA has them already."""
-    if settings["method"]["name"] == "multilingual":
+    """Add the further languages from their best donor and from the mean of all."""
+    if settings["method"] not in [LORA | METHODS[name] for name in ADDED_TO]:
         return ()
     return [
         Addition(
@@ -78,7 +80,7 @@ def additions(settings: Settings) -> Sequence[Addition]:
             f"{name}/{start}",
         )
         for name in ADDED
-        for start in ("best-donor", "mean")
+        for start in STARTS
     ]
 
 

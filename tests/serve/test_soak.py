@@ -9,15 +9,21 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from benchmarks.soak import is_disturbed
+
 SOAK = Path(__file__).parents[2] / "benchmarks" / "soak.py"
 
 
 @pytest.mark.timeout(600)
 def test_memory_stays_while_conditions_come_and_go(tmp_path):
-    """50,000 languages in a cache of 16 MB. Other tests run beside it, so latency is not judged here."""
+    """50,000 languages in a cache of 16 MB. Other tests run beside it, so latency is not judged here.
+
+    Rows are refused only while other machines of the host have the processors.
+    """
     command = [sys.executable, SOAK, "--minutes", "2", "--json", tmp_path / "soak.json"]
     subprocess.run(command, check=True, capture_output=True)
-    found = json.loads((tmp_path / "soak.json").read_text())["summary"]
-    assert found["failed"] == 0
-    assert found["rows"] > 2000, found
-    assert found["megabytes_grown"] < 20, found
+    found = json.loads((tmp_path / "soak.json").read_text())
+    assert not [w for w in found["windows"] if w["failed"] > w["refused"]]
+    assert not [w for w in found["windows"] if w["refused"] and not is_disturbed(w)]
+    assert sum(w["count"] for w in found["windows"]) > 2000, found["summary"]
+    assert found["summary"]["all"]["megabytes_grown"] < 20, found["summary"]
