@@ -235,8 +235,9 @@ async def in_turns(run: Path, http: Ask, peer: Peer | None, size: Size) -> dict[
         for _ in range(size.rounds):
             for name, (asked, rows) in sources.items():
                 rates[name].append(await closed(asked, rows, size.seconds))
-            for name in PEER_KINDS if peer else ():
-                rates[f"adapters_{name}"].append(peer(name))
+            if peer:
+                for name in PEER_KINDS:
+                    rates[f"adapters_{name}"].append(peer(name))
         capacity = statistics.median(rates["one"])
         for row in itertools.islice(rows_of(one, 3), 20 * size.rounds):
             for name, asked in (("engine", ask), ("http", http)):

@@ -82,7 +82,7 @@ def _judge(windows: list[dict[str, Any]]) -> dict[str, float]:
     slope = statistics.linear_regression([w["hours"] for w in windows], [w["megabytes"] for w in windows]).slope
 
     def drift(of: str) -> float:
-        first, last = (statistics.median(w[of] for w in some) for some in (windows[:third], windows[-third:]))
+        first, last = (statistics.median(float(w[of]) for w in some) for some in (windows[:third], windows[-third:]))
         return last / first
 
     return {

