@@ -137,10 +137,11 @@ class Inventory:
 def expand_directions(patterns: Iterable[str], languages: Sequence[str]) -> tuple[str, ...]:
     """Expand ``en/*``, ``*/en`` and ``en/tr`` over the languages; every pair once, in order."""
     pairs: dict[str, None] = {}
+    known = {"*", *languages}
     for pattern in patterns:
         source, _, target = pattern.partition("/")
         for name in (source, target):
-            if name != "*" and name not in languages:
+            if name not in known:
                 raise ConditionError(f"direction {pattern!r}: unknown language {name!r}. {suggest(name, languages)}")
         sources = languages if source == "*" else [source]
         targets = languages if target == "*" else [target]

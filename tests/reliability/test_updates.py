@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from polyloom.nn.tables import Bank
+from polyloom.nn.tables import Bank, normal_init, sparse_gradients
 from polyloom.training.optim import RowAdam
 from tests.reliability.tiny import CALM, METHODS, changed, distance, record, rejoined, tiny_loop, tiny_setup, weights
 from tests.tiny_run import LANGUAGES
@@ -42,6 +42,45 @@ def test_languages_trained_side_by_side_are_those_trained_alone(world):
                 assert not torch.equal(alone[name][row], start[name][row])
                 others = [other for other in range(len(LANGUAGES)) if other != row]
                 assert torch.equal(alone[name][others], start[name][others])
+
+
+@pytest.mark.parametrize("accumulate", [1, 4])
+@pytest.mark.parametrize("method", ["madx", "badx", "multilingual"])
+def test_sparse_gradients_of_banks_change_no_bit(world, method, accumulate, monkeypatch):
+    """A step costs the rows that it uses, not those of the whole bank, and ends with the same weights."""
+    ends, sparse = [], set()
+    for dense in (False, True):
+        if dense:
+            monkeypatch.setattr("polyloom.training.loop.trained_banks", lambda _: [])
+        setup = tiny_setup(world, method, optim={"max_grad_norm": 0.0})  # the order of a norm's sum may differ
+        for number in range(len(setup.plans())):
+            loop = tiny_loop(setup, number, steps=6, grad_accum_steps=accumulate)
+            of_banks = [p for module in setup.model.modules() if isinstance(module, Bank) for p in module.parameters()]
+            hooks = [
+                parameter.register_post_accumulate_grad_hook(lambda p, d=dense: sparse.add((d, p.grad.is_sparse)))
+                for parameter in of_banks
+                if parameter.requires_grad
+            ]
+            assert not any(step.skipped for step in loop.steps())
+            for hook in hooks:
+                hook.remove()
+        ends.append(weights(setup))
+    assert sparse == {(False, True), (True, False)}
+    assert not changed(*ends)
+
+
+def test_a_bank_has_dense_gradients_outside_of_training():
+    """So that other training loops, and optimizers of torch, can train it."""
+    bank = Bank("language", 4, num_sites=2, shapes={"down": (3,)}, init=normal_init(1.0))
+    with sparse_gradients([bank]):
+        sparse = bank(torch.tensor([[3, 3], [1, 3]]))["down"]
+    dense = bank(torch.tensor([[3, 3], [1, 3]]))["down"]
+    assert torch.equal(sparse, dense)
+    factors = torch.randn_like(dense)
+    gradients = [torch.autograd.grad((one * factors).sum(), bank.down)[0] for one in (sparse, dense)]
+    assert [gradient.is_sparse for gradient in gradients] == [True, False]
+    assert gradients[0].indices().tolist() == [[1, 3]]
+    assert torch.equal(gradients[0].to_dense(), gradients[1])
 
 
 def test_with_gradients_everywhere_row_adam_is_adam():

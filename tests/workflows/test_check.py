@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 import polyloom as pl
 from polyloom.backbones import backbone_from_config, load_backbone
 from polyloom.cli import main
-from polyloom.conditions import Condition
+from polyloom.conditions import Condition, Inventory
 from polyloom.config import load_recipe, parse_recipe
 from polyloom.config.recipe import PRESETS
 from polyloom.data.catalog import Corpus
@@ -264,6 +264,8 @@ def test_many_languages_are_checked_quickly():
     parts = TrainedParts(method_of("hyper-adapters", languages), [f"mt/l0/{name}" for name in languages[1:-1]])
     found = [parts.missing(Condition("mt", name, "l1")) for name in languages[-2000:]]
     assert found == [None] * 1999 + ["language 'l29999'"]
+    directions = [f"{source}/{target}" for source in languages[-300:] for target in languages[:300]]
+    assert Inventory.of(languages, ["mt"], directions).directions == tuple(directions)
     with pytest.raises(ConfigError, match="backbone: missing"):
         parse_recipe({"languages": languages, "tasks": {"mlm": {}}, "method": {"name": "hyperx"}})
     assert {suggest("l1999x", languages)[:22] for _ in range(100)} == {"Did you mean 'l1999'? "}

@@ -1,6 +1,8 @@
 """Tables to which rows can be added: embeddings, and banks of stored adapters."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -93,7 +95,13 @@ class FixedEmbedding(GrowingEmbedding):
 
 
 class Bank(GrowingTable):
-    """A bank of stored weights: one parameter per name, ``[N, S, ...]`` for N keys and S sites."""
+    """A bank of stored weights: one parameter per name, ``[N, S, ...]`` for N keys and S sites.
+
+    Attributes:
+        sparse: Whether gradients are sparse: those of the rows that were used. See `sparse_gradients`.
+    """
+
+    sparse = False
 
     def __init__(self, keyed_by: str, num_rows: int, *, num_sites: int, shapes: Shapes, init: Initializer) -> None:
         super().__init__(
@@ -104,13 +112,53 @@ class Bank(GrowingTable):
     def forward(self, rows_KS: Tensor) -> dict[str, Tensor]:
         """Look up the given row of every condition and site: ``{name: [K, S, ...]}``."""
         sites_S = torch.arange(self.num_sites, device=rows_KS.device)
+        if sparse := self.sparse and torch.is_grad_enabled():
+            rows_U, rows_KS = torch.unique(rows_KS, return_inverse=True)
         flat = (rows_KS * self.num_sites + sites_S).flatten()
         selected = {}
         for name in self.names:
-            table_NS = self.get_parameter(name)
+            table_NS: Tensor = self.get_parameter(name)
+            if sparse:
+                table_NS = _SelectRows.apply(table_NS, rows_U)  # type: ignore[no-untyped-call]
             picked = table_NS.flatten(0, 1).index_select(0, flat)
             selected[name] = picked.view(*rows_KS.shape, *table_NS.shape[2:])
         return selected
+
+
+class _SelectRows(torch.autograd.Function):
+    """Selects rows of a table. The gradient is a sparse tensor of these rows."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, rows: Tensor) -> Tensor:
+        ctx.save_for_backward(rows)
+        ctx.shape = table.shape
+        return table.index_select(0, rows)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (rows,) = ctx.saved_tensors
+        return sparse_rows(rows, gradient, ctx.shape), None
+
+
+def sparse_rows(rows_U: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
+    """Return a sparse tensor with values in some rows, which are sorted and distinct."""
+    return torch.sparse_coo_tensor(rows_U[None], values, shape, is_coalesced=True, check_invariants=False)
+
+
+@contextmanager
+def sparse_gradients(banks: Iterable[Bank]) -> Iterator[None]:
+    """Give the parameters of banks sparse gradients, so that a step does not cost more the more rows a bank has.
+
+    Optimizers of torch take dense gradients only; `RowAdam` takes both.
+    """
+    changed = [bank for bank in banks if not bank.sparse]
+    for bank in changed:
+        bank.sparse = True
+    try:
+        yield
+    finally:
+        for bank in changed:
+            bank.sparse = False
 
 
 class Grid(Bank):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.model import Model
+from polyloom.nn.tables import sparse_rows
 from polyloom.training.distributed import ProcessGroup
 from polyloom.training.loop import StagePlan, Step, TrainLoop
 
@@ -79,6 +80,10 @@ def _masked_gradients(first_rows: Mapping[nn.Parameter, int]) -> Iterator[None]:
 
 
 def _mask_before(first: int, gradient: Tensor) -> Tensor:
+    if gradient.is_sparse:
+        rows, values = gradient.indices()[0], gradient.values()
+        masked = values.masked_fill((rows < len(gradient) + first).view(-1, *[1] * (values.dim() - 1)), 0.0)
+        return sparse_rows(rows, masked, gradient.shape)
     masked = torch.zeros_like(gradient)
     masked[first:] = gradient[first:]
     return masked

@@ -1,7 +1,7 @@
 """Train with several processes, started by torchrun, Slurm or any launcher that sets RANK and WORLD_SIZE."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from polyloom.model import Model
+from polyloom.nn.tables import Bank, sparse_rows
 from polyloom.training.config import Strategy
 
 _TIMEOUT = timedelta(minutes=10)
@@ -82,9 +83,9 @@ def init_distributed() -> Iterator[ProcessGroup]:
 def parallelize(objective: nn.Module, model: Model, *, process_group: ProcessGroup, strategy: Strategy) -> nn.Module:
     """Move an objective to the device of this process, and distribute it over the processes.
 
-    With ``ddp`` each process has a copy of the model and gradients are averaged. With ``fsdp`` each has a shard of the
-    backbone; of the method and the heads it has a shard too if parts of the backbone are trained, and otherwise a copy,
-    whose gradients `average_gradients` averages.
+    With ``ddp`` each process has a copy of the model and gradients are averaged, except those of banks, which are
+    sparse. With ``fsdp`` each has a shard of the backbone; of the method and the heads it has a shard too if parts of
+    the backbone are trained, and otherwise a copy. `average_gradients` averages what is left.
     """
     if process_group.size == 1:
         return objective.to(process_group.device)
@@ -100,6 +101,11 @@ def parallelize(objective: nn.Module, model: Model, *, process_group: ProcessGro
         return objective
     device_ids = None if process_group.device == "cpu" else [torch.device(process_group.device)]
     objective = objective.to(process_group.device)
+    banks = {parameter for bank in trained_banks(model) for parameter in bank.parameters()}
+    if not any(p.requires_grad and p not in banks for p in objective.parameters()):
+        return objective
+    ignored = [name for name, parameter in objective.named_parameters() if parameter in banks]
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(objective, ignored)  # type: ignore[no-untyped-call] # noqa: SLF001
     return DistributedDataParallel(objective, device_ids=device_ids, forward_sync_buffers=False)
 
 
@@ -109,18 +115,48 @@ def _trains_backbone(model: Model) -> bool:
     return any(p.requires_grad or p in trained for p in model.backbone.parameters())
 
 
-def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Average the gradients of parameters that FSDP does not shard over all processes, in one message.
+def trained_banks(model: Model) -> list[Bank]:
+    """Return the banks of which the present stage trains rows, apart from those that are sharded."""
+    banks = [module for module in model.modules() if isinstance(module, Bank)]
+    return [bank for bank in banks if all(p.requires_grad and not isinstance(p, DTensor) for p in bank.parameters())]
 
-    As with ``ddp``, the same parameters must have a gradient in all processes.
-    """
-    gradients = [p.grad for p in parameters if p.grad is not None and not isinstance(p, DTensor)]
-    if gradients:
-        flat = torch.cat([gradient.flatten() for gradient in gradients])
+
+def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Average gradients over all processes. The same parameters must have one in all processes, as with ``ddp``."""
+    _average([parameter.grad for parameter in parameters if parameter.grad is not None])
+
+
+def average_sparse_gradients(parameters: Sequence[nn.Parameter]) -> None:
+    """Average the sparse gradients of banks over all processes, of which each may have used other rows."""
+    rows, values = _union_of_rows(parameters), []
+    for parameter, union in zip(parameters, rows, strict=True):
+        values.append(parameter.new_zeros(len(union), *parameter.shape[1:]))
+        if parameter.grad is not None:
+            values[-1][torch.searchsorted(union, parameter.grad.indices()[0])] = parameter.grad.values()
+    _average(values)
+    for parameter, union, mean in zip(parameters, rows, values, strict=True):
+        parameter.grad = sparse_rows(union, mean, parameter.shape)
+
+
+def _union_of_rows(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    """Return the rows of each parameter that have a gradient in any process."""
+    used = [torch.zeros(len(parameter), dtype=torch.uint8, device=parameter.device) for parameter in parameters]
+    for parameter, flags in zip(parameters, used, strict=True):
+        if parameter.grad is not None:
+            flags[parameter.grad.indices()[0]] = 1
+    flat = torch.cat(used)
+    dist.all_reduce(flat, dist.ReduceOp.MAX)
+    return [flags.nonzero().squeeze(1) for flags in flat.split_with_sizes([len(flags) for flags in used])]
+
+
+def _average(tensors: Sequence[Tensor]) -> None:
+    """Average tensors over all processes in place, in one message."""
+    if tensors:
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
         dist.all_reduce(flat)
         flat /= dist.get_world_size()
-        for gradient, mean in zip(gradients, flat.split_with_sizes([g.numel() for g in gradients]), strict=True):
-            gradient.copy_(mean.view_as(gradient))
+        for tensor, mean in zip(tensors, flat.split_with_sizes([tensor.numel() for tensor in tensors]), strict=True):
+            tensor.copy_(mean.view_as(tensor))
 
 
 @contextmanager

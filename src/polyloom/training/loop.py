@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from polyloom.conditions import Condition
@@ -22,10 +23,18 @@ from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import TrainingError
 from polyloom.methods.base import Stage
 from polyloom.model import Model
+from polyloom.nn.tables import sparse_gradients
 from polyloom.tasks.base import EncodedExample, Example
 from polyloom.tasks.batch import Batch, make_batch
 from polyloom.training.config import OptimConfig, TrainConfig
-from polyloom.training.distributed import ProcessGroup, average_gradients, full_tensor, parallelize
+from polyloom.training.distributed import (
+    ProcessGroup,
+    average_gradients,
+    average_sparse_gradients,
+    full_tensor,
+    parallelize,
+    trained_banks,
+)
 from polyloom.training.optim import Optimizer
 
 MAX_SKIPPED = 5  # steps in a row whose loss or gradient is NaN or infinite
@@ -300,6 +309,7 @@ class TrainLoop:
         self._objective = Objective(model)
         self.objective = parallelize(self._objective, model, process_group=process_group, strategy=plan.train.strategy)
         self.optimizer = Optimizer(model, plan.optim)
+        self._banks = trained_banks(model)
         self.mixture = plan.make_mixture()
         self.datasets = {dataset.name: dataset for dataset in plan.datasets}
         self.max_length = plan.train.max_length or model.backbone.max_length
@@ -429,6 +439,7 @@ class TrainLoop:
             # The penalty belongs to the whole step: every process adds the same, once.
             penalty = (conditions, 1.0 / self._num_examples) if last and conditions else None
             with ExitStack() as stack:
+                stack.enter_context(sparse_gradients(self._banks))
                 if not last and isinstance(self.objective, DistributedDataParallel):
                     stack.enter_context(self.objective.no_sync())
                 with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
@@ -437,14 +448,35 @@ class TrainLoop:
                 loss.backward()
             for task, total in batch_sums.items():
                 sums[order[task]] += total.double() * counts
-        if self._sharded:
-            average_gradients(self.optimizer.parameters)
+        self._average_gradients()
         if any(requests := self._requests()):
             sums[len(order) :] = torch.tensor(requests)
         totals = self.process_group.all_reduce(sums).tolist()
         return {task: totals[number] for task, number in order.items()}, Requests(*map(bool, totals[len(order) :]))
 
+    def _average_gradients(self) -> None:
+        """Average the gradients over the processes that DDP and FSDP leave to us."""
+        of_banks = dict.fromkeys(parameter for bank in self._banks for parameter in bank.parameters())
+        for parameter in of_banks:
+            if parameter.grad is not None:
+                parameter.grad = parameter.grad.coalesce()
+        if self.process_group.size > 1 and of_banks:
+            average_sparse_gradients(list(of_banks))
+        if self._sharded:
+            average_gradients(p for p in self.optimizer.parameters if p not in of_banks and not isinstance(p, DTensor))
+
     def _clip_gradient(self) -> float:
         """Clip the gradient, and return its norm before."""
         limit = self.plan.optim.max_grad_norm or math.inf
-        return float(full_tensor(nn.utils.clip_grad_norm_(self.optimizer.parameters, limit)))
+        tensors = list(map(_densely, self.optimizer.parameters))
+        return float(full_tensor(nn.utils.clip_grad_norm_(tensors, limit)))
+
+
+def _densely(parameter: nn.Parameter) -> Tensor:
+    """Return a tensor with a dense gradient: the parameter, or one whose gradient are the values of a sparse one."""
+    if parameter.grad is None or not parameter.grad.is_sparse:
+        return parameter
+    values = parameter.grad.values()
+    tensor = values.detach()
+    tensor.grad = values  # clipped in place
+    return tensor

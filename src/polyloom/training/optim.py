@@ -30,25 +30,34 @@ class RowAdam(torch.optim.Optimizer):
                     self._update(parameter, group)
 
     def _update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
+        assert parameter.grad is not None
+        rows, gradient = _rows_of(_local(parameter.grad))
+        if not len(rows):
+            return
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros_like(parameter.flatten(1)[:, 0])
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-        weight, gradient, step, mean, square = map(
-            _local, (parameter, parameter.grad, state["step"], state["exp_avg"], state["exp_avg_sq"])
-        )
-        rows = gradient.flatten(1).any(1).nonzero().squeeze(1)
-        if not len(rows):
-            return
+        weight, step, mean, square = map(_local, (parameter, state["step"], state["exp_avg"], state["exp_avg_sq"]))
         beta1, beta2 = group["betas"]
         shape = (-1, *([1] * (weight.dim() - 1)))
         step[rows] += 1
         count = step[rows].view(shape)
-        mean[rows] = mean[rows].lerp(gradient[rows], 1 - beta1)
-        square[rows] = square[rows].mul(beta2).addcmul(gradient[rows], gradient[rows], value=1 - beta2)
+        mean[rows] = mean[rows].lerp(gradient, 1 - beta1)
+        square[rows] = square[rows].mul(beta2).addcmul(gradient, gradient, value=1 - beta2)
         scale = (square[rows] / (1 - beta2**count)).sqrt_().add_(group["eps"])
         decayed = weight[rows] * (1 - group["lr"] * group["weight_decay"])
         weight[rows] = decayed - group["lr"] * (mean[rows] / (1 - beta1**count)) / scale
+
+
+def _rows_of(gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows whose gradient is not zero, and their gradients."""
+    if gradient.is_sparse:
+        rows, values = gradient.indices()[0], gradient.values()
+        used = values.flatten(1).any(1)
+        return (rows, values) if used.all() else (rows[used], values[used])
+    rows = gradient.flatten(1).any(1).nonzero().squeeze(1)
+    return rows, gradient[rows]
 
 
 class Optimizer:
