@@ -11,7 +11,6 @@ update. The peak of memory is that of a process of its own, beside the bytes of 
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -67,16 +66,21 @@ def measure(folder: Path, sizes: dict[str, int], rounds: int) -> dict[str, Any]:
     return times
 
 
+def peak_memory() -> float:
+    """Return the peak of this process's memory in megabytes."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1e3
+
+
 def memory(folder: Path, languages: int, sizes: dict[str, int]) -> dict[str, float]:
     """Take a few steps; return megabytes of the method's weights, the optimizer's state, and the whole process."""
     loop = make_loop(folder, languages, **sizes)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    before = peak_memory()
     for _, _ in zip(range(STEPS_OF_MEMORY), loop.steps(), strict=False):
         pass
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     bytes_of = {"weights": loop.model.method.parameters(), "state": loop.optimizer.state().values()}
     return {name: sum(t.nbytes for t in tensors) / 1e6 for name, tensors in bytes_of.items()} | {
-        "before_training": before, "peak": peak,
+        "before_training": before, "peak": peak_memory(),
     }  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def test_the_scale_benchmark_holds(tmp_path):
 
 @pytest.mark.timing
 def test_a_step_of_training_costs_no_more_with_a_bank_of_many_languages(tmp_path):
-    """At full size G14 wants 1.1 (`benchmarks/banks.py`); with dense gradients this small bank costs several times more."""
+    """G14 wants 1.1 at full size (`benchmarks/banks.py`); with dense gradients this one costs several times more."""
     script, output = BENCHMARKS / "banks.py", tmp_path / "banks.json"
     subprocess.run([sys.executable, script, "--quick", "--rounds", "20", "--json", output], check=True, timeout=280)
     assert json.loads(output.read_text())["step_over_step"] < 1.2

@@ -77,7 +77,7 @@ def test_a_bank_has_dense_gradients_outside_of_training():
     dense = bank(torch.tensor([[3, 3], [1, 3]]))["down"]
     assert torch.equal(sparse, dense)
     factors = torch.randn_like(dense)
-    gradients = [torch.autograd.grad((one * factors).sum(), bank.down)[0] for one in (sparse, dense)]
+    gradients = [torch.autograd.grad((one * factors).sum(), bank.get_parameter("down"))[0] for one in (sparse, dense)]
     assert [gradient.is_sparse for gradient in gradients] == [True, False]
     assert gradients[0].indices().tolist() == [[1, 3]]
     assert torch.equal(gradients[0].to_dense(), gradients[1])
