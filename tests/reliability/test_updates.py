@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from polyloom.nn.tables import Bank, normal_init, sparse_gradients
+from polyloom.nn.tables import Bank, normal_init, sparse_gradients, sparse_rows
 from polyloom.training.optim import RowAdam
 from tests.reliability.tiny import CALM, METHODS, changed, distance, record, rejoined, tiny_loop, tiny_setup, weights
 from tests.tiny_run import LANGUAGES
@@ -42,6 +42,37 @@ def test_languages_trained_side_by_side_are_those_trained_alone(world):
                 assert not torch.equal(alone[name][row], start[name][row])
                 others = [other for other in range(len(LANGUAGES)) if other != row]
                 assert torch.equal(alone[name][others], start[name][others])
+
+
+@pytest.mark.parametrize("layout", ["rows that were updated", "all rows, as in older checkpoints"])
+def test_the_state_of_row_adam_has_the_rows_that_were_updated(layout):
+    """And a restored state goes on bit for bit."""
+    torch.manual_seed(0)
+    start, used = torch.randn(40, 2, 3), [[7], [2, 7], [31, 2], [0, 7, 12]]
+    gradients = [sparse_rows(torch.tensor(sorted(rows)), torch.randn(len(rows), 2, 3), start.shape) for rows in used]
+
+    def stepped(parameter, optimizer, gradients):
+        for gradient in gradients:
+            parameter.grad = gradient
+            optimizer.step()
+        return optimizer.state[parameter]
+
+    one, other = (torch.nn.Parameter(start.clone()) for _ in range(2))
+    settings: dict[str, Any] = {"lr": 1e-2, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.1}
+    state = stepped(one, RowAdam([one], settings), gradients)
+    assert state["rows"].tolist() == [7, 2, 31, 0, 12]
+    assert state["step"].tolist() == [3, 2, 1, 1, 1]
+    assert {len(tensor) for tensor in state.values()} == {5}
+    untouched = [row for row in range(40) if row not in state["rows"]]
+    assert torch.equal(one[untouched], start[untouched])
+    saved = {key: value.clone() for key, value in stepped(other, RowAdam([other], settings), gradients[:2]).items()}
+    if layout != "rows that were updated":
+        rows = saved.pop("rows")
+        saved = {key: value.new_zeros(40, *value.shape[1:]).index_copy_(0, rows, value) for key, value in saved.items()}
+    again = RowAdam([other], settings)
+    again.restore(other, saved)
+    stepped(other, again, gradients[2:])
+    assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("accumulate", [1, 4])

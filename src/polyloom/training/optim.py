@@ -11,6 +11,7 @@ from polyloom.errors import ConfigError, suggest
 from polyloom.model import Model
 from polyloom.nn.tables import Bank
 from polyloom.training.config import OptimConfig
+from polyloom.training.distributed import shard_like
 
 
 class RowAdam(torch.optim.Optimizer):
@@ -18,7 +19,15 @@ class RowAdam(torch.optim.Optimizer):
 
     The rows of a bank are the weights of different languages, tasks or pairs. With plain Adam a language that is absent
     from a batch would drift on old momentum, and training languages together would differ from training each alone.
+
+    The state has the rows that were ever updated (``rows``), in the order of their first update. That of a sharded bank
+    has all rows.
     """
+
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        super().__init__(params, defaults)
+        self._index: dict[nn.Parameter, Tensor] = {}  # where the state of each row is; -1 if it has none
+        self._reserve: dict[tuple[nn.Parameter, str], Tensor] = {}  # buffers that tensors of the state begin
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -34,20 +43,65 @@ class RowAdam(torch.optim.Optimizer):
         rows, gradient = _rows_of(_local(parameter.grad))
         if not len(rows):
             return
+        at = self._find(parameter, rows)
         state = self.state[parameter]
-        if not state:
-            state["step"] = torch.zeros_like(parameter.flatten(1)[:, 0])
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
         weight, step, mean, square = map(_local, (parameter, state["step"], state["exp_avg"], state["exp_avg_sq"]))
         beta1, beta2 = group["betas"]
         shape = (-1, *([1] * (weight.dim() - 1)))
-        step[rows] += 1
-        count = step[rows].view(shape)
-        mean[rows] = mean[rows].lerp(gradient, 1 - beta1)
-        square[rows] = square[rows].mul(beta2).addcmul(gradient, gradient, value=1 - beta2)
-        scale = (square[rows] / (1 - beta2**count)).sqrt_().add_(group["eps"])
+        step[at] += 1
+        count = step[at].view(shape)
+        mean[at] = mean[at].lerp(gradient, 1 - beta1)
+        square[at] = square[at].mul(beta2).addcmul(gradient, gradient, value=1 - beta2)
+        scale = (square[at] / (1 - beta2**count)).sqrt_().add_(group["eps"])
         decayed = weight[rows] * (1 - group["lr"] * group["weight_decay"])
-        weight[rows] = decayed - group["lr"] * (mean[rows] / (1 - beta1**count)) / scale
+        weight[rows] = decayed - group["lr"] * (mean[at] / (1 - beta1**count)) / scale
+
+    def _find(self, parameter: nn.Parameter, rows: Tensor) -> Tensor:
+        """Return where the state of rows is. Those without state get one."""
+        state = self.state[parameter]
+        if not state:
+            start = parameter if isinstance(parameter, DTensor) else parameter[:0]
+            state["step"] = torch.zeros_like(start.flatten(1)[:, 0])
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(start), torch.zeros_like(start)
+            if start is not parameter:
+                state["rows"] = rows[:0]
+        if "rows" not in state:
+            return rows
+        if parameter not in self._index:
+            self._index[parameter] = rows.new_full((len(parameter),), -1)
+            self._index[parameter][state["rows"]] = torch.arange(len(state["rows"]), device=rows.device)
+        index = self._index[parameter]
+        new = rows[index[rows] < 0]
+        if len(new):
+            used = len(state["rows"])
+            for key in ("step", "exp_avg", "exp_avg_sq", "rows"):
+                self._extend(parameter, key, used + len(new))
+            state["rows"][used:] = new
+            index[new] = torch.arange(used, used + len(new), device=rows.device)
+        return index[rows]
+
+    def _extend(self, parameter: nn.Parameter, key: str, count: int) -> None:
+        """Give a tensor of the state more rows, which are zero. Its buffer doubles when it is full."""
+        old, reserve = self.state[parameter][key], self._reserve.get((parameter, key))
+        if reserve is None or len(reserve) < count:
+            reserve = old.new_zeros(min(len(parameter), max(8, count, 2 * len(old))), *old.shape[1:])
+            reserve[: len(old)] = old
+            self._reserve[parameter, key] = reserve
+        self.state[parameter][key] = reserve[:count]
+
+    def restore(self, parameter: nn.Parameter, state: Mapping[str, Tensor]) -> None:
+        """Restore a saved state, of the rows that were updated or of all."""
+        self._index.pop(parameter, None)
+        if "rows" not in state and not isinstance(parameter, DTensor):
+            state = {**state, "rows": torch.arange(len(parameter), device=parameter.device)}
+        if "rows" in state and isinstance(parameter, DTensor):
+            rows = state["rows"]
+            state = {
+                key: value.new_zeros(len(parameter), *value.shape[1:]).index_copy_(0, rows, value)
+                for key, value in state.items()
+                if key != "rows"
+            }
+        self.state[parameter] = {key: shard_like(value, parameter) for key, value in state.items()}
 
 
 def _rows_of(gradient: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,9 +179,18 @@ class Optimizer:
         """Restore a saved state."""
         by_name = {name: p for p, name in self.names.items()}
         owners = {p: o for o in self._optimizers for group in o.param_groups for p in group["params"]}
+        states: dict[nn.Parameter, dict[str, Tensor]] = {}
         for key, tensor in tensors.items():
             name, _, part = key.rpartition("/")
-            owners[by_name[name]].state[by_name[name]][part] = tensor
+            states.setdefault(by_name[name], {})[part] = tensor
+        for parameter, state in states.items():
+            owner = owners[parameter]
+            if isinstance(owner, RowAdam):
+                owner.restore(parameter, state)
+            else:
+                owner.state[parameter] = {
+                    key: tensor if tensor.dim() == 0 else shard_like(tensor, parameter) for key, tensor in state.items()
+                }
 
 
 def _build(optimizer_class: Any, groups: list[dict[str, Any]], settings: dict[str, Any]) -> torch.optim.Optimizer:

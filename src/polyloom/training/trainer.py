@@ -207,8 +207,7 @@ class Trainer:
         )
         self._report(MixtureReady(datasets=loop.mixture.table(plan.steps)))
         if optimizer:
-            parameters = {name: p for p, name in loop.optimizer.names.items()}
-            loop.optimizer.restore({key: _shard_state(key, t, parameters) for key, t in optimizer.items()})
+            loop.optimizer.restore(optimizer)
         try:
             self._steps(loop, state)
         except DivergedError as error:
@@ -399,9 +398,3 @@ class Trainer:
 def _finite(value: float) -> float | None:
     """Return a number that JSON can hold; none if it is NaN or infinite."""
     return value if math.isfinite(value) else None
-
-
-def _shard_state(key: str, tensor: torch.Tensor, parameters: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Shard a tensor of the optimizer's state as its parameter is."""
-    parameter = parameters[key.rpartition("/")[0]]
-    return tensor if tensor.dim() == 0 else shard_like(tensor, parameter)
