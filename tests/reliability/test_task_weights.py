@@ -45,7 +45,7 @@ def gradients(setup, *, spoil=None):
     names, backward = loop.optimizer.names, loop._backward
 
     def look(_factor):
-        found.gradients = {names[p]: p.grad.clone() for p in loop.optimizer.parameters if p.grad is not None}
+        found.gradients = {names[p]: p.grad.to_dense().clone() for p in loop.optimizer.parameters if p.grad is not None}
 
     def remember(micro_batches, factors, conditions):
         found.weights = dict(factors)
