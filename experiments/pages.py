@@ -91,10 +91,17 @@ def lm_languages_table() -> str:
 
 def lm_added_table() -> str:
     """Compare what languages that are added start as, before and after their own weights are trained."""
-    sides = []
-    for name, start in product(lm.ADDED_TO, lm.STARTS):
-        values = {when: added_bits(name, start, after=when == "after") for when in ("before", "after")}
-        sides.append(Side(f"{LANGUAGE_MODELS[name]}, from the {start}", values))
+    sides = [
+        Side(
+            LANGUAGE_MODELS[name],
+            {
+                "mean": added_bits(name, "mean", after=False),
+                "best donor": added_bits(name, "best-donor", after=False),
+                "fitted": added_bits(name, "best-donor", after=True),
+            },
+        )
+        for name in lm.ADDED_TO
+    ]
     table = Comparison(sides=sides, labels=("LoRA",), digits=2).markdown()
     frozen, shared = (bits(name, lm.ADDED).shown(2) for name in ("frozen", "shared"))
     return f"{table}\nOf the same texts without a LoRA: {frozen}; with one for all: {shared}.\n"
