@@ -81,6 +81,7 @@ def _masked_gradients(first_rows: Mapping[nn.Parameter, int]) -> Iterator[None]:
 
 def _mask_before(first: int, gradient: Tensor) -> Tensor:
     if gradient.is_sparse:
+        gradient = gradient.coalesce()
         rows, values = gradient.indices()[0], gradient.values()
         masked = values.masked_fill((rows < len(gradient) + first).view(-1, *[1] * (values.dim() - 1)), 0.0)
         return sparse_rows(rows, masked, gradient.shape)

@@ -41,10 +41,9 @@ class RowAdam(torch.optim.Optimizer):
     def _update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
         assert parameter.grad is not None
         rows, gradient = _rows_of(_local(parameter.grad))
-        if not len(rows):
+        at, state = self._find(parameter, rows), self.state[parameter]
+        if not len(rows):  # in this shard; the state must be there in all processes, which save it together
             return
-        at = self._find(parameter, rows)
-        state = self.state[parameter]
         weight, step, mean, square = map(_local, (parameter, state["step"], state["exp_avg"], state["exp_avg_sq"]))
         beta1, beta2 = group["betas"]
         shape = (-1, *([1] * (weight.dim() - 1)))
@@ -91,7 +90,8 @@ class RowAdam(torch.optim.Optimizer):
 
     def restore(self, parameter: nn.Parameter, state: Mapping[str, Tensor]) -> None:
         """Restore a saved state, of the rows that were updated or of all."""
-        self._index.pop(parameter, None)
+        self._index.clear()
+        self._reserve.clear()
         if "rows" not in state and not isinstance(parameter, DTensor):
             state = {**state, "rows": torch.arange(len(parameter), device=parameter.device)}
         if "rows" in state and isinstance(parameter, DTensor):
