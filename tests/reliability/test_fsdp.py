@@ -24,7 +24,20 @@ def trained(setup, run, process_group, *, stop=None):
     tiny_fit(setup, run, process_group=process_group, validate=setup.validate, on_event=on_event).run()
     folder = RunDir(run)
     optimizer, _ = read_training(folder.checkpoint(folder.steps()[-1]))
-    return {"weights": weights(setup), "optimizer": optimizer}
+    ends = weights(setup)
+    return {"weights": ends, "optimizer": of_all_rows(optimizer, ends)}
+
+
+def of_all_rows(optimizer, parameters):
+    """The state of the rows that were updated, as that of all rows, which shards have."""
+    found = {}
+    for key, tensor in optimizer.items():
+        name, _, part = key.rpartition("/")
+        rows = optimizer.get(f"{name}/rows")
+        if part != "rows":
+            wide = tensor if rows is None else tensor.new_zeros(len(parameters[name]), *tensor.shape[1:])
+            found[key] = wide if rows is None else wide.index_copy_(0, rows, tensor)
+    return found
 
 
 @pytest.mark.parametrize("method", ["hyperx", "madx"])

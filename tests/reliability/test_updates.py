@@ -80,7 +80,7 @@ def test_the_state_of_row_adam_has_the_rows_that_were_updated(layout):
 
 def test_a_shard_without_gradients_has_a_state_too(tmp_path):
     """All processes save their shards of the state together; one that had none would keep the others waiting."""
-    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         mesh = init_device_mesh("cpu", (1,))
         parameter = torch.nn.Parameter(distribute_tensor(torch.randn(4, 2, 3), mesh, [Shard(0)]))
