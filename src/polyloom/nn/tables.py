@@ -1,6 +1,6 @@
 """Tables to which rows can be added: embeddings, and banks of stored adapters."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -146,18 +146,17 @@ def sparse_rows(rows_U: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
 
 
 @contextmanager
-def sparse_gradients(banks: Iterable[Bank]) -> Iterator[None]:
+def sparse_gradients(banks: Sequence[Bank]) -> Iterator[None]:
     """Give the parameters of banks sparse gradients, so that a step does not cost more the more rows a bank has.
 
     Optimizers of torch take dense gradients only; `RowAdam` takes both.
     """
-    changed = [bank for bank in banks if not bank.sparse]
-    for bank in changed:
+    for bank in banks:
         bank.sparse = True
     try:
         yield
     finally:
-        for bank in changed:
+        for bank in banks:
             bank.sparse = False
 
 
