@@ -42,7 +42,6 @@ LANGUAGE_MODELS = {
     "shared": "one for all",
     "stored": "stored",
     "generated": "generated",
-    "units": "units generated",
 }
 
 
