@@ -42,7 +42,7 @@ THIRD_PARTY = {
     "rich": {"cli"},
     "transformers": {"backbones", "data"},
     "huggingface_hub": {"export", "io"},
-    "pyarrow": {"data"},
+    "obstore": {"io"},
     "datasets": {"data"},
     "tokenizers": {"data"},
     "sentencepiece": {"data"},

@@ -49,6 +49,18 @@ class AccessError(PolyloomError):
     """A run names a file that it may not read."""
 
 
+class StorageError(PolyloomError):
+    """Object storage does not give what is asked of it; the message begins with the address."""
+
+
+class MissingObjectError(StorageError):
+    """An object does not exist."""
+
+
+class ObjectChangedError(StorageError):
+    """An object is not the one that was read before."""
+
+
 class ExportError(PolyloomError):
     """An adapter cannot be written in a format, or read from it."""
 

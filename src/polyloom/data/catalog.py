@@ -31,7 +31,8 @@ from polyloom.data.records import Kind, Record
 from polyloom.data.slices import Sample, parse_slice
 from polyloom.data.synthetic import LICENCE, SyntheticCorpus
 from polyloom.errors import DataError, suggest
-from polyloom.io.files import File, sha256_of
+from polyloom.io.files import File
+from polyloom.io.hashes import remembered_sha256
 
 KINDS = dict[str, Kind](
     pos="tags",
@@ -247,7 +248,7 @@ class Corpus:
     @cached_property
     def sha256(self) -> str:
         """Hash of the files as they are stored, or of the rows if there is no file; the same for every slice."""
-        return sha256_of(self.source) if isinstance(self.source, Path) else self.source.sha256()
+        return remembered_sha256(self.source) if isinstance(self.source, Path) else self.source.sha256()
 
 
 def data_root(root: Path | None = None) -> Path:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from polyloom.errors import DataError
+from polyloom.io.hashes import remembered_sha256
 
 _PACKED = 32 * 1024  # small, so that the ratio of a bomb shows before much of it is decompressed
 _UNPACKED = 256 * 1024
@@ -163,7 +164,7 @@ class File:
 
     def sha256(self) -> str:
         """Hash of the file."""
-        return sha256_of(self.path)
+        return remembered_sha256(self.path)
 
 
 def as_file(source: Path | File) -> File:
@@ -177,7 +178,7 @@ def ending_of(path: Path) -> str:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file as it is stored, in hexadecimal."""
+    """Read a file and return its SHA-256, in hexadecimal; for corpora there is `remembered_sha256`."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

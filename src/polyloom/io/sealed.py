@@ -38,13 +38,24 @@ def seal(text: str) -> str:
 
 def read_sealed(path: Path, limit: int = MAX_BYTES) -> Sealed:
     """Read a text file of limited size, sealed or not; raise an error if it does not match its seal."""
-    content = read_limited(path, limit)
+    return _parse(read_limited(path, limit), path)
+
+
+def parse_sealed(content: bytes, source: object) -> str:
+    """Return the text of a file that must be sealed; raise an error if it is not, or does not match its seal."""
+    text, sealed = _parse(content, source)
+    if not sealed:
+        raise DamagedError(f"{source}: damaged: it is not sealed.")
+    return text
+
+
+def _parse(content: bytes, source: object) -> Sealed:
     for form, opening in ((_JSON, b"{"), (_COMMENT, b"")):
         if content.startswith(form[0]):
             first, _, rest = content.partition(b"\n")
             if first != _first_line(form, rest):
                 hint = "" if opening else " If you changed it on purpose, delete that line."
-                raise DamagedError(f"{path}: damaged: it does not match the SHA-256 in its first line.{hint}")
+                raise DamagedError(f"{source}: damaged: it does not match the SHA-256 in its first line.{hint}")
             return Sealed((opening + rest).decode(), sealed=True)
     return Sealed(content.decode(), sealed=False)
 

@@ -20,7 +20,8 @@ from polyloom.data.readers.tables import SKIPPED
 from polyloom.data.readers.tmx import read_tmx
 from polyloom.data.records import Bitext, Kind, Record, Text
 from polyloom.errors import DataError
-from polyloom.io.files import File, as_file, checked_text, read_json_lines, read_lines, sha256_of
+from polyloom.io.files import File, as_file, checked_text, read_json_lines, read_lines
+from polyloom.io.hashes import remembered_sha256
 from polyloom.ranges import Count
 
 Direction = tuple[str, str]
@@ -54,7 +55,7 @@ class Table:
 
     def sha256(self) -> str:
         """Hash of the file."""
-        return sha256_of(self.path)
+        return remembered_sha256(self.path)
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         first, second = self.columns
@@ -89,7 +90,7 @@ class Aligned:
 
     def sha256(self) -> str:
         """Hash of the hashes of all files."""
-        return hashlib.sha256("".join(sha256_of(path) for path in self._files).encode()).hexdigest()
+        return hashlib.sha256("".join(map(remembered_sha256, self._files)).encode()).hexdigest()
 
     @property
     def _files(self) -> tuple[Path, ...]:
@@ -137,7 +138,7 @@ class OneSide:
 
     def sha256(self) -> str:
         """Hash of the hashes of both files."""
-        return hashlib.sha256("".join(map(sha256_of, (self.path, self.splits))).encode()).hexdigest()
+        return hashlib.sha256("".join(map(remembered_sha256, (self.path, self.splits))).encode()).hexdigest()
 
 
 def split_file(path: Path) -> Path:
