@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -76,9 +77,10 @@ def prepare(folder: Path) -> dict[str, Any]:
     with Watch() as watch:
         dataset = prepare_dataset(CONDITION, [corpus], tokenizer=tokenizer, folder=folder / "datasets")
     took = {"cpu_seconds": time.process_time() - cpu, "seconds": time.perf_counter() - wall}
-    size = dataset.path.stat().st_size
+    size = sum(file.stat().st_size for file in Path(dataset.path).iterdir())
     pairs = len(dataset) + sum(dataset.meta["dropped"].values())
-    dataset.path.unlink()
+    mean_length = float(dataset.lengths(0, dataset.num_blocks).mean())
+    shutil.rmtree(dataset.path)
     return took | {
         "pairs": pairs,
         "kept": len(dataset),
@@ -88,7 +90,7 @@ def prepare(folder: Path) -> dict[str, Any]:
         "with_mapped_files_mb": memory("VmHWM") / 1e6,
         "pairs_per_cpu_second": pairs / took["cpu_seconds"],
         "bytes_per_pair": size / len(dataset),
-        "mean_length": float(dataset.lengths.mean()),
+        "mean_length": mean_length,
     }
 
 

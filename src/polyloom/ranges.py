@@ -5,6 +5,7 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Le, Lt
 
 Count = Annotated[int, Ge(1)]
+Natural = Annotated[int, Ge(0)]
 Rows = Annotated[int, Ge(1), Le(1_000_000)]  # of a batch
 Tokens = Annotated[int, Ge(1), Le(100_000_000)]  # of a batch
 Length = Annotated[int, Ge(8)]  # of a row: special tokens of a pair, and some of each text

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from polyloom.data.mixture import Mixture, MixtureConfig, Share, apportion, steps_of_epochs, temperature, unimax
 from polyloom.data.shuffle import permuted
 from polyloom.errors import ConfigError
+from tests.data.in_memory import InMemory
 
 SIZES = {"pos/en": 700, "pos/tr": 311, "ner/yo": 40, "ner/gn": 3}
+ROWS_PER_BLOCK = 60  # so that datasets have many blocks, one, or one that is not full
 BY_ROWS, BY_TOKENS = {"rows_per_batch": 8}, {"tokens_per_batch": 256}
 CONFIGS = [
     MixtureConfig(),
@@ -34,7 +36,12 @@ GOLDEN_ROWS = [
     ("pos/en", 472, 5380521551615131650),
     ("pos/en", 171, 5380521551615135537),
 ]
-GOLDEN_TOKENS = [("pos/en", 642, 5380521551615138936), ("pos/tr", 255, 5380503959429115267)]
+GOLDEN_ROWS_OF_BLOCKS = [
+    ("pos/en", 550, 5380521551615132108),
+    ("pos/en", 520, 5380521551615132114),
+    ("pos/en", 556, 5380521551615132086),
+]
+GOLDEN_TOKENS = [("pos/en", 203, 5380521551615138021), ("pos/en", 244, 5380521551615137970)]
 
 
 def datasets(sizes=SIZES):
@@ -49,7 +56,11 @@ def datasets(sizes=SIZES):
 
 def mixture(config=CONFIGS[1], *, sizes=SIZES, seed=0, **size):
     groups = [("pos/en", "pos/tr"), ("ner/yo", "ner/gn")] if config.strategy == "ratio" and sizes is SIZES else None
-    return Mixture(datasets(sizes), config, seed=seed, groups=groups, steps=1000, **(size or BY_ROWS))
+    return Mixture(stored(sizes), config, seed=seed, groups=groups, steps=1000, **(size or BY_ROWS))
+
+
+def stored(sizes=SIZES, rows_per_block=ROWS_PER_BLOCK):
+    return {name: InMemory(lengths, rows_per_block) for name, lengths in datasets(sizes).items()}
 
 
 def name_of(value):
@@ -85,15 +96,17 @@ def test_another_process_makes_the_same_batches():
     assert json.loads(answer) == [picked(config, size) for config in CONFIGS for size in (BY_ROWS, BY_TOKENS)]
 
 
-def fixed(config, **size):
+def fixed(config, rows_per_block, **size):
     lengths = {name: (np.arange(count) * 7 % 97 + 1).astype(np.int32) for name, count in SIZES.items()}
-    return [(p.dataset, p.index, p.key) for p in Mixture(lengths, config, seed=5, **size).batch(12345)]
+    held = {name: InMemory(each, rows_per_block) for name, each in lengths.items()}
+    return [(p.dataset, p.index, p.key) for p in Mixture(held, config, seed=5, **size).batch(12345)]
 
 
 def test_batches_never_change():
     """Runs that were interrupted continue by them."""
-    assert fixed(MixtureConfig(temperature=2.0), rows_per_batch=3) == GOLDEN_ROWS
-    assert fixed(MixtureConfig(datasets_per_batch=2), tokens_per_batch=140) == GOLDEN_TOKENS
+    assert fixed(MixtureConfig(temperature=2.0), None, rows_per_batch=3) == GOLDEN_ROWS
+    assert fixed(MixtureConfig(temperature=2.0), 64, rows_per_batch=3) == GOLDEN_ROWS_OF_BLOCKS
+    assert fixed(MixtureConfig(datasets_per_batch=2), 64, tokens_per_batch=140) == GOLDEN_TOKENS
 
 
 def stream(made, steps):
@@ -119,10 +132,13 @@ def test_every_example_comes_once_per_pass_and_passes_differ(config, how):
 
 
 @settings(max_examples=40, deadline=None)
-@given(size=st.integers(1, 70), rows=st.integers(1, 50), tokens=st.integers(1, 500), seed=st.integers(0, 2**40))
-def test_passes_are_whole_for_every_size_of_cell_and_batch(size, rows, tokens, seed):
+@given(
+    size=st.integers(1, 70), block=st.integers(1, 70), rows=st.integers(1, 50), tokens=st.integers(1, 500),
+    seed=st.integers(0, 2**40),
+)  # fmt: skip
+def test_passes_are_whole_for_every_size_of_dataset_block_and_batch(size, block, rows, tokens, seed):
     for how in ({"rows_per_batch": rows}, {"tokens_per_batch": tokens}):
-        made = mixture(MixtureConfig(), sizes={"a/b": size}, seed=seed, **how)
+        made = Mixture(stored({"a/b": size}, block), MixtureConfig(), seed=seed, **how)
         indices = []
         for step in itertools.count():
             indices += [pick.index for pick in made.batch(step)]
@@ -238,7 +254,7 @@ def test_a_ratio_alternates_within_each_pair_and_takes_pair_after_pair():
     pair = mixture(MixtureConfig(strategy="ratio", ratio=(1, 2)), sizes={"a": 5, "b": 6})
     assert [pair.batch(step)[0].dataset for step in range(6)] == ["a", "b", "b"] * 2
     shared = Mixture(
-        datasets(), MixtureConfig(strategy="ratio", ratio=(2, 1)), seed=0, rows_per_batch=7,
+        stored(), MixtureConfig(strategy="ratio", ratio=(2, 1)), seed=0, rows_per_batch=7,
         groups=[("pos/en", name) for name in ("pos/tr", "ner/yo", "ner/gn")],
     )  # fmt: skip
     assert shared.shares()["pos/en"] == 2 / 3
@@ -259,18 +275,27 @@ def test_any_number_of_processes_share_the_same_batches():
 
 
 @pytest.mark.parametrize("how", [BY_ROWS, BY_TOKENS], ids=name_of)
-def test_no_step_looks_at_more_than_its_round_and_its_own_rows(monkeypatch, how):
+def test_no_step_looks_at_more_than_its_round_its_own_rows_and_the_blocks_they_are_in(monkeypatch, how):
+    looked_at: list[int] = []
+
+    def watched(positions, *args):
+        looked_at.append(len(positions))
+        return permuted(positions, *args)
+
+    for module in ("mixture", "order"):
+        monkeypatch.setattr(f"polyloom.data.{module}.permuted", watched)
     for step in (0, 10**9, 10**12):
         made = mixture(**how)
-        looked_at: list[int] = []
-        monkeypatch.setattr(
-            "polyloom.data.mixture.permuted", lambda *args, n=looked_at: n.append(len(args[0])) or permuted(*args)
-        )
-        rows = len(made.batch(step))
-        assert sum(looked_at) == len(made._slots) + rows + (how is BY_TOKENS)
         looked_at.clear()
-        made.batch(step)
-        assert sum(looked_at) == rows + (how is BY_TOKENS), "the round is remembered"
+        rows = len(made.batch(step))
+        read = [span for dataset in made.datasets.values() for span in dataset.read]
+        if how is BY_ROWS:
+            assert sum(looked_at) <= len(made._slots) + 2 * rows
+            assert not read, "the order of rows needs no lengths"
+        else:
+            ((first, last),) = read
+            units = sum(len(stream.draws) for stream in made._streams)
+            assert sum(looked_at) <= len(made._slots) + units + (last - first) * ROWS_PER_BLOCK + 1
 
 
 @pytest.mark.timing
@@ -302,7 +327,8 @@ def test_temperature_counts_examples_not_tokens():
     lengths |= {"mt/few": np.full(1000, 30, dtype=np.int32)}
     for value in (1.0, 2.0, 5.0):
         config = MixtureConfig(temperature=value, datasets_per_batch=4)
-        made = Mixture(lengths, config, seed=0, tokens_per_batch=4 * 600)
+        held = {name: InMemory(each) for name, each in lengths.items()}
+        made = Mixture(held, config, seed=0, tokens_per_batch=4 * 600)
         steps = len(made._slots) // 4
         drawn = Counter(pick.dataset for step in range(steps) for pick in made.batch(step))
         assert drawn["mt/long"] == pytest.approx(drawn["mt/short"], rel=0.02)
@@ -310,7 +336,7 @@ def test_temperature_counts_examples_not_tokens():
 
 
 def test_epochs_are_counted_in_steps_over_all_datasets():
-    lengths = [np.full(100, 10, dtype=np.int32), np.full(28, 10, dtype=np.int32)]
+    lengths = [InMemory(np.full(count, 10)) for count in (100, 28)]
     assert steps_of_epochs(20, lengths, rows_per_batch=32) == 80
     assert steps_of_epochs(20, lengths, rows_per_batch=32, datasets_per_batch=2) == 80
     assert steps_of_epochs(0.5, lengths, rows_per_batch=32) == 2
@@ -328,7 +354,7 @@ def test_unimax_is_even_but_for_capped_cells():
 def test_unimax_keeps_its_promise_for_cells_much_rarer_than_a_slot():
     sizes = {"a/big": 2_000_000, "a/small": 5000, "a/tiny": 64}
     made = Mixture(
-        datasets(sizes), MixtureConfig(strategy="unimax", max_repeats=4), seed=0, rows_per_batch=32, steps=200_000
+        stored(sizes), MixtureConfig(strategy="unimax", max_repeats=4), seed=0, rows_per_batch=32, steps=200_000
     )
     epochs = made.epochs(200_000)
     assert 3.2 < epochs["a/tiny"] <= 5, epochs
@@ -381,7 +407,7 @@ def test_every_mistake_in_the_settings_is_named(options, mistakes):
     ("change", "mistake"),
     [
         ({"datasets": {}}, "there is no dataset"),
-        ({"datasets": datasets({"a/b": 0, "a/c": 1})}, "dataset 'a/b': has no examples"),
+        ({"datasets": stored({"a/b": 0, "a/c": 1})}, "dataset 'a/b': has no examples"),
         ({"rows_per_batch": None}, "set either this or train.tokens_per_batch"),
         ({"tokens_per_batch": 100}, "set either this or train.tokens_per_batch"),
         ({"rows_per_batch": 0}, "0 cannot be divided"),
@@ -393,7 +419,7 @@ def test_every_mistake_in_the_settings_is_named(options, mistakes):
     ],
 )
 def test_what_cannot_be_mixed_is_refused(change, mistake):
-    arguments = {"datasets": datasets(), "config": MixtureConfig(), "seed": 0, "rows_per_batch": 8} | change
+    arguments = {"datasets": stored(), "config": MixtureConfig(), "seed": 0, "rows_per_batch": 8} | change
     with pytest.raises(ConfigError) as caught:
         Mixture(**arguments)
     assert mistake in str(caught.value)

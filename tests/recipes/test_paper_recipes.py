@@ -21,6 +21,7 @@ from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.recipes import RECIPES, find_file, shipped_recipes
 from polyloom.training.events import Event, IssueFound, StageStarted, StepTaken, Validated
 from polyloom.workflows.planning import plan, plan_run, read_sizes
+from tests.data.in_memory import InMemory
 from tests.recipes.made_up import place, write_data, write_encoder, write_vocabulary
 from tests.shared import polyloom as run_command
 
@@ -200,7 +201,7 @@ def test_a_step_draws_32_directions_of_8000_tokens(name: str) -> None:
         for direction in recipe.inventory().directions
     }
     mixture = Mixture(
-        {direction: values.astype(np.int32) for direction, values in lengths.items()},
+        {direction: InMemory(values, 500) for direction, values in lengths.items()},
         recipe.mixture, seed=0, tokens_per_batch=recipe.train.tokens_per_batch,
     )  # fmt: skip
     kinds = []

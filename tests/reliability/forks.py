@@ -25,6 +25,7 @@ def fork(work: Callable[[], Any]) -> int:
     if child:
         return child
     try:
+        torch.set_num_threads(1)  # renews torch's pool, which threads of a child would otherwise all begin to renew
         work()
     except BaseException:
         traceback.print_exc()

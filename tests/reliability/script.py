@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -23,11 +24,11 @@ def die_once(process_group: ProcessGroup, run: Path, step: int) -> None:
     """Let this process be killed when it is about to take a step."""
     take, mark = TrainLoop._take, run / "died"
 
-    def take_or_die(loop: TrainLoop, index: int) -> Step:
+    def take_or_die(loop: TrainLoop, index: int, *arguments: Any, **options: Any) -> Step:
         if process_group.rank == 1 and index == step and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return take(loop, index)
+        return take(loop, index, *arguments, **options)
 
     TrainLoop._take = take_or_die  # type: ignore[method-assign, assignment]
 

@@ -74,6 +74,25 @@ def test_torchrun_starts_the_same_run_and_a_killed_worker_does_not_change_it(wor
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("failing", [0, 1])
+def test_an_error_of_one_process_ends_all_without_a_launcher_that_does(world, tmp_path, failing):
+    """Also of the process that has the store by which they find one another."""
+    (tmp_path / "file").touch()
+    command = [sys.executable, "-m", "polyloom", "train", str(recipe_of(world)), "-o", str(tmp_path / "run")]
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    processes = []
+    for rank in (0, 1):
+        cache = tmp_path / ("file" if rank == failing else "cache")  # a file has no folders, so this cannot be written
+        environment = os.environ | group | {"RANK": str(rank), "POLYLOOM_CACHE": str(cache)}
+        processes.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+    ends = [process.communicate(timeout=200)[1] for process in processes]
+    assert [process.returncode for process in processes] == [1, 1]
+    assert "Not a directory" in ends[failing]
+    assert f"Another process ended with an error. process {failing}: " in ends[1 - failing]
+    assert "Not a directory" in ends[1 - failing]
+
+
+@pytest.mark.nightly
 def test_accelerate_starts_the_same_run(world, tmp_path, expected):
     accelerate = [
         "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--num_machines=1",

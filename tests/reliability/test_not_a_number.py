@@ -98,13 +98,13 @@ def test_five_in_a_row_end_the_run_with_the_weights_before(world, tmp_path, kind
 
 def bad_batches(monkeypatch, poison, is_bad):
     """Let the batches of some steps, counted from 0, give no finite loss, whatever the weights are."""
-    micro_batches = TrainLoop.micro_batches
+    take = TrainLoop._take
 
-    def make(loop, index):
+    def poisoned(loop, index, *args, **more):
         poison.active = is_bad(index)
-        return micro_batches(loop, index)
+        return take(loop, index, *args, **more)
 
-    monkeypatch.setattr(TrainLoop, "micro_batches", make)
+    monkeypatch.setattr(TrainLoop, "_take", poisoned)
 
 
 def test_a_few_that_are_not_in_a_row_do_not_end_the_run(world, tmp_path, monkeypatch):

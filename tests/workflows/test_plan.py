@@ -30,6 +30,7 @@ from polyloom.model import Model
 from polyloom.recipes import find_file
 from polyloom.workflows.planning import Plan, Size, plan, plan_run, read_sizes
 from polyloom.workflows.planning.schedule import example_flops
+from tests.data.in_memory import InMemory
 from tests.shared import polyloom
 
 ROOT = Path(__file__).parents[2]
@@ -228,7 +229,9 @@ def test_a_run_is_planned_by_the_arithmetic_of_its_mixture() -> None:
         d.direction: np.minimum(2 + np.rint(lot.gamma(3, 28 / 3, d.pairs)), 252).astype(np.int32).clip(3)
         for d in run.directions
     }
-    mixture = Mixture(lengths, settings.mixture, seed=0, tokens_per_batch=4000)
+    mixture = Mixture(
+        {name: InMemory(held, 500) for name, held in lengths.items()}, settings.mixture, seed=0, tokens_per_batch=4000
+    )
     for found, share, epochs in zip(
         run.directions, mixture.shares().values(), mixture.epochs(steps).values(), strict=True
     ):
@@ -239,7 +242,7 @@ def test_a_run_is_planned_by_the_arithmetic_of_its_mixture() -> None:
     assert 0.8 * steps * 4000 < run.tokens < steps * 4000, "full batches but for padding"
     assert run.hours == pytest.approx(run.flops / 1e12 / 3600)
     assert run.hash_bytes == 24_000_000
-    assert run.order_bytes == 12 * 2 * 1_002_000
+    assert run.order_bytes == 200 * 2 * (1801 + 4), "a count of blocks of 128 KB"
     assert run.model_bytes == 16 * made.costs()["dense"].total_parameters
     assert run.dataset_bytes == 2 * 1_002_000 * (12 + 8 * 28)
 

@@ -1,6 +1,7 @@
 """Runs of a tiny model: what a recipe says is what is done."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from polyloom.cli.render.train import COLLAPSED, _messages
 from polyloom.conditions import Condition
 from polyloom.config import load_recipe
 from polyloom.data.catalog import resolve
+from polyloom.data.encoded import part_name
 from polyloom.data.records import Tagged
 from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import ConditionError, ConfigError, PolyloomWarning, TrainingError
@@ -24,7 +26,7 @@ from polyloom.training.distributed import ProcessGroup
 from polyloom.training.events import LanguageShares, read_log
 from polyloom.training.loop import TextPacking, TrainLoop
 from polyloom.training.parameter_report import language_shares
-from polyloom.training.prepare import prepare_dataset
+from polyloom.training.prepare import dataset_name, prepare_dataset
 from polyloom.workflows.run import Run
 from polyloom.workflows.train import prepare_training, train_recipe
 from tests.tiny_run import tiny_recipe
@@ -184,9 +186,9 @@ def test_every_record_of_a_corpus_is_an_example(tmp_path):
 def test_what_a_killed_preparation_left_is_removed_by_the_next_one(tmp_path):
     (tmp_path / "a.txt").write_text("ba do\n")
     tokenizer = load_tokenizer(tiny_recipe(tmp_path).parent / "backbone")
-    left = tmp_path / "datasets" / ".mlm-0123.arrow.partial-0123456789abcdef"
-    left.parent.mkdir()
-    left.write_bytes(b"half")
+    left = tmp_path / "datasets" / ".mlm-0123.partial-0123456789abcdef"
+    left.mkdir(parents=True)
+    (left / part_name(0)).write_bytes(b"half")
     assert len(prepare_dataset(Condition("mlm", "aa"), [resolve(str(tmp_path / "a.txt"))], tokenizer=tokenizer)) == 1
     assert not left.exists()
 
@@ -219,13 +221,26 @@ def test_a_damaged_dataset_is_encoded_again_with_a_warning(tmp_path):
     tokenizer = load_tokenizer(tiny_recipe(tmp_path).parent / "backbone")
     corpora = [resolve(str(tmp_path / "text.txt"))]
     first = prepare_dataset(Condition("mlm", "aa"), corpora, tokenizer=tokenizer, folder=tmp_path / "cache")
-    content = first.path.read_bytes()
+    part = Path(first.path) / part_name(0)
+    content = part.read_bytes()
     damaged = bytearray(content)
-    damaged[4 * int(first._starts["tokens"][1, 0])] ^= 1  # another token
-    first.path.write_bytes(damaged)
-    with pytest.warns(PolyloomWarning, match=r"\.arrow: this cached dataset is damaged .*It is encoded again"):
+    damaged[-1] ^= 1  # another token
+    part.write_bytes(damaged)
+    with pytest.warns(PolyloomWarning, match=r"mlm-\w+: this cached dataset is damaged .*It is encoded again"):
         prepare_dataset(Condition("mlm", "aa"), corpora, tokenizer=tokenizer, folder=tmp_path / "cache")
-    assert first.path.read_bytes() == content
+    assert part.read_bytes() == content
+
+
+def test_a_dataset_of_a_former_version_is_encoded_again_with_a_message(tmp_path):
+    (tmp_path / "text.txt").write_text("ba do\n")
+    tokenizer = load_tokenizer(tiny_recipe(tmp_path).parent / "backbone")
+    corpora, cache = [resolve(str(tmp_path / "text.txt"))], tmp_path / "cache"
+    dataset = prepare_dataset(Condition("mlm", "aa"), corpora, tokenizer=tokenizer, folder=cache)
+    about = {key: value for key, value in dataset.meta.items() if key not in ("labels", "dropped")}
+    (cache / (dataset_name(about | {"format": 3}) + ".arrow")).touch()
+    shutil.rmtree(dataset.path)
+    with pytest.warns(PolyloomWarning, match=r"\.arrow: a former version .* It is encoded again; remove that file"):
+        prepare_dataset(Condition("mlm", "aa"), corpora, tokenizer=tokenizer, folder=cache)
 
 
 def test_a_run_goes_on_only_with_the_recipe_it_began_with(tmp_path):

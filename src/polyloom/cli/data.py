@@ -148,10 +148,17 @@ def fetch(
 def prepare(
     recipe: Annotated[Path, typer.Argument(help="A YAML file.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change, as key.key=value.")] = None,
+    *,
+    processes: Annotated[int, typer.Option(min=1, help="Number of processes that encode text and translations.")] = 1,
+    to: Annotated[
+        str | None, typer.Option(help="Folder in object storage to upload the datasets to: s3://…, gs://…, az://…")
+    ] = None,
 ) -> None:
     """Check the corpora of a recipe as training does and tokenize them in advance, so that training starts immediately.
 
-    Example: polyloom data prepare recipe.yaml
+    With --to, the datasets are uploaded as well. Machines without the corpora then train with data.prepared=ADDRESS.
+
+    Example: polyloom data prepare recipe.yaml --to s3://bucket/datasets
     """
     from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
     from polyloom.training.events import DatasetPrepared, Event, IssueFound  # noqa: PLC0415
@@ -163,7 +170,12 @@ def prepare(
         elif isinstance(event, IssueFound) and not event.refused:
             typer.echo(f"Warning: {event.what}", err=True)
 
-    prepare_recipe(load_recipe(recipe, overrides or ()), on_event=on_event)
+    datasets = prepare_recipe(load_recipe(recipe, overrides or ()), processes=processes, on_event=on_event)
+    if to is not None:
+        from polyloom.training.published import publish  # noqa: PLC0415
+
+        publish(datasets, to)
+        typer.echo(f"Uploaded {len(datasets)} datasets. To train with them: data.prepared={to}", err=True)
 
 
 def _use(name: str, task: str | None, root: Path | None) -> "CorpusRole":

@@ -84,6 +84,8 @@ class DataConfig:
         filter: Which sentence pairs of parallel corpora are used for training, see `Filter`.
         root: Directory of the corpora that have names, and of files that are not in the current directory. Default: the
             environment variable ``POLYLOOM_DATA``.
+        prepared: Folder in object storage with the encoded training corpora, as `polyloom data prepare --to` wrote
+            them (``s3://…``, ``gs://…``, ``az://…``). The corpora themselves are then not needed. Default: none.
         allow: Mistakes that training would refuse, if they are meant so: ``test-in-train``, ``wrong-language``,
             ``same-language`` (two codes of one language) or ``one-label``. Default: none.
     """
@@ -93,6 +95,7 @@ class DataConfig:
     test: dict[str, tuple[str, ...]] = field(default_factory=dict)
     filter: Filter = field(default_factory=Filter)
     root: str | None = None
+    prepared: str | None = None
     allow: tuple[Mistake, ...] = ()
 
     def resolve(self, names: Iterable[str], check: Callable[[Path], None] = lambda _: None) -> list[Corpus]:

@@ -1,1 +1,1 @@
-"""Read corpora, encode them as memory-mapped datasets, and draw batches from the datasets."""
+"""Read corpora, store encoded examples in blocks, and draw batches from them."""

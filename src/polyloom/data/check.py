@@ -36,6 +36,7 @@ from polyloom.data.records import (
 from polyloom.errors import DataError, PolyloomError, suggest
 from polyloom.io.atomic import new_file
 from polyloom.io.files import File
+from polyloom.io.locks import locked
 from polyloom.registry import code_hashes
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 _BATCH = 1000
 _SIDES = ("source", "target")
 _PAIRS = ("pair", "choices", "question")  # kinds whose rows are pairs of texts
-_FORMAT = 1  # of stored statistics; raise it when what is counted changes
+_FORMAT = 2  # of stored statistics; raise it when what is counted changes
 
 
 class CorpusRole(NamedTuple):
@@ -152,6 +153,7 @@ class Seen(NamedTuple):
     hashes_N: Hashes
     sides: tuple[Hashes, ...]  # of bitext
     texts_N: Hashes  # all texts in it
+    positions_N: Hashes | None  # of the examples in the whole corpus, if they are a random choice
     first_label: str | None
 
 
@@ -244,16 +246,19 @@ def _look_cached(
     }  # fmt: skip
     name = blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=12).hexdigest()
     path = cache / f"check-{name}.bin"
-    if (stored := _read_stored(path)) is None:
+    if (stored := _read_stored(path)) is not None:
+        return _restore(stored, use)
+    with locked(str(path)):
+        if (stored := _read_stored(path)) is not None:  # another process read it in the meantime
+            return _restore(stored, use)
         seen = _look(use, tokenizer, max_length, tokenized)
         _store(path, seen)
         return seen
-    return _restore(stored, use)
 
 
 def _store(path: Path, seen: Seen) -> None:
     """Store the statistics of a corpus: a checksum, a line of JSON, and the hashes of its texts."""
-    arrays = (seen.hashes_N, *seen.sides)
+    arrays = (seen.hashes_N, *seen.sides, *([] if seen.positions_N is None else [seen.positions_N]))
     about = {"facts": asdict(seen.facts), "first_label": seen.first_label, "arrays": len(arrays)}
     content = b"".join([json.dumps(about).encode(), b"\n", *(array_N.tobytes() for array_N in arrays)])
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -274,8 +279,9 @@ def _restore(stored: bytes, use: CorpusRole) -> Seen:
     facts |= {key: facts[key] and Lengths(**facts[key]) for key in ("words", "tokens")}
     facts |= {"role": use.role, "licence": corpus.licence, "non_commercial": corpus.non_commercial}
     hashes_N, *sides = np.split(np.frombuffer(rest, dtype=np.uint64), about["arrays"])
+    positions_N = sides.pop() if corpus.sample else None
     texts_N = np.sort(np.concatenate(sides)) if sides else hashes_N
-    return Seen(use, CorpusStats(**facts), hashes_N, tuple(sides), texts_N, about["first_label"])
+    return Seen(use, CorpusStats(**facts), hashes_N, tuple(sides), texts_N, positions_N, about["first_label"])
 
 
 def _look(use: CorpusRole, tokenizer: "Tokenizer | None", max_length: int | None, tokenized: int | None = None) -> Seen:
@@ -283,13 +289,15 @@ def _look(use: CorpusRole, tokenizer: "Tokenizer | None", max_length: int | None
     if use.task not in KINDS:
         raise DataError(use.corpus.name, None, f"no check for {use.task!r}. {suggest(use.task, KINDS)}")
     kind = KINDS[use.task]
-    hashes, words, lengths = array("Q"), array("I"), array("I")
+    hashes, positions, words, lengths = array("Q"), array("Q"), array("I"), array("I")
     sides = (array("Q"), array("Q"))
     labels: Counter[str] = Counter()
     first_label: str | None = None
     empty = unknown = 0
-    records = use.corpus.records(kind, direction=use.direction)
-    while batch := list(islice(records, _BATCH)):
+    corpus, numbered = use.corpus, _numbered(use)
+    while rows := list(islice(numbered, _BATCH)):
+        batch = [record for _, record in rows]
+        positions.extend(position for position, _ in rows if corpus.sample)
         for record in batch:
             parts = _parts(record)
             empty += not parts or not all(part.strip() for part in parts)
@@ -308,7 +316,6 @@ def _look(use: CorpusRole, tokenizer: "Tokenizer | None", max_length: int | None
     room = (
         np.inf if tokenizer is None or max_length is None else max_length - tokenizer.num_special(pair=kind in _PAIRS)
     )
-    corpus = use.corpus
     facts = CorpusStats(
         name=corpus.name, task=use.task, language=use.language, role=use.role, licence=corpus.licence,
         non_commercial=corpus.non_commercial, sha256=corpus.sha256, sentences=len(hashes), words=_lengths(words),
@@ -317,9 +324,18 @@ def _look(use: CorpusRole, tokenizer: "Tokenizer | None", max_length: int | None
         duplicates=int((hashes_N[1:] == hashes_N[:-1]).sum()),
         header=header_of(corpus.source, kind) if isinstance(corpus.source, Path | File) and len(hashes) else None,
     )  # fmt: skip
+    positions_N = np.frombuffer(positions, dtype=np.uint64) if corpus.sample else None
     if kind == "bitext":
-        return Seen(use, facts, hashes_N, tuple(sides_N), np.sort(np.concatenate(sides_N)), None)
-    return Seen(use, facts, hashes_N, (), hashes_N, first_label)
+        return Seen(use, facts, hashes_N, tuple(sides_N), np.sort(np.concatenate(sides_N)), positions_N, None)
+    return Seen(use, facts, hashes_N, (), hashes_N, positions_N, first_label)
+
+
+def _numbered(use: CorpusRole) -> Iterator[tuple[int, Record]]:
+    """Read the examples of a corpus. If they are a random choice, each has its position in the whole corpus."""
+    corpus, kind = use.corpus, KINDS[use.task]
+    if corpus.sample:
+        return corpus.numbered(kind, direction=use.direction)
+    return enumerate(corpus.records(kind, direction=use.direction))
 
 
 def _parts(record: Record) -> tuple[str, ...]:
@@ -399,7 +415,6 @@ def _shared_slice(corpus: Seen, other: Seen) -> int:
 
 
 def _positions(seen: Seen) -> range | set[int]:
-    """Return the positions of the examples of a slice in its file; a random choice is read again for them."""
-    corpus, kind = seen.use.corpus, KINDS[seen.use.task]
-    whole = range(corpus.start, corpus.start + seen.facts.sentences)
-    return {n for n, _ in corpus.numbered(kind, direction=seen.use.direction)} if corpus.sample else whole
+    """Return the positions of the examples of a slice in its file."""
+    start = seen.use.corpus.start
+    return range(start, start + seen.facts.sentences) if seen.positions_N is None else set(seen.positions_N.tolist())

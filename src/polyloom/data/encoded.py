@@ -1,220 +1,226 @@
-"""Store the encoded examples of one task in one language in a memory-mapped Arrow file, with a checksum at its end."""
+"""Read the encoded examples of one condition, block by block.
 
-import itertools
+A dataset is a folder of blocks: ``manifest.json``; ``blocks.bin``, where each block lies, with its checksum;
+``lengths.bin``, how many rows of each block are of each bucket of lengths; and parts with the blocks themselves.
+What a process holds of it is a count of blocks, not of rows.
+"""
+
 import json
-import re
+import mmap
 import zlib
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from threading import Lock
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyloom.errors import DataError, PolyloomError
-from polyloom.io.atomic import new_file
+from polyloom.data.blocks import INDEX_TYPE, Block, Columns, Integers, Row, Words
+from polyloom.errors import DamagedError, DataError
+from polyloom.io.sealed import parse_sealed
 
-try:
-    import pyarrow as pa
-except ImportError:  # prediction needs no encoded corpora, and Arrow is large
-    pa = None
+FORMAT = 4  # of encoded datasets; raise it when the encoding or the files change
+MANIFEST, INDEX, LENGTHS = "manifest.json", "blocks.bin", "lengths.bin"
+CACHED_BYTES = 256 << 20  # of blocks that were read lately, of all datasets of a process
 
-EncodedExample = Mapping[str, Sequence[int] | int]
-ColumnKind = Literal["ints", "int"]
 
-ROWS_PER_RECORD_BATCH = 10_000
-_TYPES = {"ints": pa.list_(pa.int32()), "int": pa.int32()} if pa else {}
-_META = b"polyloom.cell"
-_CHECKSUM = "polyloom crc32 {:08x}\n"  # behind the Arrow file; CRC-32 is five times as fast as SHA-256
-_CHECKSUM_SIZE = len(_CHECKSUM.format(0))
-_CHUNK = 1 << 24
-_BEGIN_AND_END = np.array([[0], [1]])
+def part_name(number: int) -> str:
+    """Return the name of a part."""
+    return f"part-{number:05d}.bin"
+
+
+class Folder(Protocol):
+    """Where the files of a dataset are: on disk, or in object storage."""
+
+    def read(self, name: str) -> bytes | memoryview:
+        """Return the content of a file."""
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes | memoryview:
+        """Return a part of the content of a file."""
+
+
+class LocalFolder:
+    """A folder on disk, whose files are mapped into memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._maps: dict[str, memoryview] = {}
+
+    def read(self, name: str) -> memoryview:
+        """Map a file."""
+        if name not in self._maps:
+            with (self.path / name).open("rb") as file:
+                empty = file.seek(0, 2) == 0
+                content = b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._maps[name] = memoryview(content)
+        return self._maps[name]
+
+    def read_range(self, name: str, start: int, stop: int) -> memoryview:
+        """Return a view of a part of a file."""
+        return self.read(name)[start:stop]
 
 
 class EncodedDataset:
-    """The encoded examples of one condition, read from disk on demand; safe to use from several threads.
-
-    All record batches of a file are in one mapping of 32-bit words. A table of their offsets is enough to find any row
-    by arithmetic, without an Arrow object per row.
+    """The encoded examples of one condition, read on demand; safe to use from several threads.
 
     Attributes:
-        path: The file.
+        path: The folder, or its address.
         meta: The metadata that was written with it.
         columns: Names of the columns, and whether each holds a number or a list of them.
-        lengths: The column ``length``.
+        rows_per_block: Number of rows of a block; the last one may have fewer.
+        num_blocks: Number of blocks.
+        num_bytes: Size of all blocks.
+        longest: The longest row of each bucket of lengths, in ascending order.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Map a file; use `open_dataset`, which reports what is wrong with it."""
-        self.path = path
-        mapping, checksum = _split_checksum(pa.memory_map(str(path)).read_buffer())
-        if checksum is not None and checksum != _checksum(mapping):
-            raise ValueError("its content does not match its checksum")
-        reader = pa.ipc.open_file(mapping)
-        self.columns = _read_schema(reader.schema)
-        self._words = np.frombuffer(mapping, dtype=np.int32, count=mapping.size // 4)
-        *batches, (_, last) = [reader.get_batch_with_custom_metadata(i) for i in range(reader.num_record_batches)]
-        if last is None or _META not in last:
-            raise ValueError("it was not written as a dataset")
-        self.meta: dict[str, Any] = json.loads(last[_META])
-        batches = [batch for batch, _ in batches]
-        for batch in batches:
-            batch.validate(full=True)
-        self._firsts = np.cumsum([0, *(batch.num_rows for batch in batches)])
-        starts = {name: [_starts(batch.column(name), mapping) for batch in batches] for name in self.columns}
-        self._starts = {name: np.array(pairs, dtype=np.int64).reshape(-1, 2).T.copy() for name, pairs in starts.items()}
-        lengths = [batch.column("length").to_numpy() for batch in batches]
-        self.lengths: NDArray[np.int32] = np.concatenate([np.zeros(0, np.int32), *lengths])
-        if len(self) and self.lengths.min() < 1:
-            raise ValueError("a length is less than 1")
-        if checksum is None:
-            raise ValueError("it has no checksum; a former version wrote it")
+    def __init__(self, folder: Folder, path: Path | str) -> None:
+        """Read manifest and index; use `open_dataset`, which reports what is wrong with them."""
+        self.path, self._folder = path, folder
+        manifest = json.loads(parse_sealed(bytes(folder.read(MANIFEST)), path))
+        if manifest["format"] != FORMAT:
+            raise ValueError(f"its format is {manifest['format']} instead of {FORMAT}")
+        self.meta: dict[str, Any] = manifest["meta"]
+        self.columns: Columns = manifest["columns"]
+        self.rows_per_block, self._blocks_per_part = manifest["rows_per_block"], manifest["blocks_per_part"]
+        self.longest: Integers = np.array(manifest["longest"], dtype=np.int64)
+        self.num_bytes = sum(manifest["parts"])
+        self._rows, self._lengths_crc = manifest["rows"], manifest["lengths_crc"]
+        self.num_blocks = -(-self._rows // self.rows_per_block)
+        self._index = np.frombuffer(self._checked(INDEX, manifest["index_crc"]), dtype=INDEX_TYPE)
+        if isinstance(folder, LocalFolder):
+            for number, size in enumerate(manifest["parts"]):
+                if len(folder.read(part_name(number))) != size:
+                    raise ValueError(f"{part_name(number)} does not have {size} bytes")
 
     def __len__(self) -> int:
-        return int(self._firsts[-1])
+        return int(self._rows)
 
-    def rows(self, indices: Sequence[int] | NDArray[np.int64]) -> list[dict[str, NDArray[np.int32] | int]]:
-        """Return rows in the given order. Lists are read-only views of the file."""
+    def rows(self, indices: Sequence[int] | Integers) -> list[Row]:
+        """Return rows in the given order. Lists are read-only views."""
         wanted = np.asarray(indices, dtype=np.int64)
         if wanted.size and not 0 <= wanted.min() <= wanted.max() < len(self):
             raise IndexError(f"{self.path}: rows {wanted.min()} to {wanted.max()} of {len(self)}")
-        batches = np.searchsorted(self._firsts, wanted, side="right") - 1
-        places = wanted - self._firsts[batches]
-        columns = [self._column(name, batches, places) for name in self.columns]
-        return [dict(zip(self.columns, values, strict=True)) for values in zip(*columns, strict=True)]
+        blocks, places = np.divmod(wanted, self.rows_per_block)
+        if wanted.size and (blocks == blocks[0]).all():
+            return list(self._block(int(blocks[0])).rows(places))
+        found: list[Row] = [{}] * len(wanted)
+        for number in np.unique(blocks).tolist():
+            at = np.flatnonzero(blocks == number)
+            rows = self._block(number).rows(places[at])
+            for position, row in zip(at.tolist(), rows, strict=True):
+                found[position] = row
+        return found
 
-    def _column(self, name: str, batches: NDArray[np.int64], places: NDArray[np.int64]) -> list[Any]:
-        words, (offsets, numbers) = self._words, self._starts[name]
-        places = places + offsets[batches]
-        if self.columns[name] == "int":
-            values: list[Any] = words[places].tolist()
-            return values
-        begins, ends = (words[places + _BEGIN_AND_END] + numbers[batches]).tolist()
-        return [words[begin:end] for begin, end in zip(begins, ends, strict=True)]
+    def bucket_counts(self) -> NDArray[np.uint32]:
+        """Return how many rows of each block are of each bucket of lengths."""
+        try:
+            counts = np.frombuffer(self._checked(LENGTHS, self._lengths_crc), dtype=np.uint32)
+        except (OSError, ValueError) as error:
+            raise _unreadable(self.path, error) from error
+        return counts.reshape(self.num_blocks, len(self.longest))
+
+    def lengths(self, first: int, last: int) -> Words:
+        """Return the lengths of the rows of the blocks from `first` to `last`, exclusive."""
+        return np.concatenate([block.numbers["length"] for block in self._blocks(first, last)])
+
+    def check(self) -> None:
+        """Read all blocks, so that damage is found now."""
+        self.lengths(0, self.num_blocks)
+
+    def block_of(self, index: int) -> range:
+        """Return the rows of the block that a row is in."""
+        first = index - index % self.rows_per_block
+        return range(first, min(first + self.rows_per_block, len(self)))
+
+    def _block(self, number: int) -> Block:
+        return next(self._blocks(number, number + 1))
+
+    def _blocks(self, first: int, last: int) -> Iterator[Block]:
+        """Yield blocks. Those of a part that are not in memory are read at once, by one thread if several need them."""
+        blocks: dict[int, Block] = {}
+        for number in range(first, last):
+            if number not in blocks and (cached := _CACHE.get((self, number))) is not None:
+                blocks[number] = cached
+            if number not in blocks:
+                with _READING[hash((self, number)) % len(_READING)]:
+                    stop = min((number // self._blocks_per_part + 1) * self._blocks_per_part, last)
+                    blocks |= self._read(number, stop)
+            yield blocks.pop(number)
+
+    def _read(self, first: int, stop: int) -> dict[int, Block]:
+        """Read the blocks of one part from `first` to the next one that is in memory; `first` itself may be by now."""
+        if (cached := _CACHE.get((self, first))) is not None:
+            return {first: cached}
+        last = next((n for n in range(first, stop) if _CACHE.get((self, n)) is not None), stop)
+        starts, sizes = (self._index[field][first:last].tolist() for field in ("start", "size"))
+        part = part_name(first // self._blocks_per_part)
+        content = memoryview(self._folder.read_range(part, starts[0], starts[-1] + sizes[-1]))
+        numbered = zip(range(first, last), starts, sizes, strict=True)
+        return {number: self._parse(number, content[start - starts[0] :][:size]) for number, start, size in numbered}
+
+    def _parse(self, number: int, content: memoryview) -> Block:
+        try:
+            if zlib.crc32(content) != self._index[number]["crc"]:
+                raise ValueError("it does not match its checksum")
+            words = np.frombuffer(content, dtype=np.int32)
+            words.flags.writeable = False
+            rows = min(self.rows_per_block, len(self) - number * self.rows_per_block)
+            block = Block.parse(words, self.columns, rows)
+        except ValueError as error:
+            what = f"block {number} is damaged ({error}). Remove this dataset and prepare the corpus again."
+            raise DataError(self.path, None, what) from error
+        _CACHE.put((self, number), block, len(content))
+        return block
+
+    def _checked(self, name: str, crc: int) -> bytes | memoryview:
+        content = self._folder.read(name)
+        if zlib.crc32(content) != crc:
+            raise ValueError(f"{name} does not match its checksum")
+        return content
 
 
-def open_dataset(path: Path) -> EncodedDataset:
-    """Open a dataset and check its checksum; a file that is missing or damaged is a `DataError`."""
-    _require_arrow()
+class _BlockCache:
+    """The blocks that were read lately, of all datasets, bounded in bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._bytes, self._lock = limit, 0, Lock()
+        self._blocks: OrderedDict[tuple[EncodedDataset, int], tuple[Block, int]] = OrderedDict()
+
+    def get(self, key: tuple[EncodedDataset, int]) -> Block | None:
+        with self._lock:
+            if key not in self._blocks:
+                return None
+            self._blocks.move_to_end(key)
+            return self._blocks[key][0]
+
+    def put(self, key: tuple[EncodedDataset, int], block: Block, size: int) -> None:
+        with self._lock:
+            if key in self._blocks:
+                return
+            self._blocks[key] = block, size
+            self._bytes += size
+            while self._bytes > self._limit and len(self._blocks) > 1:
+                self._bytes -= self._blocks.popitem(last=False)[1][1]
+
+
+_CACHE = _BlockCache(CACHED_BYTES)
+_READING = tuple(Lock() for _ in range(64))  # held while a block is read, so that no other thread reads it as well
+
+
+def open_dataset(path: Path | str, folder: Folder | None = None) -> EncodedDataset:
+    """Open a dataset, on disk unless a folder is given; one that is missing or damaged is a `DataError`.
+
+    Blocks are checked when they are read.
+    """
     try:
-        return EncodedDataset(Path(path))
+        return EncodedDataset(folder or LocalFolder(Path(path)), path)
     except FileNotFoundError:
         raise DataError(path, None, "no such dataset. Prepare the corpus first.") from None
-    except (OSError, ValueError, pa.ArrowException) as error:
-        what = f"not a readable dataset ({error}). Remove it and prepare the corpus again."
-        raise DataError(path, None, what) from error
+    except (OSError, ValueError, KeyError, TypeError, DamagedError) as error:
+        raise _unreadable(path, error) from error
 
 
-def write_dataset(
-    path: Path, rows: Iterable[EncodedExample], *, columns: Mapping[str, ColumnKind], meta: Mapping[str, Any]
-) -> EncodedDataset:
-    """Write rows as they come, under a temporary name that is replaced at the end, so that no partial file remains.
-
-    Args:
-        path: The file to create or replace; readers of the old file are not disturbed.
-        rows: The rows, each with exactly the given columns.
-        columns: Name and kind of each column; ``length``, an ``int`` above 0, must be among them.
-        meta: Metadata, stored as JSON; read after the last row, so that the rows may add to it.
-    """
-    _require_arrow()
-    if columns.get("length") != "int":
-        raise DataError(path, None, "a dataset needs a column `length` of kind int.")
-    schema = pa.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with new_file(path) as partial:
-        with partial.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
-            iterator, number = iter(rows), 0
-            while chunk := list(itertools.islice(iterator, ROWS_PER_RECORD_BATCH)):
-                writer.write_batch(_record_batch(chunk, schema, path, number))
-                number += len(chunk)
-            # The metadata describes all rows, so a last batch without rows carries it.
-            empty = pa.RecordBatch.from_pylist([], schema=schema)
-            writer.write_batch(empty, custom_metadata={_META: json.dumps(dict(meta))})
-        _append_checksum(partial)
-    return open_dataset(path)
-
-
-def _append_checksum(path: Path) -> None:
-    checksum = _checksum(pa.memory_map(str(path)).read_buffer())
-    with path.open("ab") as file:
-        file.write(checksum)
-
-
-def _split_checksum(buffer: Any) -> tuple[Any, bytes | None]:
-    """Split a file into its Arrow content and the checksum behind it; files of former versions have none."""
-    content = buffer.slice(0, max(0, buffer.size - _CHECKSUM_SIZE))
-    checksum = buffer.slice(content.size).to_pybytes()
-    return (content, checksum) if re.fullmatch(rb"polyloom crc32 .{8}\n", checksum, re.DOTALL) else (buffer, None)
-
-
-def _checksum(buffer: Any) -> bytes:
-    """Compute the checksum of a file in chunks, so that a large mapping is not held in memory at once."""
-    value, view = 0, memoryview(buffer)
-    for start in range(0, len(view), _CHUNK):
-        value = zlib.crc32(view[start : start + _CHUNK], value)
-    return _CHECKSUM.format(value).encode()
-
-
-def _require_arrow() -> None:
-    if pa is None:
-        raise PolyloomError("training needs pyarrow, which is not installed. Run: pip install 'polyloom[train]'.")
-
-
-def _record_batch(rows: list[EncodedExample], schema: Any, path: Path, number: int) -> Any:
-    names = set(schema.names)
-    for i, row in enumerate(rows, number):
-        if row.keys() != names:
-            what = f"row {i} has the columns {', '.join(row)}. Known: {', '.join(schema.names)}."
-            raise DataError(path, None, what)
-    arrays = []
-    for field in schema:
-        try:
-            arrays.append(_column([row[field.name] for row in rows], field.type))
-        except (TypeError, OverflowError) as error:
-            what = f"rows {number} to {number + len(rows) - 1}, column {field.name}: {error}."
-            raise DataError(path, None, what) from error
-    lengths = arrays[schema.names.index("length")].to_numpy()
-    if lengths.min() < 1:
-        raise DataError(path, None, f"row {number + int(lengths.argmin())}: its length is {lengths.min()}.")
-    return pa.record_batch(arrays, schema=schema)
-
-
-def _column(values: list[Any], kind: Any) -> Any:
-    # Arrow would take 1.5 for 1 and nothing for a gap; Python's arrays of 32-bit numbers refuse both.
-    if not pa.types.is_list(kind):
-        return pa.array(np.array(array("i", values), dtype=np.int32))
-    numbers = np.array(array("i", itertools.chain.from_iterable(values)), dtype=np.int32)
-    offsets = np.cumsum([0, *map(len, values)], dtype=np.int32)
-    return pa.ListArray.from_arrays(offsets, numbers)
-
-
-def _read_schema(schema: Any) -> dict[str, str]:
-    kinds = {kind_type: kind for kind, kind_type in _TYPES.items()}
-    for field in schema:
-        if field.type not in kinds:
-            raise ValueError(f"its column {field.name} is of type {field.type}")
-    if "length" not in schema.names:
-        raise ValueError("it has no column length")
-    return {field.name: kinds[field.type] for field in schema}
-
-
-def _starts(column: Any, mapping: Any) -> tuple[int, int]:
-    """Return where a column of numbers begins, or the offsets and the numbers of lists, in 32-bit words of the file."""
-    if column.offset or column.null_count:
-        raise ValueError("a column has gaps")
-    if not pa.types.is_list(column.type):
-        return _position(column.buffers()[1], mapping), 0
-    if column.values.null_count:
-        raise ValueError("a list has gaps")
-    offsets, numbers = column.buffers()[1], column.values.buffers()[1]
-    return _position(offsets, mapping), _position(numbers, mapping)
-
-
-def _position(buffer: Any, mapping: Any) -> int:
-    if buffer is None or buffer.size == 0:  # only empty lists
-        return 0
-    position, rest = divmod(buffer.address - mapping.address, 4)
-    if rest or not 0 <= position <= mapping.size // 4 - buffer.size // 4:
-        raise ValueError("a column is compressed or out of place")
-    return int(position)
+def _unreadable(path: Path | str, error: Exception) -> DataError:
+    return DataError(path, None, f"not a readable dataset ({error}). Remove it and prepare the corpus again.")

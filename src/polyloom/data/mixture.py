@@ -2,19 +2,21 @@
 
 A *draw* takes examples from one dataset: a fixed number, or as many as fit a token budget. A batch has one draw or
 more. Draws come in *rounds*, in each of which every dataset has a fixed number of slots. So the number of a draw
-determines its dataset, how often that dataset was drawn before, and therefore its epoch and the position in it.
+determines its dataset, how often that dataset was drawn before, and therefore its epoch and the position in it
+(`data.order`).
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from hashlib import blake2b
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyloom.data.shuffle import Key, permuted, random_uint64
+from polyloom.data.order import Rows, Stream, make_stream
+from polyloom.data.shuffle import permuted, random_uint64
 from polyloom.errors import ConfigError, suggest
 
 Strategy = Literal["temperature", "weights", "unimax", "round-robin", "ratio"]
@@ -91,7 +93,7 @@ class Mixture:
     """Chooses the examples of every step.
 
     Attributes:
-        datasets: Lengths of the examples of every dataset.
+        datasets: The datasets, by name.
         config: Settings.
         seed: Seed of the order of datasets and examples.
         rows_per_batch: Number of examples in a batch.
@@ -101,7 +103,7 @@ class Mixture:
         steps: Number of steps of the stage, required for ``unimax``.
     """
 
-    datasets: Mapping[str, NDArray[np.int32]]
+    datasets: Mapping[str, Rows]
     config: MixtureConfig
     _: KW_ONLY
     seed: int
@@ -116,9 +118,9 @@ class Mixture:
         if mistakes := list(_mistakes(self)):
             raise ConfigError("mixture", mistakes)
         self._names = list(self.datasets)
-        self._sizes = [len(lengths) for lengths in self.datasets.values()]
+        self._sizes = [len(rows) for rows in self.datasets.values()]
         self._keys = [(self.seed, int.from_bytes(blake2b(n.encode(), digest_size=8).digest())) for n in self._names]
-        self._streams = [self._stream(lengths) for lengths in self.datasets.values()]
+        self._streams = [self._stream(rows) for rows in self.datasets.values()]
         self._salt = int(random_uint64((self.seed,), 1)[0]) >> 1
         self._shuffled = self.config.strategy not in ("round-robin", "ratio")
         self._slots = self._make_slots()
@@ -146,7 +148,7 @@ class Mixture:
     def table(self, steps: int) -> list[Share]:
         """Return size, share and epochs of every dataset after a number of steps."""
         shares, epochs = self.shares(), self.epochs(steps)
-        return [Share(name, len(lengths), shares[name], epochs[name]) for name, lengths in self.datasets.items()]
+        return [Share(name, len(rows), shares[name], epochs[name]) for name, rows in self.datasets.items()]
 
     def _draw(self, draw: int) -> Iterator[Pick]:
         number, slot = divmod(draw, len(self._slots))
@@ -172,8 +174,8 @@ class Mixture:
             self._last_round = (number, slots, ranks)  # in one assignment, for threads
         return slots, ranks
 
-    def _stream(self, lengths: NDArray[np.int32]) -> "_Stream":
-        return _make_stream(lengths, self.rows_per_batch, self.tokens_per_batch, self.config.datasets_per_batch)
+    def _stream(self, rows: Rows) -> Stream:
+        return make_stream(rows, self.rows_per_batch, self.tokens_per_batch, self.config.datasets_per_batch)
 
     def _make_slots(self) -> Integers:
         config, numbers = self.config, {name: i for i, name in enumerate(self._names)}
@@ -257,79 +259,16 @@ def apportion(shares: Floats, slots: int) -> Integers:
     return quotas
 
 
-class _Stream(Protocol):
-    """The examples of a dataset in the order of its draws, epoch after epoch."""
-
-    @property
-    def draws_per_epoch(self) -> float: ...
-
-    def take(self, draw: int, key: Key) -> Integers:
-        """Return the positions of a draw's examples: row plus epoch times the size of the dataset."""
-        ...
-
-
-class _RowStream:
-    """Draws of a fixed number of rows; a draw at the end of an epoch continues with the next epoch."""
-
-    def __init__(self, size: int, rows: int) -> None:
-        self.size, self.rows = size, rows
-        self.draws_per_epoch = size / rows
-
-    def take(self, draw: int, key: Key) -> Integers:
-        begin, end = draw * self.rows, (draw + 1) * self.rows
-        parts = []
-        for start in range(begin // self.size * self.size, end, self.size):
-            positions = np.arange(max(begin, start), min(end, start + self.size)) - start
-            parts.append(permuted(positions, self.size, (*key, start // self.size)) + start)
-        return np.concatenate(parts)
-
-
-class _TokenStream:
-    """Draws of rows of similar length, as many as fit the budget; every epoch has other draws."""
-
-    def __init__(self, lengths: NDArray[np.int32], budget: int) -> None:
-        self.size = len(lengths)
-        bounds = [8]
-        while bounds[-1] < lengths.max():
-            bounds.append(-(-bounds[-1] * 9 // 64) * 8)  # an eighth longer, in multiples of eight
-        buckets = np.searchsorted(bounds, lengths).astype(np.uint16)
-        self.order = np.argsort(buckets, kind="stable")
-        _, self.starts, self.counts = np.unique(buckets[self.order], return_index=True, return_counts=True)
-        longest = np.maximum.reduceat(lengths[self.order], self.starts)
-        self.rows = np.maximum(1, budget // longest.astype(np.int64))
-        draws = -(-self.counts // self.rows)
-        self.first_draws = np.cumsum(draws) - draws
-        self.draws_per_epoch = int(draws.sum())
-
-    def take(self, draw: int, key: Key) -> Integers:
-        epoch, position = divmod(draw, self.draws_per_epoch)
-        key = (*key, epoch)
-        chosen = int(permuted(np.array([position]), self.draws_per_epoch, key)[0])
-        bucket = int(np.searchsorted(self.first_draws, chosen, side="right")) - 1
-        rows, count = int(self.rows[bucket]), int(self.counts[bucket])
-        begin = (chosen - int(self.first_draws[bucket])) * rows
-        within = permuted(np.arange(begin, min(begin + rows, count)), count, (*key, bucket))
-        positions: Integers = self.order[self.starts[bucket] + within] + epoch * self.size
-        return positions
-
-
-def _make_stream(lengths: NDArray[np.int32], rows: int | None, tokens: int | None, datasets_per_batch: int) -> _Stream:
-    if rows is not None:
-        return _RowStream(len(lengths), rows // datasets_per_batch)
-    assert tokens is not None
-    return _TokenStream(lengths, tokens // datasets_per_batch)
-
-
 def steps_of_epochs(
     epochs: float,
-    datasets: Sequence[NDArray[np.int32]],
+    datasets: Sequence[Rows],
     *,
     rows_per_batch: int | None = None,
     tokens_per_batch: int | None = None,
     datasets_per_batch: int = 1,
 ) -> int:
     """Count the steps that draw as many batches as a number of epochs of all datasets has, whatever their shares."""
-    streams = (_make_stream(lengths, rows_per_batch, tokens_per_batch, datasets_per_batch) for lengths in datasets)
+    streams = (make_stream(rows, rows_per_batch, tokens_per_batch, datasets_per_batch) for rows in datasets)
     return math.ceil(epochs * sum(stream.draws_per_epoch for stream in streams) / datasets_per_batch)
 
 
@@ -338,7 +277,7 @@ def _mistakes(mixture: Mixture) -> Iterator[str]:
     yield from _config_mistakes(config)
     if not datasets:
         yield "mixture: there is no dataset."
-    yield from (f"dataset {name!r}: has no examples." for name, lengths in datasets.items() if not len(lengths))
+    yield from (f"dataset {name!r}: has no examples." for name, rows in datasets.items() if not len(rows))
     yield from _size_mistakes(mixture)
     if config.strategy == "unimax" and mixture.steps is None:
         yield "train.steps: missing. The strategy unimax needs it."

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge
 
 from polyloom.errors import ConfigError
-from polyloom.ranges import Count, Length, NotNegative, Positive, Rows, Seed, Share, Tokens
+from polyloom.ranges import Count, Length, Natural, NotNegative, Positive, Rows, Seed, Share, Tokens
 
 Strategy = Literal["ddp", "fsdp"]
 
@@ -82,6 +82,7 @@ class TrainConfig:
         keep_last: Number of newest checkpoints that are kept, in addition to the best one. Defaults to 2. Raise it to
             average checkpoints (``polyloom average``). Of checkpoints by `save_minutes`, at most the two newest are
             kept, and they do not count.
+        read_ahead: Number of steps whose batches are made in advance, in another thread. Defaults to 2.
         seed: Seed of the order of examples, masking, dropout and initialisation. Defaults to 0.
         strategy: How several processes share the work: ``ddp`` (default) copies the model to each process, ``fsdp``
             shards it, except for what the method learns on a frozen backbone. Choose ``fsdp`` if the model does not fit
@@ -104,6 +105,7 @@ class TrainConfig:
     save_every: Count | None = None
     save_minutes: Positive | None = 15.0
     keep_last: Count = 2
+    read_ahead: Natural = 2
     seed: Seed = 0
     strategy: Strategy = "ddp"
 

@@ -1,25 +1,35 @@
 """Train with several processes, started by torchrun, Slurm or any launcher that sets RANK and WORLD_SIZE."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from threading import Event, Thread
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from polyloom.errors import PolyloomError, TrainingError
 from polyloom.model import Model
 from polyloom.nn.tables import Bank, sparse_rows
 from polyloom.training.config import Strategy
 
 _TIMEOUT = timedelta(minutes=10)
+_BEAT = 10.0  # seconds after which a process says again that it is alive
+_POLL = 0.5  # seconds at most between two looks of a process that waits
+_ERROR, _BEATS = "polyloom/error", "polyloom/beats"  # keys of the store
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,11 @@ class ProcessGroup:
         """Whether this process writes files and messages: rank 0 does."""
         return self.rank == 0
 
+    @property
+    def is_local_main(self) -> bool:
+        """Whether this process does what is done once per host; without ``LOCAL_RANK`` every process does it."""
+        return self.is_main or os.environ.get("LOCAL_RANK", "0") == "0"
+
     def all_reduce(self, values: Tensor) -> Tensor:
         """Sum a tensor over all processes, in place, and return it."""
         if self.size > 1:
@@ -57,6 +72,66 @@ class ProcessGroup:
         """Wait for all processes."""
         if self.size > 1:
             dist.barrier()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Run a block in all processes and wait until all are done, for hours if need be: collectives time out.
+
+        Raises:
+            TrainingError: Another process ended the block with an error, or was killed.
+        """
+        if self.size == 1:
+            yield
+            return
+        store = _store()
+        try:
+            with _beating(store):
+                yield
+            self._wait_for_all(store)
+        except BaseException as error:
+            if not store.check([_ERROR]):
+                message = str(error) if isinstance(error, PolyloomError) else repr(error)
+                store.set(_ERROR, f"process {self.rank}: {message}")
+                time.sleep(3 * _POLL)  # until the others have read it: the store may end with this process
+            raise
+
+    def share(self, items: Sequence[Item], work: Callable[[Item], Result]) -> list[Result]:
+        """Apply a function to items and return all results, in order, in all processes.
+
+        Each process takes the next item that none has taken, until there are none. Results must be plain data.
+        """
+        if self.size == 1:
+            return [work(item) for item in items]
+        results: dict[int, Result] = {}
+        with self.together():
+            store = _store()
+            key = self._key(store, "taken")
+            while (number := store.add(key, 1) - 1) < len(items):
+                results[number] = work(items[number])
+        shares: list[dict[int, Result]] = [{} for _ in range(self.size)]
+        dist.all_gather_object(shares, results)
+        merged = {number: result for share in shares for number, result in share.items()}
+        return [merged[number] for number in range(len(items))]
+
+    def _key(self, store: Store, name: str) -> str:
+        """Return a new key of the store, the same in all processes: they come here in the same order."""
+        return f"polyloom/{name}/{store.add(f'polyloom/{name}-by-{self.rank}', 1)}"
+
+    def _wait_for_all(self, store: Store) -> None:
+        """Wait until all processes come here, as long as those that are missing say that they are alive."""
+        key = self._key(store, "done")
+        store.add(key, 1)
+        pause, heard, heard_at = 0.001, -1, time.monotonic()
+        while (done := store.add(key, 0)) < self.size:
+            if store.check([_ERROR]):
+                raise TrainingError(f"Another process ended with an error. {store.get(_ERROR).decode()}")
+            if (beats := store.add(_BEATS, 0)) != heard:
+                heard, heard_at = beats, time.monotonic()
+            elif time.monotonic() - heard_at > _TIMEOUT.total_seconds():
+                missing = f"{self.size - done} of {self.size} processes"
+                raise TrainingError(f"{missing} have not been heard of for {_TIMEOUT}. Were they killed?")
+            time.sleep(pause)
+            pause = min(2 * pause, _POLL)
 
 
 @contextmanager
@@ -78,6 +153,30 @@ def init_distributed() -> Iterator[ProcessGroup]:
         yield ProcessGroup(rank=rank, size=size, device=device)
     finally:
         dist.destroy_process_group()
+
+
+def _store() -> Store:
+    """Return the store by which the processes found one another; it outlives the time limit of collectives."""
+    return dist.distributed_c10d._get_default_store()  # noqa: SLF001 - it has no public name
+
+
+@contextmanager
+def _beating(store: Store) -> Iterator[None]:
+    """Count in the store as long as a block runs, so that those who wait for this process know that it is alive."""
+    ended = Event()
+
+    def beat() -> None:
+        with suppress(RuntimeError):  # the store is gone, which the main thread will notice
+            while not ended.wait(_BEAT):
+                store.add(_BEATS, 1)
+
+    thread = Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def parallelize(objective: nn.Module, model: Model, *, process_group: ProcessGroup, strategy: Strategy) -> nn.Module:
@@ -173,6 +272,11 @@ def unsharded(model: Model) -> Iterator[None]:
         yield
     finally:
         model.reshard()
+
+
+def is_sharded(model: Model) -> bool:
+    """Return whether the processes have shards of a model, so that all take part in every forward pass."""
+    return isinstance(model, FSDPModule)
 
 
 def full_tensor(tensor: Tensor) -> Tensor:

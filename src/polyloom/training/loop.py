@@ -36,6 +36,7 @@ from polyloom.training.distributed import (
     trained_banks,
 )
 from polyloom.training.optim import Optimizer
+from polyloom.training.read_ahead import ReadAhead
 
 MAX_SKIPPED = 5  # steps in a row whose loss or gradient is NaN or infinite
 
@@ -119,10 +120,11 @@ class TrainDataset:
         return [Example(self.condition, row, key) for row, key in zip(labelled, keys, strict=True)]
 
     def _packed(self, index: int, length: int) -> EncodedExample:
-        """Concatenate lines from an index on, up to a length; the first line follows the last."""
+        """Concatenate lines from an index on, up to a length; the first line of a block follows its last."""
         lines: list[Any] = []
+        block = self.dataset.block_of(index)
         while sum(map(len, lines)) < length:
-            following = np.arange(index + len(lines), index + len(lines) + 8) % len(self.dataset)
+            following = (index - block.start + len(lines) + np.arange(8)) % len(block) + block.start
             lines += [row["tokens"] for row in self.dataset.rows(following)]
         if len(lines[0]) > length:  # the batch cuts a long line at a random place, as it does without packing
             return {"tokens": lines[0], "length": len(lines[0])}
@@ -156,9 +158,9 @@ class StagePlan:
     def steps(self) -> int:
         """Number of optimizer steps."""
         if self.train.epochs:
-            lengths = [dataset.dataset.lengths for dataset in self.datasets]
+            datasets = [dataset.dataset for dataset in self.datasets]
             return steps_of_epochs(
-                self.train.epochs, lengths, datasets_per_batch=self.mixture.datasets_per_batch, **self._batch_size
+                self.train.epochs, datasets, datasets_per_batch=self.mixture.datasets_per_batch, **self._batch_size
             )
         if not self.train.steps:
             raise TrainingError(
@@ -181,7 +183,7 @@ class StagePlan:
                 "train.pack_sequences: packed examples have one length. Set train.rows_per_batch, not tokens_per_batch."
             )
         return Mixture(
-            {dataset.name: dataset.dataset.lengths for dataset in self.datasets},
+            {dataset.name: dataset.dataset for dataset in self.datasets},
             self.mixture,
             seed=self.train.seed,
             **self._batch_size,
@@ -269,6 +271,20 @@ class MicroBatch(NamedTuple):
     counts: bool
 
 
+class StepBatches(NamedTuple):
+    """The batches of a step.
+
+    Attributes:
+        micro_batches: The micro-batches of this process.
+        datasets: Number of examples of the whole step by dataset.
+        conditions: The conditions of the whole step.
+    """
+
+    micro_batches: list[MicroBatch]
+    datasets: Counter[str]
+    conditions: list[Condition]
+
+
 class TrainLoop:
     """Trains a model for one stage.
 
@@ -325,52 +341,57 @@ class TrainLoop:
             DivergedError: Too many steps in a row were skipped, or the last ones were and the weights are the reason.
         """
         skipped, taken = 0, done - 1
-        for index in range(done, self.plan.steps):
-            step = self._take(index)
-            skipped, taken = (skipped + 1, taken) if step.skipped else (0, index)
-            last = step.number == self.plan.steps
-            if skipped == MAX_SKIPPED or (skipped and last and not self._works(taken)):
-                raise DivergedError(
-                    f"step {step.number}: loss or gradient was NaN or infinite {skipped} times in a row "
-                    f"(last: loss {step.loss}, gradient norm {step.gradient_norm}). The weights are unchanged since. "
-                    "Lower optim.lr, raise optim.warmup_steps, or check the datasets of these steps in log.jsonl."
-                )
-            yield step
+        ahead = self.plan.train.read_ahead  # each in a thread of its own, since object storage has latency
+        with ReadAhead(self.micro_batches, ahead=ahead, stop=self.plan.steps, threads=max(1, ahead)) as batches:
+            for index in range(done, self.plan.steps):
+                step = self._take(index, batches.get)
+                skipped, taken = (skipped + 1, taken) if step.skipped else (0, index)
+                last = step.number == self.plan.steps
+                if skipped == MAX_SKIPPED or (skipped and last and not self._works(taken)):
+                    raise DivergedError(
+                        f"step {step.number}: loss or gradient was NaN or infinite {skipped} times in a row "
+                        f"(last: loss {step.loss}, gradient norm {step.gradient_norm}). The weights are unchanged "
+                        "since. Lower optim.lr, raise optim.warmup_steps, or check the datasets of these steps in "
+                        "log.jsonl."
+                    )
+                yield step
 
     def _works(self, index: int) -> bool:
         """Return whether loss and gradient are finite for the batch of a step that was taken before."""
         return index >= 0 and not self._take(index, update=False).skipped
 
-    def micro_batches(self, index: int) -> tuple[list[MicroBatch], Counter[str], list[Condition]]:
-        """Make the micro-batches of a step for this process.
-
-        Returns:
-            The micro-batches; the number of examples of the whole step by dataset; the conditions of the whole step.
-        """
+    def micro_batches(self, index: int) -> StepBatches:
+        """Make the micro-batches of a step for this process. Safe to call from several threads."""
         picks = self.mixture.batch(index)
         conditions = list(dict.fromkeys(self.datasets[pick.dataset].condition for pick in picks))
         num_micro_batches = min(self.plan.train.grad_accum_steps, math.ceil(len(picks) / self.process_group.size))
         # Examples of similar length share a micro-batch, to save padding. The sum over the step stays the same.
-        ordered = sorted(picks, key=self._length) if num_micro_batches > 1 else picks
+        ordered = (
+            [picks[i] for i in np.argsort(self._lengths(picks), kind="stable")] if num_micro_batches > 1 else picks
+        )
         micro_batches = []
         for number in range(num_micro_batches):
             first, last = (i * len(picks) // num_micro_batches for i in (number, number + 1))
             local = ordered[first:last][self.process_group.rank :: self.process_group.size]
             # A process without examples computes the first one at weight zero, because all take part in collectives.
             micro_batches.append(MicroBatch(self._batch(local or picks[:1]), counts=bool(local)))
-        return micro_batches, Counter(pick.dataset for pick in picks), conditions
+        return StepBatches(micro_batches, Counter(pick.dataset for pick in picks), conditions)
 
-    def _length(self, pick: Pick) -> int:
-        dataset = self.datasets[pick.dataset]
-        is_packed = self._packing.length and self.model.tasks[dataset.condition.task].raw_text
-        return self.max_length if is_packed else int(dataset.dataset.lengths[pick.index])
+    def _lengths(self, picks: Sequence[Pick]) -> list[int]:
+        """Return the lengths of the examples of a step."""
+        lengths = [self.max_length] * len(picks)
+        for name, positions in _by_dataset(picks).items():
+            dataset = self.datasets[name]
+            if not (self._packing.length and self.model.tasks[dataset.condition.task].raw_text):
+                for position, row in zip(
+                    positions, dataset.dataset.rows([picks[i].index for i in positions]), strict=True
+                ):
+                    lengths[position] = int(row["length"])
+        return lengths
 
     def _batch(self, picks: Sequence[Pick]) -> Batch:
-        by_dataset: dict[str, list[int]] = {}
-        for position, pick in enumerate(picks):
-            by_dataset.setdefault(pick.dataset, []).append(position)
         examples: dict[int, Example] = {}
-        for name, positions in by_dataset.items():
+        for name, positions in _by_dataset(picks).items():
             indices, keys = [picks[i].index for i in positions], [picks[i].key for i in positions]
             loaded = self.datasets[name].examples(indices, keys, self.model, packing=self._packing)
             task = self.model.tasks[self.datasets[name].condition.task]
@@ -379,9 +400,9 @@ class TrainLoop:
         ordered = [examples[position] for position in range(len(picks))]
         return make_batch(ordered, tasks=self.model.tasks, tokenizer=self.tokenizer, max_length=self.max_length)
 
-    def _take(self, index: int, *, update: bool = True) -> Step:
+    def _take(self, index: int, batches: Callable[[int], StepBatches] | None = None, *, update: bool = True) -> Step:
         started = time.perf_counter()
-        micro_batches, datasets, conditions = self.micro_batches(index)
+        micro_batches, datasets, conditions = (batches or self.micro_batches)(index)
         counts, num_tokens = self._counts(micro_batches)
         loaded = time.perf_counter()
         torch.manual_seed(int(random_uint64((self.plan.train.seed, index, self.process_group.rank), 1)[0]) >> 1)
@@ -470,6 +491,14 @@ class TrainLoop:
         limit = self.plan.optim.max_grad_norm or math.inf
         tensors = list(map(_densely, self.optimizer.parameters))
         return float(full_tensor(nn.utils.clip_grad_norm_(tensors, limit)))
+
+
+def _by_dataset(picks: Sequence[Pick]) -> dict[str, list[int]]:
+    """Return the positions of the examples of each dataset."""
+    positions: dict[str, list[int]] = {}
+    for position, pick in enumerate(picks):
+        positions.setdefault(pick.dataset, []).append(position)
+    return positions
 
 
 def _densely(parameter: nn.Parameter) -> Tensor:

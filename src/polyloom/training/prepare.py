@@ -1,11 +1,12 @@
-"""Encode corpora once and keep them as memory-mapped datasets; the file name is a hash of everything they depend on."""
+"""Encode corpora once and keep them as datasets; the name of a dataset is a hash of everything that it depends on."""
 
 import hashlib
 import json
+import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import numpy as np
 
 from polyloom.conditions import Condition
 from polyloom.data.catalog import Corpus
-from polyloom.data.encoded import EncodedDataset, open_dataset, write_dataset
+from polyloom.data.dataset_writer import write_packed
+from polyloom.data.encoded import FORMAT, EncodedDataset, open_dataset
+from polyloom.data.packing import Packed, select
 from polyloom.data.readers.bitext import Filter, PairFilter
 from polyloom.data.readers.formats import reader_of
-from polyloom.data.records import Bitext
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import DataError, PolyloomWarning, TrainingError
 from polyloom.io.atomic import remove_partial
@@ -26,11 +28,12 @@ from polyloom.methods import Method
 from polyloom.methods.base import Stage
 from polyloom.registry import code_hashes
 from polyloom.tasks import TASKS
+from polyloom.training.encoder import Encoder, batched, encode_in_processes
 from polyloom.training.loop import TrainDataset
 
-FORMAT = 3  # of encoded datasets; raise it when the encoding or the file changes
+LINES_PER_RUN = 32  # of raw text that stay together when a dataset is shuffled, so that packed lines are neighbours
+CHECKED_BYTES = 1 << 20  # of a dataset that is checked when it is opened; of others, each block when it is read
 PLAIN_RULES = Filter()
-_BATCH = 1000
 
 
 def prepare_dataset(
@@ -40,6 +43,7 @@ def prepare_dataset(
     tokenizer: Tokenizer,
     rules: Filter = PLAIN_RULES,
     folder: Path | None = None,
+    processes: int = 1,
 ) -> EncodedDataset:
     """Encode the corpora of a condition, or open the dataset if they were encoded before.
 
@@ -49,6 +53,7 @@ def prepare_dataset(
         tokenizer: The tokenizer.
         rules: Rules that filter bitext; ignored for other corpora.
         folder: Directory of the dataset. Default: ``datasets`` in the cache.
+        processes: Number of processes that encode. The result is the same. Tasks with labels are encoded by one.
 
     Returns:
         The dataset. Its ``meta["labels"]`` has the labels in order of appearance, its ``meta["dropped"]`` the number of
@@ -67,48 +72,59 @@ def prepare_dataset(
     readers = [reader_of(c.source, task.kind) for c in corpora if isinstance(c.source, Path | File)]
     if code := code_hashes([task, *readers]):
         described["code"] = code
-    name = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:24]
-    path = (folder or cache_folder("datasets")) / f"{task.name}-{name}.arrow"
+    path = (folder or cache_folder("datasets")) / dataset_name(described)
     if (cached := _open_cached(path)) is not None:
         return cached
+    _note_former(path, described)
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_partial(path.parent)
-    index: dict[str, int] = {}
-    pair_filter = PairFilter(rules)
+    pair_filter, encoder = PairFilter(rules), Encoder(task, tokenizer)
     meta: dict[str, Any] = dict(described)
 
-    def rows() -> Iterator[Mapping[str, Any]]:
-        for corpus in corpora:
-            for records in batched_records(task.records(corpus, condition)):
-                for record, row in zip(records, task.encode(records, tokenizer, index), strict=True):
-                    is_pair = isinstance(record, Bitext)
-                    if not is_pair or pair_filter.keeps(record, len(row["source"]), len(row["target"])):
-                        yield row
-        meta.update(labels=list(index), dropped=dict(pair_filter.dropped))
+    def packs() -> Iterator[Packed]:
+        records = chain.from_iterable(task.records(corpus, condition) for corpus in corpora)
+        alone = processes == 1 or task.needs_labels or code
+        encoded = map(encoder, batched(records)) if alone else encode_in_processes(encoder, batched(records), processes)
+        for batch, packed, sides in encoded:
+            kept = [pair_filter.keeps(*pair) for pair in zip(batch, *sides, strict=True)] if sides else None
+            yield packed if kept is None else select(packed, np.flatnonzero(kept))
+        meta.update(labels=list(encoder.index), dropped=dict(pair_filter.dropped))
 
-    dataset = write_dataset(path, rows(), columns={**task.columns, "length": "int"}, meta=meta)
+    run = LINES_PER_RUN if task.raw_text else 1
+    dataset = write_packed(path, packs(), columns=encoder.columns, meta=meta, run=run)
     if not len(dataset):
-        path.unlink()
+        shutil.rmtree(path)
         raise DataError(", ".join(c.name for c in corpora), None, f"no examples for {condition}.")
     return dataset
 
 
+def dataset_name(described: Mapping[str, Any]) -> str:
+    """Return the name of the dataset that a description belongs to."""
+    return f"{described['task']}-{hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:24]}"
+
+
+def _note_former(path: Path, described: Mapping[str, Any]) -> None:
+    """Warn if a former version encoded a dataset in another format."""
+    former = path.with_name(dataset_name({**described, "format": 3}) + ".arrow")
+    if former.exists():
+        what = f"{former}: a former version encoded this dataset. It is encoded again; remove that file."
+        warnings.warn(what, PolyloomWarning, stacklevel=3)
+
+
 def _open_cached(path: Path) -> EncodedDataset | None:
-    """Open a dataset that was encoded before; a damaged one is reported, and is to be encoded again."""
+    """Open a dataset that was encoded before; a damaged one is reported and removed, to be encoded again."""
     if not path.exists():
         return None
     try:
-        return open_dataset(path)
+        dataset = open_dataset(path)
+        if dataset.num_bytes <= CHECKED_BYTES:
+            dataset.check()
+        return dataset
     except DataError as error:
         damage = f"{path}: this cached dataset is damaged ({error.__cause__}). It is encoded again."
         warnings.warn(damage, PolyloomWarning, stacklevel=2)
+        shutil.rmtree(path)
         return None
-
-
-def batched_records(records: Iterator[Any]) -> Iterator[list[Any]]:
-    """Yield records in lists of at most 1000."""
-    while batch := list(islice(records, _BATCH)):
-        yield batch
 
 
 def label_sets(

@@ -43,11 +43,12 @@ def check_recipe(recipe: Recipe, tokenizer: Tokenizer, *, on_event: OnEvent) -> 
     """Check the corpora of a recipe before they are encoded: report issues, and raise an error for certain mistakes.
 
     Statistics of corpora are stored beside the encoded datasets. Test corpora that are missing are an issue only:
-    training does not need them.
+    training does not need them. Training corpora in object storage were checked when they were prepared.
     """
     uses: list[CorpusRole] = []
     missing: list[Issue] = []
-    for role in get_args(Role):
+    roles = [role for role in get_args(Role) if role != "train" or recipe.data.prepared is None]
+    for role in roles:
         for name in getattr(recipe.data, role):
             try:
                 uses += _corpora(recipe, role, name, None)

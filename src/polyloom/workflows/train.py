@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from polyloom.data.typology import Typology, read_typology
 from polyloom.errors import ConfigError, PolyloomError, TrainingError
 from polyloom.evaluate.scoring import score_corpora
 from polyloom.inference.predictor import Predictor
+from polyloom.io.locks import locked
 from polyloom.io.yaml import dump_yaml
 from polyloom.loading import build_backbone, build_tokenizer, configure_tasks
 from polyloom.methods import build_method
@@ -33,7 +34,7 @@ from polyloom.metrics.score import Score
 from polyloom.model import Model
 from polyloom.rundir import RunDir
 from polyloom.tasks import find_task
-from polyloom.training.distributed import ProcessGroup
+from polyloom.training.distributed import ProcessGroup, is_sharded
 from polyloom.training.events import (
     DatasetPrepared,
     DatasetStarted,
@@ -45,6 +46,7 @@ from polyloom.training.events import (
 )
 from polyloom.training.loop import StagePlan, TrainDataset
 from polyloom.training.prepare import label_sets, prepare_dataset, training_datasets
+from polyloom.training.published import open_published
 from polyloom.training.stopping import StopSignals
 from polyloom.training.trainer import Trainer
 from polyloom.version import versions
@@ -55,12 +57,14 @@ from polyloom.workflows.run import Run
 _FREE = (
     "data.test",
     "data.root",
+    "data.prepared",
     "data.allow",
     "train.save_every",
     "train.save_minutes",
     "train.keep_last",
     "train.strategy",
     "train.grad_accum_steps",
+    "train.read_ahead",
 )
 
 
@@ -109,8 +113,8 @@ def train_recipe(
     """Train a recipe, or resume the run in `into`; return the best checkpoint. For `stop`, see `Trainer`."""
     process_group, directory = process_group or ProcessGroup(), RunDir(into)
     recipe = _absolute(recipe)
-    changed = _check_same(recipe, directory)
-    process_group.barrier()  # no process writes before all have checked
+    with process_group.together():  # no process writes before all have checked
+        changed = _check_same(recipe, directory)
     issues: list[IssueFound] = []
 
     def watch(event: Event) -> None:
@@ -119,18 +123,20 @@ def train_recipe(
         on_event(event)
 
     try:
-        setup = prepare_training(recipe, on_event=watch if process_group.is_main else lambda _: None)
-        plans = setup.plans()
+        with process_group.together():
+            notify = watch if process_group.is_main else lambda _: None
+            setup = prepare_training(recipe, process_group=process_group, on_event=notify)
+            plans = setup.plans()
     except PolyloomError:
         _note_refusal(directory, issues)
         raise
-    if process_group.is_main:
-        directory.prepare()
-        directory.write_recipe(dump_yaml(resolved(recipe)), own=True)
-        directory.note(RunStarted(versions=versions(), corpora=setup.hashes(), changed=changed).to_dict())
-        for issue in issues:
-            directory.note(issue.to_dict())
-    process_group.barrier()
+    with process_group.together():
+        if process_group.is_main:
+            directory.prepare()
+            directory.write_recipe(dump_yaml(resolved(recipe)), own=True)
+            directory.note(RunStarted(versions=versions(), corpora=setup.hashes(), changed=changed).to_dict())
+            for issue in issues:
+                directory.note(issue.to_dict())
     trainer = Trainer(
         setup.model, plans, tokenizer=setup.tokenizer, folder=directory, validate=setup.validate,
         process_group=process_group, on_event=on_event, stop=stop,
@@ -157,6 +163,7 @@ class TrainingSetup:
         datasets: Encoded training data by condition.
         model: The model, before training.
         trained_on: Conditions with training data, with those of the run that it continues.
+        process_group: The processes of the run, which validate in shares.
     """
 
     recipe: Recipe
@@ -164,6 +171,7 @@ class TrainingSetup:
     datasets: Mapping[Condition, EncodedDataset]
     model: Model
     trained_on: Sequence[str]
+    process_group: ProcessGroup = field(default_factory=ProcessGroup)
 
     def plans(self) -> list[StagePlan]:
         """Return the stages with their settings and datasets; a continued run skips stages without data."""
@@ -188,19 +196,22 @@ class TrainingSetup:
     def validate(self, model: Model, plan: StagePlan) -> dict[Condition, Score]:
         """Compute the scores that select checkpoints of a stage: of labelled tasks, else of raw text.
 
-        Translation is scored by the perplexity of the reference, which needs no search.
+        Translation is scored by the perplexity of the reference, which needs no search. Each condition is scored by
+        one process, and all get the same scores.
         """
         conditions = {Condition.parse(name): corpora for name, corpora in self.recipe.data.validation.items()}
         labelled = {c for c in conditions if not find_task(c.task).raw_text}
         chosen = conditions.keys() - labelled if plan.stage.tasks == "raw-text" or not labelled else labelled
         predictor = Predictor(model, tokenizer=self.tokenizer, max_length=plan.train.max_length)
-        return {
-            condition: score_corpora(
-                predictor, condition, self.recipe.data.resolve(conditions[condition]), losses=True
-            )[0]
-            for condition in conditions
-            if condition in chosen
-        }
+
+        def score(condition: Condition) -> Score:
+            return score_corpora(predictor, condition, self.recipe.data.resolve(conditions[condition]), losses=True)[0]
+
+        selected = [condition for condition in conditions if condition in chosen]
+        if self.process_group.size == 1 or is_sharded(model):
+            return {condition: score(condition) for condition in selected}
+        scores = self.process_group.share(selected, lambda condition: score(condition).to_dict())
+        return {condition: Score.from_dict(stored) for condition, stored in zip(selected, scores, strict=True)}
 
     def hashes(self) -> dict[str, str]:
         """Return the hash of every training corpus."""
@@ -208,11 +219,14 @@ class TrainingSetup:
         return {corpus["corpus"]: corpus["sha256"] for corpus in corpora}
 
 
-def prepare_training(recipe: Recipe, *, on_event: OnEvent = lambda _: None) -> TrainingSetup:
+def prepare_training(
+    recipe: Recipe, *, process_group: ProcessGroup | None = None, on_event: OnEvent = lambda _: None
+) -> TrainingSetup:
     """Encode the corpora of a recipe, collect the labels and build the model."""
+    process_group = process_group or ProcessGroup()
     _check_directions(recipe)
     tokenizer = build_tokenizer(recipe)
-    datasets = prepare_recipe(recipe, tokenizer=tokenizer, on_event=on_event)
+    datasets = prepare_recipe(recipe, tokenizer=tokenizer, process_group=process_group, on_event=on_event)
     backbone = build_backbone(recipe, tokenizer)
     if recipe.init_from is not None:
         model, before = _continue(recipe, backbone)
@@ -222,23 +236,41 @@ def prepare_training(recipe: Recipe, *, on_event: OnEvent = lambda _: None) -> T
     trained_on = sorted({*before, *recipe.data.train})
     labels = [(condition, dataset.meta["labels"]) for condition, dataset in datasets.items()]
     report_issues(check_model(model, labels, trained_on), on_event=on_event)
-    return TrainingSetup(recipe, tokenizer, datasets, model, trained_on)
+    return TrainingSetup(recipe, tokenizer, datasets, model, trained_on, process_group)
 
 
 def prepare_recipe(
-    recipe: Recipe, *, tokenizer: Tokenizer | None = None, on_event: OnEvent = lambda _: None
+    recipe: Recipe,
+    *,
+    tokenizer: Tokenizer | None = None,
+    process_group: ProcessGroup | None = None,
+    processes: int = 1,
+    on_event: OnEvent = lambda _: None,
 ) -> dict[Condition, EncodedDataset]:
-    """Check the corpora of a recipe and encode those for training; encoded ones are read from the cache."""
+    """Check the corpora of a recipe and encode those for training; encoded ones are read from the cache.
+
+    One process of each host checks. Each dataset is encoded by the process that comes first, of any run on the host,
+    with the help of as many `processes`.
+    """
     if not recipe.data.train:
         raise ConfigError("recipe", ["data.train: missing. Such as `data: {train: {pos/en: ud:en_ewt/train}}`."])
     tokenizer, datasets = tokenizer or build_tokenizer(recipe), {}
-    check_recipe(recipe, tokenizer, on_event=on_event)
+    process_group = process_group or ProcessGroup()
+    with process_group.together():  # nothing is encoded for a recipe that is refused
+        if process_group.is_local_main:
+            check_recipe(recipe, tokenizer, on_event=on_event)
+    if recipe.data.prepared is not None:
+        corpora_of = {Condition.parse(name): corpora for name, corpora in recipe.data.train.items()}
+        return open_published(corpora_of, recipe.data.prepared, tokenizer=tokenizer, rules=recipe.data.filter)
     for name, corpora in recipe.data.train.items():
         condition = Condition.parse(name)
         on_event(DatasetStarted(dataset=name))
-        dataset = prepare_dataset(
-            condition, recipe.data.resolve(corpora), tokenizer=tokenizer, rules=recipe.data.filter
-        )
+        sources = recipe.data.resolve(corpora)
+        described = [condition.task, tokenizer.fingerprint, [(corpus.name, corpus.sha256) for corpus in sources]]
+        with locked(f"encode {described}"):
+            dataset = prepare_dataset(
+                condition, sources, tokenizer=tokenizer, rules=recipe.data.filter, processes=processes
+            )
         dropped = dataset.meta.get("dropped", {})
         on_event(DatasetPrepared(dataset=name, examples=len(dataset), dropped=dropped, path=str(dataset.path)))
         datasets[condition] = dataset

@@ -4,6 +4,7 @@ Only a table with the number of pairs is read. Lengths are assumed to be distrib
 be made as `data.mixture` makes them.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +17,9 @@ from torch import nn
 from polyloom.backbones import Backbone
 from polyloom.conditions import Condition
 from polyloom.config import Recipe, load_recipe
+from polyloom.data.blocks import BLOCK_BYTES
 from polyloom.data.mixture import MixtureConfig, temperature_of_draws, unimax
+from polyloom.data.order import count_draws
 from polyloom.errors import ConfigError, DataError, TrainingError
 from polyloom.io.files import read_lines
 from polyloom.rundir import RunDir
@@ -26,7 +29,7 @@ from polyloom.workflows.planning.costs import BYTES_PER_PARAMETER, Plan, empty_b
 
 MANY_EPOCHS = 40  # more epochs than about this do not help (Muennighoff et al. 2023)
 BYTES_PER_HASH = 24  # at most, while a dataset is deduplicated
-BYTES_IN_ORDER = 12  # an example's length and its place among those of similar length, in every process that trains
+BYTES_IN_ORDER = 200  # of a block, in every process that trains: its place and its rows by length
 _FIXED_BYTES = 12  # of an encoded pair: two offsets and a length; its tokens take 4 each
 _SHAPE = 3  # of the gamma distribution of lengths; 3 is between stories (6) and collections of phrases (2)
 
@@ -34,7 +37,7 @@ Floats = NDArray[np.float64]
 
 
 class Size(NamedTuple):
-    """The size of a corpus: pairs, and the mean length of an example, as in `EncodedDataset.lengths`."""
+    """The size of a corpus: pairs, and the mean length of an example, as `EncodedDataset.lengths` returns them."""
 
     pairs: int
     length: float
@@ -169,6 +172,7 @@ def plan_run(
     cost, backbone = costs.costs()[costs.chosen], empty_backbone(recipe)
     examples = {d: d.epochs * d.pairs for d in directions}
     tokens = sum(count * d.length for d, count in examples.items())
+    dataset_bytes = [d.pairs * (_FIXED_BYTES + 8 * (d.length - 2)) for d in directions]
     trains = {group for stage in cost.stages for group in stage.trains}
     times = 3 if "backbone" in trains else 2  # gradients of activations cost as much as the way forward, of weights too
     flops = times * sum(
@@ -184,9 +188,9 @@ def plan_run(
         tokens=tokens,
         flops=flops,
         hours=seconds / 3600 if seconds is not None else None,
-        dataset_bytes=sum(d.pairs * (_FIXED_BYTES + 8 * (d.length - 2)) for d in directions),
+        dataset_bytes=sum(dataset_bytes),
         hash_bytes=BYTES_PER_HASH * max(d.pairs for d in directions) if recipe.data.filter.deduplicate else 0,
-        order_bytes=BYTES_IN_ORDER * sum(d.pairs for d in directions),
+        order_bytes=BYTES_IN_ORDER * sum(math.ceil(size / BLOCK_BYTES) for size in dataset_bytes),
         model_bytes=BYTES_PER_PARAMETER * (cost.total_parameters + 3 * cost.trainable_parameters),
     )
 
@@ -243,7 +247,7 @@ def _longest(recipe: Recipe) -> int:
 
 
 def _draws_per_epoch(size: Size, budget: int, *, longest: int) -> float:
-    """Estimate the draws of an epoch: examples of similar length together, the last draw of each length not full."""
+    """Estimate the draws of an epoch: examples of similar length together."""
     bounds = [8]
     while bounds[-1] < longest:
         bounds.append(-(-bounds[-1] * 9 // 64) * 8)  # as `data.mixture` has them
@@ -252,7 +256,7 @@ def _draws_per_epoch(size: Size, budget: int, *, longest: int) -> float:
     below_B = 1 - np.exp(-z_B) * (1 + z_B + z_B**2 / 2)
     counts_B = np.rint(size.pairs * np.diff(below_B, prepend=0.0) / below_B[-1])
     rows_B = np.maximum(1, budget // np.array(bounds))
-    return max(1.0, float(np.ceil(counts_B / rows_B).sum()))
+    return max(1.0, float(count_draws(counts_B[None].astype(np.int64), rows_B)[0]))
 
 
 def _shares(mixture: MixtureConfig, pairs_D: Floats, draws_D: Floats, draws_of_run: int) -> Floats:

@@ -1,0 +1,71 @@
+"""Blocks: the unit in which encoded examples lie on disk and in object storage, of about 128 KB.
+
+A block is a sequence of 32-bit integers. Column after column it holds one number per row, or where each row's list
+begins and the lists of all rows. Blocks of a dataset have the same number of rows, apart from the last one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+ColumnKind = Literal["ints", "int"]
+Columns = Mapping[str, ColumnKind]
+Words = NDArray[np.int32]
+Integers = NDArray[np.int64]
+Row = dict[str, Words | int]
+
+BLOCK_BYTES = 128 * 1024
+# An entry of the index: where the block begins in its part, its size in bytes, its CRC-32.
+INDEX_TYPE = np.dtype([("start", "<i8"), ("size", "<i8"), ("crc", "<u8")])
+
+
+@dataclass(frozen=True)
+class Block:
+    """The rows of a block.
+
+    Attributes:
+        numbers: Columns with one number per row.
+        lists: Columns with one list per row: where each begins and the last one ends, and all of them in a row.
+    """
+
+    numbers: Mapping[str, Words]
+    lists: Mapping[str, tuple[Words, Words]]
+
+    @classmethod
+    def parse(cls, words: Words, columns: Columns, rows: int) -> "Block":
+        """Find the columns in the content of a block, without copying it."""
+        numbers, lists, at = {}, {}, 0
+        for name, kind in columns.items():
+            if kind == "int":
+                numbers[name] = words[at : at + rows]
+                at += rows
+                continue
+            bounds = words[at : at + rows + 1]
+            at += rows + 1
+            if len(bounds) <= rows or bounds[0] or (np.diff(bounds) < 0).any():
+                raise ValueError(f"the lists of {name} have no order")
+            lists[name] = bounds, words[at : at + int(bounds[-1])]
+            at += int(bounds[-1])
+        if at != len(words):
+            raise ValueError(f"it has {len(words)} numbers instead of {at}")
+        return cls(numbers, lists)
+
+    def rows(self, places: Sequence[int] | Integers) -> Iterator[Row]:
+        """Yield rows. Their lists are views of the block."""
+        chosen = np.asarray(places, dtype=np.int64)
+        columns: list[Sequence[Any]] = [values[chosen].tolist() for values in self.numbers.values()]
+        for bounds, values in self.lists.values():
+            begins, ends = bounds[chosen].tolist(), bounds[chosen + 1].tolist()
+            columns.append([values[begin:end] for begin, end in zip(begins, ends, strict=True)])
+        names = (*self.numbers, *self.lists)
+        return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def rows_per_block(rows: int, size: int, run: int) -> int:
+    """Return how many rows a block has, in whole runs, if the rows of a dataset have a size in bytes together."""
+    if size <= BLOCK_BYTES:
+        return max(1, rows)
+    return max(1, round(BLOCK_BYTES * rows / size / run)) * run

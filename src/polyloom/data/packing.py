@@ -1,0 +1,121 @@
+"""Pack encoded examples into arrays, row after row, so that they can be moved without looking at each."""
+
+import itertools
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from polyloom.data.blocks import Columns, Integers, Words
+from polyloom.errors import DataError
+
+EncodedExample = Mapping[str, Sequence[int] | int]
+
+ROWS_PER_PACK = 10_000
+
+
+class Packed(NamedTuple):
+    """Rows as integers.
+
+    Attributes:
+        words: Row after row: how long each list is, the numbers, the lists.
+        sizes: Number of words of each row.
+        lengths: The column ``length``.
+    """
+
+    words: Words
+    sizes: Words
+    lengths: Words
+
+
+def pack(rows: Iterable[EncodedExample], columns: Columns, *, name: object) -> Iterator[Packed]:
+    """Pack rows as they come, some thousands at a time.
+
+    Args:
+        rows: The rows, each with exactly the given columns.
+        columns: Name and kind of each column; ``length``, an ``int`` above 0, must be among them.
+        name: Name of the dataset, for errors.
+    """
+    if columns.get("length") != "int":
+        raise DataError(name, None, "a dataset needs a column `length` of kind int.")
+    iterator, number = iter(rows), 0
+    while chunk := list(itertools.islice(iterator, ROWS_PER_PACK)):
+        yield _pack(chunk, columns, name, number)
+        number += len(chunk)
+
+
+def _pack(rows: Sequence[EncodedExample], columns: Columns, name: object, number: int) -> Packed:
+    for i, row in enumerate(rows, number):
+        if row.keys() != columns.keys():
+            raise DataError(name, None, f"row {i} has the columns {', '.join(row)}. Known: {', '.join(columns)}.")
+    try:
+        packed = _packed(rows, columns)
+    except (TypeError, OverflowError):
+        where = f"rows {number} to {number + len(rows) - 1}"
+        raise DataError(name, None, f"{where}, {_mistake(rows, columns)}.") from None
+    if packed.lengths.min() < 1:
+        what = f"row {number + int(packed.lengths.argmin())}: its length is {packed.lengths.min()}."
+        raise DataError(name, None, what)
+    return packed
+
+
+def _packed(rows: Sequence[Any], columns: Columns) -> Packed:
+    lists = [column for column, kind in columns.items() if kind == "ints"]
+    numbers = [column for column, kind in columns.items() if kind == "int"]
+    words, sizes = array("i"), array("i")
+    for row in rows:
+        before = len(words)
+        words.extend([len(row[column]) for column in lists])
+        words.extend([row[column] for column in numbers])
+        for column in lists:
+            words.extend(row[column])
+        sizes.append(len(words) - before)
+    lengths = array("i", [row["length"] for row in rows])
+    return Packed(*(np.frombuffer(values, np.int32) for values in (words, sizes, lengths)))
+
+
+def _mistake(rows: Sequence[Any], columns: Columns) -> str:
+    """Say which column has something else than 32-bit integers. NumPy would take 1.5 for 1, arrays of Python do not."""
+    for column, kind in columns.items():
+        values = [row[column] for row in rows]
+        try:
+            array("i", itertools.chain.from_iterable(values) if kind == "ints" else values)
+        except (TypeError, OverflowError) as error:
+            return f"column {column}: {error}"
+    raise AssertionError
+
+
+def unpack(packed: Packed, columns: Columns, order: Integers) -> tuple[Words, Words]:
+    """Lay out rows, in an order, as the content of a block; return it with the lengths of the rows."""
+    lists = [column for column, kind in columns.items() if kind == "ints"]
+    numbers = [column for column, kind in columns.items() if kind == "int"]
+    ends = np.cumsum(packed.sizes, dtype=np.int64)
+    starts = (ends - packed.sizes)[order]
+    begin, parts = starts + len(lists) + len(numbers), {}
+    for number, column in enumerate(lists):
+        counts = packed.words[starts + number].astype(np.int64)
+        parts[column] = [np.cumsum(np.append(0, counts)).astype(np.int32), gather(packed.words, begin, counts)]
+        begin += counts
+    for number, column in enumerate(numbers, start=len(lists)):
+        parts[column] = [packed.words[starts + number]]
+    return np.concatenate([part for column in columns for part in parts[column]]), packed.lengths[order]
+
+
+def gather(words: Words, starts: Integers, sizes: Integers) -> Words:
+    """Return the ranges of an array that begin at some places and have some sizes, one after another."""
+    ends = np.cumsum(sizes)
+    total = int(ends[-1]) if len(ends) else 0
+    return words[np.repeat(starts - (ends - sizes), sizes) + np.arange(total)]
+
+
+def select(packed: Packed, order: Integers) -> Packed:
+    """Return rows in an order."""
+    sizes = packed.sizes.astype(np.int64)
+    words = gather(packed.words, (np.cumsum(sizes) - sizes)[order], sizes[order])
+    return Packed(words, packed.sizes[order], packed.lengths[order])
+
+
+def concatenated(packs: Sequence[Packed]) -> Packed:
+    """Return the rows of several packs."""
+    return Packed(*(np.concatenate(arrays) for arrays in zip(*packs, strict=True)))
