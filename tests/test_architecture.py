@@ -52,6 +52,7 @@ THIRD_PARTY = {
     "matplotlib": {"figures"},
     "jinja2": {"report"},
     "lm_eval": {"workflows", "cli"},
+    "datatrove": {"workflows"},
     "safetensors": {"checkpoint", "export", "io"},
     "torch": {
         *("conditions", "weights", "nn", "backbones", "methods", "tasks", "model", "checkpoint", "inference", "rundir"),

@@ -47,7 +47,7 @@ def write_packed(
 ) -> EncodedDataset:
     """Write a dataset from rows that are packed already, see `write_dataset`."""
     with atomic_dir(path) as folder:
-        spool = _Spool(folder / "rows")
+        spool = Spool(folder / "rows")
         longest: Integers = np.zeros(len(_BOUNDS), np.int64)
         for packed in packs:
             spool.append(packed)
@@ -56,7 +56,7 @@ def write_packed(
     return open_dataset(path)
 
 
-class _Spool:
+class Spool:
     """Packed rows in a temporary file."""
 
     def __init__(self, path: Path) -> None:
@@ -64,6 +64,7 @@ class _Spool:
         path.touch()
 
     def append(self, packed: Packed) -> None:
+        """Write rows behind those that are there."""
         with self.path.open("ab") as file:
             _write_pack(file, packed)
         self.rows += len(packed.sizes)
@@ -82,6 +83,7 @@ class _Spool:
             yield concatenated(chunk)
 
     def remove(self) -> None:
+        """Remove the file."""
         self.path.unlink()
 
 
@@ -102,7 +104,7 @@ def _read_pack(file: BinaryIO) -> Packed | None:
 class _Writer:
     """Writes the parts, the index and the manifest of a dataset from its spooled rows."""
 
-    def __init__(self, folder: Path, columns: Columns, spool: _Spool, longest: Integers, run: int) -> None:
+    def __init__(self, folder: Path, columns: Columns, spool: Spool, longest: Integers, run: int) -> None:
         self.folder, self.columns, self.spool, self.longest, self.run = folder, columns, spool, longest, run
         self.block = rows_per_block(spool.rows, spool.bytes, run)
         num_parts = max(1, -(-spool.bytes // PART_BYTES))
@@ -136,7 +138,7 @@ class _Writer:
             if whole:
                 yield select(concatenated(whole), np.argsort(self._places(0, self.spool.rows)))
             return
-        spools = [_Spool(self.folder / f"rows-{n}") for n in range(-(-self.spool.rows // self.part_rows))]
+        spools = [Spool(self.folder / f"rows-{n}") for n in range(-(-self.spool.rows // self.part_rows))]
         places, first = [_Places(spool.path.with_suffix(".places")) for spool in spools], 0
         for packed in self.spool.read():
             place_N = self._places(first, len(packed.sizes))

@@ -61,12 +61,7 @@ def prepare_dataset(
     """
     task = TASKS[condition.task]
     origin = [{"corpus": c.name, "sha256": c.sha256, "start": c.start, "stop": c.stop} for c in corpora]
-    described: dict[str, Any] = {
-        "format": FORMAT,
-        "task": task.name,
-        "tokenizer": tokenizer.fingerprint,
-        "corpora": origin,
-    }
+    described = describe_dataset(task.name, tokenizer.fingerprint, origin)
     if task.kind == "bitext":
         described |= {"direction": [condition.source, condition.target], "rules": asdict(rules)}
     readers = [reader_of(c.source, task.kind) for c in corpora if isinstance(c.source, Path | File)]
@@ -96,6 +91,11 @@ def prepare_dataset(
         shutil.rmtree(path)
         raise DataError(", ".join(c.name for c in corpora), None, f"no examples for {condition}.")
     return dataset
+
+
+def describe_dataset(task: str, tokenizer: str, corpora: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the encoding of corpora depends on: the metadata of a dataset, and the source of its name."""
+    return {"format": FORMAT, "task": task, "tokenizer": tokenizer, "corpora": corpora}
 
 
 def dataset_name(described: Mapping[str, Any]) -> str:

@@ -37,23 +37,28 @@ class _Inside:
 
 
 def publish(datasets: Mapping[Condition, EncodedDataset], url: str) -> None:
-    """Upload datasets, and name them in the catalogue beside those that it has.
-
-    The manifest of a dataset is uploaded last, so that an interrupted upload is resumed and never read.
-    """
-    folder = RemoteFolder(url)
+    """Upload datasets, and name them in the catalogue."""
     for dataset in datasets.values():
-        path = Path(dataset.path)
-        if not folder.exists(f"{path.name}/{MANIFEST}"):
-            files = sorted(path.iterdir(), key=lambda file: (file.name == MANIFEST, file.name))
-            for file in files:
-                folder.write(f"{path.name}/{file.name}", file)
+        upload(dataset, url)
+    add_to_catalogue(url, {str(condition): Path(dataset.path).name for condition, dataset in datasets.items()})
+
+
+def upload(dataset: EncodedDataset, url: str) -> None:
+    """Upload a dataset. Its manifest comes last, so that an interrupted upload is resumed and never read."""
+    folder, path = RemoteFolder(url), Path(dataset.path)
+    if not folder.exists(f"{path.name}/{MANIFEST}"):
+        for file in sorted(path.iterdir(), key=lambda file: (file.name == MANIFEST, file.name)):
+            folder.write(f"{path.name}/{file.name}", file)
+
+
+def add_to_catalogue(url: str, names: Mapping[str, str]) -> None:
+    """Name the datasets of conditions in the catalogue, beside those that it has. One process at a time may do so."""
+    folder = RemoteFolder(url)
     try:
-        catalogue = _read_catalogue(RemoteFolder(url))
+        catalogue = _read_catalogue(folder)
     except MissingObjectError:
         catalogue = {}
-    catalogue |= {str(condition): Path(dataset.path).name for condition, dataset in datasets.items()}
-    folder.write(CATALOGUE, seal(json.dumps(catalogue, ensure_ascii=False)).encode())
+    folder.write(CATALOGUE, seal(json.dumps(catalogue | dict(names), ensure_ascii=False)).encode())
 
 
 def open_published(
