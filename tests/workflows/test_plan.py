@@ -241,7 +241,6 @@ def test_a_run_is_planned_by_the_arithmetic_of_its_mixture() -> None:
     assert sum(d.share * d.rows_per_draw for d in run.directions) * 2 * steps * 30 == pytest.approx(run.tokens)
     assert 0.8 * steps * 4000 < run.tokens < steps * 4000, "full batches but for padding"
     assert run.hours == pytest.approx(run.flops / 1e12 / 3600)
-    assert run.hash_bytes == 24_000_000
     assert run.order_bytes == 200 * 2 * (1801 + 4), "a count of blocks of 128 KB"
     assert run.model_bytes == 16 * made.costs()["dense"].total_parameters
     assert run.dataset_bytes == 2 * 1_002_000 * (12 + 8 * 28)

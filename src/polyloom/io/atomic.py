@@ -55,6 +55,13 @@ def atomic_dir(path: Path) -> Iterator[Path]:
         _flush(path.parent)
 
 
+@contextmanager
+def scratch_dir(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside a path. It is removed at the end, or by the next writer if this one is killed."""
+    with _locked(path, lambda partial: partial.mkdir(parents=True)) as partial:
+        yield partial
+
+
 def is_taken(path: Path) -> bool:
     """Return whether there is something at a path that `atomic_dir` could not replace: all but an empty folder."""
     return path.exists() and not (path.is_dir() and not any(path.iterdir()))

@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -17,18 +17,19 @@ from polyloom.data.catalog import Corpus
 from polyloom.data.dataset_writer import write_packed
 from polyloom.data.encoded import FORMAT, EncodedDataset, open_dataset
 from polyloom.data.packing import Packed, select
-from polyloom.data.readers.bitext import Filter, PairFilter
+from polyloom.data.readers.bitext import Filter, PairFilter, pair_key
 from polyloom.data.readers.formats import reader_of
+from polyloom.data.repeats import KEY_TYPE, Keys, Repeats
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import DataError, PolyloomWarning, TrainingError
-from polyloom.io.atomic import remove_partial
+from polyloom.io.atomic import remove_partial, scratch_dir
 from polyloom.io.cache import cache_folder
 from polyloom.io.files import File
 from polyloom.methods import Method
 from polyloom.methods.base import Stage
 from polyloom.registry import code_hashes
 from polyloom.tasks import TASKS
-from polyloom.training.encoder import Encoder, batched, encode_in_processes
+from polyloom.training.encoder import Encoded, Encoder, batched, encode_in_processes
 from polyloom.training.loop import TrainDataset
 
 LINES_PER_RUN = 32  # of raw text that stay together when a dataset is shuffled, so that packed lines are neighbours
@@ -77,12 +78,10 @@ def prepare_dataset(
     meta: dict[str, Any] = dict(described)
 
     def packs() -> Iterator[Packed]:
-        records = chain.from_iterable(task.records(corpus, condition) for corpus in corpora)
+        records = batched(chain.from_iterable(task.records(corpus, condition) for corpus in corpora))
         alone = processes == 1 or task.needs_labels or code
-        encoded = map(encoder, batched(records)) if alone else encode_in_processes(encoder, batched(records), processes)
-        for batch, packed, sides in encoded:
-            kept = [pair_filter.keeps(*pair) for pair in zip(batch, *sides, strict=True)] if sides else None
-            yield packed if kept is None else select(packed, np.flatnonzero(kept))
+        encoded = map(encoder, records) if alone else encode_in_processes(encoder, records, processes)
+        yield from _filter(encoded, pair_filter, path) if task.kind == "bitext" else (one.packed for one in encoded)
         meta.update(labels=list(encoder.index), dropped=dict(pair_filter.dropped))
 
     run = LINES_PER_RUN if task.raw_text else 1
@@ -91,6 +90,26 @@ def prepare_dataset(
         shutil.rmtree(path)
         raise DataError(", ".join(c.name for c in corpora), None, f"no examples for {condition}.")
     return dataset
+
+
+def _filter(encoded: Iterable[Encoded], pair_filter: PairFilter, path: Path) -> Iterator[Packed]:
+    """Yield the pairs that a filter keeps, each once; temporary files lie beside a path."""
+
+    def kept() -> Iterator[tuple[Packed, Keys]]:
+        for batch, packed, sides in encoded:
+            assert sides is not None
+            rows = np.flatnonzero([pair_filter.keeps(*lengths) for lengths in zip(*sides, strict=True)])
+            keys = b"".join(pair_key(batch[row]) for row in rows.tolist())
+            yield select(packed, rows), np.frombuffer(keys, KEY_TYPE)
+
+    if not pair_filter.rules.deduplicate:
+        yield from (packed for packed, _ in kept())
+        return
+    with scratch_dir(path) as temporary:
+        repeats = Repeats(temporary)
+        yield from repeats.without(kept())
+    if repeats.dropped:
+        pair_filter.dropped["duplicate"] = repeats.dropped
 
 
 def describe_dataset(task: str, tokenizer: str, corpora: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -46,8 +46,7 @@ def _needs(run: RunPlan) -> Iterator[str]:
     yield f"Tokens: {number(run.tokens)} of sources, as many of targets; {run.flops:.2e} operations{hours}."
     yield (
         f"Disk: {_size(run.dataset_bytes)} of datasets. Memory: {_size(run.model_bytes)} for weights, gradients and "
-        f"Adam (activations on top), {_size(run.order_bytes)} in every process for the order of examples; "
-        f"to prepare, up to {_size(run.hash_bytes)} for hashes."
+        f"Adam (activations on top), {_size(run.order_bytes)} in every process for the order of examples."
     )
 
 

@@ -6,7 +6,6 @@ out.
 
 import hashlib
 import re
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -306,52 +305,11 @@ class Filter:
         return "ratio" if long > self.max_ratio * short else None
 
 
-class DedupSet:
-    """Pairs that came before, as hashes of 64 bits: 12 to 24 bytes of memory per pair, however long it is.
-
-    Among a hundred million pairs, the chance that any is taken for another is one in 3,700.
-    """
-
-    def __init__(self) -> None:
-        # One after another, small tables grow in little more than the room they end up with.
-        self._tables = [_Hashes() for _ in range(256)]
-
-    def add(self, pair: Bitext) -> bool:
-        """Add a pair, and return whether it is new."""
-        # With the length, "a", "bc" and "ab", "c" are different texts.
-        text = f"{len(pair.source)} {pair.source}{pair.target}".encode()
-        number = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
-        return self._tables[number >> 56].add(number)
-
-
-class _Hashes:
-    """A set of numbers of 64 bits by open addressing, at most two thirds full; Python's takes 100 bytes for each."""
-
-    def __init__(self) -> None:
-        self._slots = array("Q", bytes(8 * 64))  # 0: free
-        self._count = 0
-
-    def add(self, number: int) -> bool:
-        """Add a number, and say whether it is new."""
-        number = number or 1
-        place = self._place(number)
-        if self._slots[place]:
-            return False
-        self._slots[place] = number
-        self._count += 1
-        if 3 * self._count > 2 * len(self._slots):
-            old, self._slots = self._slots, array("Q", bytes(16 * len(self._slots)))
-            for number in filter(None, old):
-                self._slots[self._place(number)] = number
-        return True
-
-    def _place(self, number: int) -> int:
-        """Return the slot of a number in the table."""
-        slots, mask = self._slots, len(self._slots) - 1
-        place = number & mask
-        while slots[place] and slots[place] != number:
-            place = (place + 1) & mask
-        return place
+def pair_key(pair: Bitext) -> bytes:
+    """Return 128 bits that are the same for equal pairs."""
+    # With the length, "a", "bc" and "ab", "c" are different texts.
+    text = f"{len(pair.source)} {pair.source}{pair.target}".encode()
+    return hashlib.blake2b(text, digest_size=16).digest()
 
 
 class PairFilter:
@@ -365,13 +323,10 @@ class PairFilter:
     def __init__(self, rules: Filter) -> None:
         self.rules = rules
         self.dropped: Counter[Rule] = Counter()
-        self._seen = DedupSet()
 
-    def keeps(self, pair: Bitext, source: int, target: int) -> bool:
+    def keeps(self, source: int, target: int) -> bool:
         """Return whether a pair with these numbers of tokens is kept."""
         rule = self.rules.broken_rule(source, target)
-        if rule is None and self.rules.deduplicate and not self._seen.add(pair):
-            rule = "duplicate"
         if rule:
             self.dropped[rule] += 1
         return rule is None

@@ -28,7 +28,6 @@ from polyloom.training.events import StepTaken, read_log
 from polyloom.workflows.planning.costs import BYTES_PER_PARAMETER, Plan, empty_backbone
 
 MANY_EPOCHS = 40  # more epochs than about this do not help (Muennighoff et al. 2023)
-BYTES_PER_HASH = 24  # at most, while a dataset is deduplicated
 BYTES_IN_ORDER = 200  # of a block, in every process that trains: its place and its rows by length
 _FIXED_BYTES = 12  # of an encoded pair: two offsets and a length; its tokens take 4 each
 _SHAPE = 3  # of the gamma distribution of lengths; 3 is between stories (6) and collections of phrases (2)
@@ -78,7 +77,6 @@ class RunPlan:
         flops: Operations of forward and backward passes, without padding.
         hours: Duration at the given speed.
         dataset_bytes: Disk space of all encoded directions.
-        hash_bytes: Memory for deduplication of the largest dataset, at most.
         order_bytes: Memory for the order of examples, in every training process.
         model_bytes: Weights, gradients and Adam's two moments in fp32, without activations.
     """
@@ -89,7 +87,6 @@ class RunPlan:
     flops: float
     hours: float | None
     dataset_bytes: float
-    hash_bytes: int
     order_bytes: int
     model_bytes: int
 
@@ -189,7 +186,6 @@ def plan_run(
         flops=flops,
         hours=seconds / 3600 if seconds is not None else None,
         dataset_bytes=sum(dataset_bytes),
-        hash_bytes=BYTES_PER_HASH * max(d.pairs for d in directions) if recipe.data.filter.deduplicate else 0,
         order_bytes=BYTES_IN_ORDER * sum(math.ceil(size / BLOCK_BYTES) for size in dataset_bytes),
         model_bytes=BYTES_PER_PARAMETER * (cost.total_parameters + 3 * cost.trainable_parameters),
     )
