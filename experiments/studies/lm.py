@@ -28,7 +28,7 @@ METHODS: Mapping[str, Settings] = {
 ADDED_TO = ("stored", "generated")  # a shared LoRA has all languages already
 RATES = {  # the best one has neighbours on both sides
     "shared": (1e-3, 3e-3, 1e-2, 3e-2),
-    "stored": (1e-3, 3e-3, 1e-2),
+    "stored": (3e-4, 1e-3, 3e-3, 1e-2),
     "generated": (3e-4, 1e-3, 3e-3, 1e-2),
 }
 BEST = {"shared": 1e-2, "stored": 3e-3, "generated": 1e-3}
