@@ -98,8 +98,7 @@ class Model(nn.Module):
     def weights(self, rows: Conditions) -> Weights:
         """Compute the weights of a batch, one set per row."""
         ids = rows if isinstance(rows, ConditionIds) else self.method.encode(rows)
-        weights: Weights = self.method(ids)
-        return weights.for_rows(ids.rows_B)
+        return self.method.weights_of(ids).for_rows(ids.rows_B)
 
     def forward(self, inputs: Mapping[str, Any], rows: Conditions, *, weights: Weights | None = None) -> Any:
         """Run the backbone, each row with the weights of its condition.
@@ -249,12 +248,13 @@ class Model(nn.Module):
             **options: For `generate`, such as ``num_beams`` and ``max_new_tokens``.
         """
         weights = self.weights(rows) if weights is None else weights
+        layout = self.backbone.lay_out(weights, num_rows=_count(inputs, rows, weights), search=True)
         defaults = self.backbone.model.generation_config
         beams, returned = (
             int(options.get(key) or getattr(options.get("generation_config", defaults), key, None) or 1)
             for key in ("num_beams", "num_return_sequences")
         )
-        with self.backbone.using(weights, num_rows=_count(inputs, rows, weights), expand=max(beams, returned)):
+        with self.backbone.using_layout(layout, expand=max(beams, returned)):
             return self.backbone.model.generate(**inputs, **options)
 
     def stages(self) -> list[Stage]:

@@ -58,13 +58,21 @@ class Block:
 
 @dataclass(frozen=True)
 class Weights:
-    """The output of a method: blocks, in the order in which they are applied at a site."""
+    """The output of a method: blocks, in the order in which they are applied at a site.
+
+    Attributes:
+        blocks: The blocks.
+        decoder_keys: For each set of an encoder-decoder: what its weights in the decoder depend on. Sets with the same
+            key have the same weights there. Empty if that is not known.
+    """
 
     blocks: tuple[Block, ...] = ()
+    decoder_keys: tuple[tuple[int, ...], ...] = ()
 
     def for_rows(self, rows_B: Tensor) -> "Weights":
         """Expand to one set of weights per row of a batch. A single condition stays one shared set."""
-        return self._map(lambda tensor: tensor if tensor.shape[0] == 1 else tensor.index_select(0, rows_B))
+        keys = tuple(self.decoder_keys[row] for row in rows_B.tolist()) if self.decoder_keys else ()
+        return self._map(lambda tensor: tensor if tensor.shape[0] == 1 else tensor.index_select(0, rows_B), keys)
 
     def take(self, rows: slice) -> "Weights":
         """Select the weights of some rows of the batch."""
@@ -72,7 +80,8 @@ class Weights:
 
     def alone(self, index: int) -> "Weights":
         """Copy the weights of one condition."""
-        return self._map(lambda tensor: tensor[index : index + 1].clone() if tensor.shape[0] > 1 else tensor)
+        keys = self.decoder_keys[index : index + 1]
+        return self._map(lambda tensor: tensor[index : index + 1].clone() if tensor.shape[0] > 1 else tensor, keys)
 
     @staticmethod
     def cat(weights: "Sequence[Weights]") -> "Weights":
@@ -84,7 +93,13 @@ class Weights:
             )
             for i, b in enumerate(first.blocks)
         )
-        return Weights(tuple(blocks)) if len(weights) > 1 else first
+        keys = tuple(key for other in weights for key in other.decoder_keys)
+        return Weights(tuple(blocks), keys) if len(weights) > 1 else first
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the tensors."""
+        return next((t.device for block in self.blocks for t in block.tensors.values()), torch.device("cpu"))
 
     def num_bytes(self) -> int:
         """Return the memory of all tensors in bytes."""
@@ -92,7 +107,7 @@ class Weights:
 
     def to(self, dtype: torch.dtype) -> "Weights":
         """Cast every tensor."""
-        return self._map(lambda tensor: tensor.to(dtype))
+        return self._map(lambda tensor: tensor.to(dtype), self.decoder_keys)
 
     def block(self, kind: str) -> Block:
         """Return the only block of a kind."""
@@ -103,9 +118,9 @@ class Weights:
         """Count the weights of one condition."""
         return sum(t.numel() // t.shape[0] for block in self.blocks for t in block.tensors.values())
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> "Weights":
+    def _map(self, change: Callable[[Tensor], Tensor], keys: tuple[tuple[int, ...], ...] = ()) -> "Weights":
         blocks = (replace(b, tensors={name: change(t) for name, t in b.tensors.items()}) for b in self.blocks)
-        return Weights(tuple(blocks))
+        return Weights(tuple(blocks), keys)
 
 
 @dataclass(frozen=True)

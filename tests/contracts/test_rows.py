@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from polyloom.backbones import FAMILIES
+from polyloom.conditions import Condition
 from polyloom.methods import METHODS
 from polyloom.model import Model
 from polyloom.nn.blocks import BLOCKS, couple, uncouple
+from polyloom.probe.swap import DonatedCache
 from polyloom.weights import BackboneShape, Block, Weights
 from tests.contracts.tiny import (
     ROWS,
@@ -171,6 +173,73 @@ def test_the_decoder_uses_the_target_alone_and_the_encoder_changes_with_the_sour
         }
         is_task = len(set(same.values())) == 1  # an adapter of a task, or of the head
         assert is_task or same == {site: site.stack == "decoder" for site in one.sites}
+
+
+TRANSLATIONS = ("mt/en/tr", "mt/yo/tr", "pos/en/tr", "mt/en/sw", "mt/en/tr", "mt/sw/yo", "mt/no/tr")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_sets_with_the_same_key_have_the_same_weights_in_the_decoder(method):
+    """A search reads the weights of one of them for all; a key that says too little would mix up rows."""
+    model = tiny_model(method, "m2m_100")
+    rows = [row for row in (*TRANSLATIONS, *ROWS) if model.method.supports(Condition.parse(row))]
+    weights = model.weights(rows)
+    assert len(weights.decoder_keys) == len(rows)
+    for (i, one), (j, other) in product(enumerate(weights.decoder_keys), repeat=2):
+        same = [
+            torch.equal(tensor[i, s], tensor[j, s])
+            for block in weights.blocks
+            for tensor in block.tensors.values()
+            for s, site in enumerate(block.sites)
+            if site.stack == "decoder" and len(tensor) > 1
+        ]
+        assert all(same) or one != other
+
+
+@pytest.mark.parametrize("inputs_of_decoder", [("target",), ("source", "target"), ("source",), ()])
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_search_over_rows_that_share_some_weights_is_each_row_alone(inputs_of_decoder, beams):
+    model = tiny_model("hyper-adapters", "m2m_100", strength=1.0, decoder_inputs=inputs_of_decoder)
+    rows, inputs = [row for row in TRANSLATIONS if row.startswith("mt")], tiny_inputs("m2m_100")
+    inputs = {name: tensor[: len(rows)] for name, tensor in inputs.items() if name != "decoder_input_ids"}
+    options: dict[str, Any] = {"max_new_tokens": 8, "num_beams": beams, "do_sample": False}
+    mixed = model.generate(inputs, rows, **options)
+    for i, row in enumerate(rows):
+        alone = model.generate({name: t[i : i + 1] for name, t in inputs.items()}, [row], **options)
+        assert mixed[i, : alone.shape[1]].tolist() == alone[0].tolist()
+    others = Weights(model.weights(rows[::-1]).blocks)  # weights that come without keys are each row's own
+    swapped = model.generate(inputs, rows[::-1], **options)
+    assert torch.equal(model.generate(inputs, rows, weights=others, **options), swapped)
+
+
+def test_a_search_with_the_weights_of_other_conditions_mixes_up_no_rows():
+    """The keys of weights are those of the conditions that they are of."""
+    model, inputs = tiny_model("hyper-adapters", "m2m_100", strength=1.0), tiny_inputs("m2m_100")
+    inputs = {name: tensor[:2] for name, tensor in inputs.items() if name != "decoder_input_ids"}
+    rows = [Condition("mt", "en", "tr"), Condition("mt", "yo", "tr")]
+    cache = DonatedCache(model)
+    cache.donated = {rows[0]: Condition("mt", "en", "sw")}
+    found = model.generate(inputs, rows, weights=cache.rows(rows), max_new_tokens=8)
+    assert torch.equal(found, model.generate(inputs, ["mt/en/sw", "mt/yo/tr"], max_new_tokens=8))
+    assert not torch.equal(found, model.generate(inputs, rows, max_new_tokens=8))
+
+
+def test_a_search_holds_the_weights_of_a_decoder_once_for_rows_that_share_them():
+    model = tiny_model("hyper-adapters", "m2m_100")
+
+    def sets(rows: list[str]) -> dict[str, set[int]]:
+        layout = model.backbone.lay_out(model.weights(rows), num_rows=len(rows), search=True)
+        held: dict[str, set[int]] = {"encoder": set(), "decoder": set()}
+        for (_, site), blocks in layout.at.items():
+            held[site.stack] |= {
+                len(t) if t.dim() == 3 else 1 for b in blocks for n, t in b.tensors.items() if n == "up"
+            }
+        return held
+
+    assert sets([f"mt/{source}/tr" for source in ("en", "yo", "no", "sw")]) == {"encoder": {4}, "decoder": {1}}
+    assert sets(["mt/en/tr", "mt/yo/tr", "mt/en/sw", "mt/yo/sw"]) == {"encoder": {4}, "decoder": {2}}
+    assert sets(["mt/en/tr", "mt/yo/tr", "mt/no/tr", "mt/yo/sw"]) == {"encoder": {4}, "decoder": {3}}  # 2 + 1, 1
+    assert sets([f"mt/en/{target}" for target in ("tr", "yo", "no", "sw")]) == {"encoder": {4}, "decoder": {4}}
 
 
 def run(model: Model, inputs: dict[str, Tensor], rows: Any, *, total: int) -> tuple[Tensor, dict[str, Tensor]]:

@@ -37,7 +37,9 @@ def test_in_bf16_every_site_finds_its_weights_side_by_side_in_memory():
     with model.backbone.using(weights, num_rows=len(ROWS)):
         active = model.backbone._state.active
         assert active is not None
-        found = [tensor for blocks in active.at.values() for block in blocks for tensor in block.tensors.values()]
+        found = [
+            tensor for blocks in active.layout.at.values() for block in blocks for tensor in block.tensors.values()
+        ]
     assert len(found) == 4 * 6
     assert all(tensor.is_contiguous() and tensor.dtype == torch.bfloat16 for tensor in found)
     with torch.no_grad():

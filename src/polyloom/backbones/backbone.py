@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from polyloom.backbones.families import Family, family_of
 from polyloom.backbones.hooks import AfterLayer, BeforeHead, BeforeNorm, BeforeStack, ForwardState, OnProjection
+from polyloom.backbones.layout import Layout, lay_out
 from polyloom.errors import BackboneError
 from polyloom.weights import BackboneShape, Site, Weights
 
@@ -78,25 +79,37 @@ class Backbone(nn.Module):
         if self.inverts and head is not None:
             head.register_forward_pre_hook(BeforeHead(state, tuple(layers)[-1].stack))
 
-    @contextmanager
-    def using(self, weights: Weights, *, num_rows: int, expand: int = 1) -> Iterator[None]:
-        """Apply weights at the sites while the context is open.
-
-        Args:
-            weights: One shared set, or one set per row (`Weights.for_rows`).
-            num_rows: Rows of the batch. A site that sees another number raises an error.
-            expand: Number of copies of each row in the decoder (beams).
-        """
+    def lay_out(self, weights: Weights, *, num_rows: int, search: bool = False) -> Layout:
+        """Lay out weights in the backbone's data type, see `layout.lay_out`."""
         if any(block.kind == "invertible" for block in weights.blocks) and not self.inverts:
             raise BackboneError(
                 f"backbone: this {self.shape.family} model's language-modelling head is not a linear layer that can be "
                 "hooked, so invertible adapters cannot be undone there. Use `invertible: false`."
             )
+        return lay_out(weights.to(self.model.dtype), num_rows=num_rows, search=search)
+
+    def using(self, weights: Weights, *, num_rows: int) -> AbstractContextManager[None]:
+        """Apply weights at the sites while the context is open.
+
+        Args:
+            weights: One shared set, or one set per row (`Weights.for_rows`).
+            num_rows: Rows of the batch. A site that sees another number raises an error.
+        """
+        return self.using_layout(self.lay_out(weights, num_rows=num_rows))
+
+    @contextmanager
+    def using_layout(self, layout: Layout, *, expand: int = 1) -> Iterator[None]:
+        """Apply weights that are laid out while the context is open.
+
+        Args:
+            layout: The weights of a batch.
+            expand: Number of copies of each row in the decoder (beams).
+        """
         compiling = torch.compiler.is_compiling()
         if not compiling:
             self._state.acquire()
         try:
-            self._state.set_weights(weights.to(self.model.dtype), num_rows=num_rows, expand=expand)
+            self._state.set_layout(layout, expand=expand)
             yield
         finally:
             self._state.active = None

@@ -1,16 +1,16 @@
 """Forward hooks that apply blocks: one per place in the backbone, with the weights of the running forward pass."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from polyloom.backbones.layout import Applied, Layout
 from polyloom.errors import BusyError, RowError
-from polyloom.nn.blocks import BLOCKS, BlockKind
-from polyloom.weights import Site, Weights
+from polyloom.weights import Site
 
 BUSY = (
     "backbone: already in use by another call. One backbone runs one forward pass at a time: put rows of several "
@@ -18,25 +18,16 @@ BUSY = (
 )
 
 
-class Applied(NamedTuple):
-    """A block at one place: its kind and its tensors there."""
-
-    kind: BlockKind
-    tensors: Mapping[str, Tensor]
-
-
 class Active(NamedTuple):
     """The state of a running forward pass.
 
     Attributes:
-        at: Blocks by place and site.
-        num_rows: Number of rows of the batch, which every site must have.
+        layout: The weights, and the number of rows of the batch, which every site must have.
         expand: Number of decoder rows per row of the batch, such as beams.
         thread: The thread that runs it.
     """
 
-    at: Mapping[tuple[str, Site], list[Applied]]
-    num_rows: int
+    layout: Layout
     expand: int
     thread: int
 
@@ -65,14 +56,9 @@ class ForwardState:
         """Unlock the backbone."""
         self._lock.release()
 
-    def set_weights(self, weights: Weights, *, num_rows: int, expand: int) -> None:
-        """Set the weights of the forward pass, laid out by place and site."""
-        at: dict[tuple[str, Site], list[Applied]] = {}
-        for block in weights.blocks:
-            kind, tensors = BLOCKS[block.kind], block.by_site()
-            for place, index in kind.places(block):
-                at.setdefault((place, block.sites[index]), []).append(Applied(kind, _apart(tensors[index])))
-        self.active = Active(at, num_rows, expand, current_thread())
+    def set_layout(self, layout: Layout, *, expand: int) -> None:
+        """Set the weights of the forward pass."""
+        self.active = Active(layout, expand, current_thread())
 
     def checkpoint_contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """Return the contexts of a checkpointed layer: none in forward, the same weights in recomputation."""
@@ -97,11 +83,6 @@ def current_thread() -> int:
     return 0 if torch.compiler.is_compiling() else threading.get_ident()
 
 
-def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Make bf16 tensors contiguous: in bf16, products of strided matrices take five times as long."""
-    return {name: t.contiguous() if t.dtype == torch.bfloat16 else t for name, t in tensors.items()}
-
-
 class Hook:
     """Base class of hooks at one place of a site. Subclasses choose the tensor that blocks change and their input."""
 
@@ -117,19 +98,19 @@ class Hook:
             return []
         if active.thread != current_thread():
             raise BusyError(BUSY)
-        return active.at.get((self.place, self.site), [])
+        return active.layout.at.get((self.place, self.site), [])
 
     def rows(self, hidden: Tensor) -> Tensor:
         """Check that there are as many rows as the weights are for; the beams of a row become one sequence."""
         active = self.state.active
         assert active is not None
-        expand = active.expand if self.site.stack == "decoder" else 1
-        if hidden.dim() != 3 or hidden.shape[0] != active.num_rows * expand:
+        num_rows, expand = active.layout.num_rows, active.expand if self.site.stack == "decoder" else 1
+        if hidden.dim() != 3 or hidden.shape[0] != num_rows * expand:
             raise RowError(
-                f"{self.site}: hidden states of shape {tuple(hidden.shape)} for {active.num_rows} rows × {expand}. "
+                f"{self.site}: hidden states of shape {tuple(hidden.shape)} for {num_rows} rows × {expand}. "
                 "The batch given to the model and the conditions must have the same rows in the same order."
             )
-        return hidden.reshape(active.num_rows, -1, hidden.shape[-1]) if expand > 1 else hidden
+        return hidden.reshape(num_rows, -1, hidden.shape[-1]) if expand > 1 else hidden
 
 
 class AfterLayer(Hook):
@@ -141,8 +122,8 @@ class AfterLayer(Hook):
             return output
         hidden = output[0] if isinstance(output, tuple) else output
         rows = self.rows(hidden)
-        for kind, tensors in blocks:
-            rows = kind.apply(rows, rows, tensors, place=self.place)
+        for block in blocks:
+            rows = block(rows, rows, place=self.place)
         hidden = rows.reshape(hidden.shape)
         return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
 
@@ -159,8 +140,8 @@ class BeforeNorm(Hook):
             return None
         hidden = args[0]
         rows = self.rows(hidden)
-        for kind, tensors in blocks:
-            rows = kind.apply(rows, module.forward(rows), tensors, place=self.place)
+        for block in blocks:
+            rows = block(rows, module.forward(rows), place=self.place)
         return (rows.reshape(hidden.shape), *args[1:])
 
 
@@ -168,8 +149,8 @@ class OnProjection(Hook):
     """Placement ``projections``: blocks change the output of a linear layer, which is the place, and read its input."""
 
     def __call__(self, _module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        for kind, tensors in self.blocks():
-            rows = kind.apply(self.rows(output), self.rows(args[0]), tensors, place=self.place)
+        for block in self.blocks():
+            rows = block(self.rows(output), self.rows(args[0]), place=self.place)
             output = rows.reshape(output.shape)
         return output
 
@@ -186,8 +167,8 @@ class BeforeStack(Hook):
             return None
         hidden = args[0] if args else kwargs["hidden_states"]
         rows = self.rows(hidden)
-        for kind, tensors in blocks:
-            rows = kind.apply(rows, rows, tensors, place=self.place)
+        for block in blocks:
+            rows = block(rows, rows, place=self.place)
         hidden = rows.reshape(hidden.shape)
         return ((hidden, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": hidden})
 
@@ -203,6 +184,6 @@ class BeforeHead(Hook):
         if not blocks:
             return None
         rows = self.rows(args[0])
-        for kind, tensors in reversed(blocks):
-            rows = kind.apply(rows, rows, tensors, place=self.place)
+        for block in reversed(blocks):
+            rows = block(rows, rows, place=self.place)
         return (rows.reshape(args[0].shape), *args[1:])

@@ -15,7 +15,7 @@ def export(  # noqa: PLR0913 - options of a command
     into: Annotated[Path, typer.Option("-o", "--output", help="A new directory.")],
     every: Annotated[bool, typer.Option("--all", help="Export all conditions that the run supports.")] = False,
     to: Annotated[
-        Literal["polyloom", "adapterhub", "peft", "onnx", "onnx-baked"], typer.Option(help="File format.")
+        Literal["polyloom", "adapterhub", "peft", "merged", "onnx", "onnx-baked"], typer.Option(help="File format.")
     ] = "polyloom",
     backbone: Annotated[
         bool, typer.Option("--backbone", help="Also write the backbone, with its trained parameters.")
@@ -29,6 +29,7 @@ def export(  # noqa: PLR0913 - options of a command
 
     An exported adapter predicts exactly what the run does, without its method: polyloom predict DIR ner/tr. For other
     libraries: --to adapterhub (bottlenecks, with head), --to peft (block: lora). What a format cannot hold is refused.
+    --to merged writes a model of Transformers with the LoRA of a condition inside, for any program that loads those.
     --to onnx writes one graph of a task whose adapters are inputs, with the adapters of all conditions beside it;
     --to onnx-baked one with a condition's adapter inside. Both contain the backbone.
 

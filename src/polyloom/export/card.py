@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from polyloom.backbones.families import family_of
 from polyloom.export.adapter import Adapter
 from polyloom.io.printable import printable
 
@@ -27,6 +28,11 @@ echo 'text' | polyloom predict {{ path }} {{ adapter.condition }}
 model = adapters.AutoAdapterModel.from_pretrained({{ (adapter.about.backbone or "") | tojson }})
 names = [model.load_adapter(folder, use_safetensors=True) for folder in {{ folders | tojson }}]
 model.set_active_adapters(adapters.composition.Stack(*names))
+{%- elif to == "merged" %}
+The adapter is merged into the backbone, so any program that loads models of Transformers can use it.
+
+```python
+model = transformers.{{ auto_class }}.from_pretrained({{ path | tojson }})
 {%- else %}
 ```python
 model = peft.PeftModel.from_pretrained(base_model, {{ path | tojson }})
@@ -57,12 +63,14 @@ def card(adapter: Adapter, *, to: str, path: str, folders: Sequence[str] = ()) -
     """Return the card in Markdown, with the metadata that the Hugging Face Hub reads."""
     from huggingface_hub import ModelCard, ModelCardData  # noqa: PLC0415 - only exports need it
 
-    library, tags = "adapters" if to == "adapterhub" else to, ["polyloom", *filter(None, [adapter.about.get("method")])]
+    library = {"adapterhub": "adapters", "merged": "transformers"}.get(to, to)
+    tags = ["polyloom", *filter(None, [adapter.about.get("method")])]
     head = ModelCardData(library_name=library, language=list(adapter.condition.languages), tags=tags)
     head.base_model = adapter.about.get("backbone") or None
     size = sum(tensor.numel() for block in adapter.weights.blocks for tensor in block.tensors.values())
     names = {"path": path, "folders": list(folders) or [path]}
-    facts = {"adapter": adapter, "size": size, "to": to, "plain": _plain}
+    auto_class = family_of(adapter.identity["model_type"]).auto_class if to == "merged" else ""
+    facts = {"adapter": adapter, "size": size, "to": to, "plain": _plain, "auto_class": auto_class}
     return f"{ModelCard.from_template(head, None, TEMPLATE, **facts, **names)}\n"
 
 

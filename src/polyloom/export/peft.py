@@ -39,7 +39,7 @@ PLAIN: dict[str, Any] = {
 def write_peft(adapter: Adapter, backbone: Backbone, into: Path) -> Path:
     """Write the LoRA of a condition, with its classifier where Transformers has one that computes the same."""
     _refuse(adapter, backbone.shape.family)
-    block, task = _joined(adapter.weights.blocks), find_task(adapter.condition.task)
+    block, task = joined(adapter.weights.blocks), find_task(adapter.condition.task)
     modules = projections(backbone)
     tensors: dict[str, Tensor] = {}
     adapted = lora_projections(block.tensors)
@@ -67,7 +67,7 @@ def _task_type(backbone: Backbone, task: type[Task]) -> str | None:
     return known.get(backbone.family.auto_class) if task.uses_lm_head else None
 
 
-def _joined(blocks: Sequence[Block]) -> Block:
+def joined(blocks: Sequence[Block]) -> Block:
     """Join LoRAs that are stacked into one, whose rank is the sum of theirs: all read the same and add to the same.
 
     Where one of them does not act, it has zeros.
@@ -88,14 +88,19 @@ def _at_sites(block: Block, name: str, sites: Sequence[Site]) -> Tensor:
     return torch.stack(found, dim=1)
 
 
-def _refuse(adapter: Adapter, family: str) -> None:
-    method, task = adapter.about.get("method", "the method"), adapter.condition.task
+def require_lora(adapter: Adapter, to: str) -> None:
+    """Raise an error unless all blocks of an adapter are LoRA."""
     kinds = [block.kind for block in adapter.weights.blocks]
     if set(kinds) != {"lora"}:
         raise ExportError(
-            f"peft: only LoRA is exported, and {adapter.condition} has {', '.join(kinds) or 'no adapter'}. Train with "
+            f"{to}: only LoRA is exported, and {adapter.condition} has {', '.join(kinds) or 'no adapter'}. Train with "
             f"`block: lora`{' and `invertible: false`' if 'invertible' in kinds else ''}."
         )
+
+
+def _refuse(adapter: Adapter, family: str) -> None:
+    method, task = adapter.about.get("method", "the method"), adapter.condition.task
+    require_lora(adapter, "peft")
     if adapter.needs_trained_backbone:
         raise ExportError(
             f"peft: {method} also trained parts of the backbone, such as {next(iter(adapter.backbone))}, which LoRA "

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from polyloom.backbones.decoding import Decoding
+from polyloom.backbones.layout import Layout
 from polyloom.backbones.stepwise import DecoderCache, DecoderPositions, Layer
 from polyloom.conditions import Condition
 from polyloom.errors import PredictionError
@@ -67,6 +68,7 @@ class _State:
         source_BT: Mask of the source.
         encoded_BTD: Encoded source.
         weights: Weights of the rows.
+        layout: The weights as the decoder reads them, once a token was generated.
     """
 
     rows: list[Row]
@@ -75,6 +77,7 @@ class _State:
     source_BT: Tensor
     encoded_BTD: Tensor
     weights: Weights
+    layout: Layout | None = None
 
     def select(self, kept: Sequence[int]) -> "_State":
         """Keep some rows, and the columns that they need."""
@@ -185,7 +188,8 @@ class InFlight:
         tokens_B1 = torch.tensor([[row.ids[-1]] for row in rows], device=state.source_BT.device)
         mask_BT = torch.cat([state.mask_BT, torch.ones_like(tokens_B1, dtype=state.mask_BT.dtype)], 1)
         places = [len(row.ids) - 1 for row in rows]
-        with self._positions.at(places), backbone.using(state.weights, num_rows=len(rows)):
+        layout = state.layout or backbone.lay_out(state.weights, num_rows=len(rows), search=True)
+        with self._positions.at(places), backbone.using_layout(layout):
             hidden_B1D = backbone.model.get_decoder()(
                 input_ids=tokens_B1,
                 attention_mask=mask_BT,
@@ -199,7 +203,7 @@ class InFlight:
         for row, token, is_finite in zip(rows, chosen, finite, strict=True):
             row.failed = not is_finite
             row.append(token, eos_id=self.eos_id)
-        return replace(state, mask_BT=mask_BT)
+        return replace(state, mask_BT=mask_BT, layout=layout)
 
 
 def _stack(one: Tensor, other: Tensor, *, dim: int, end: bool) -> Tensor:

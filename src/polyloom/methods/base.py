@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
 import torch
@@ -109,10 +109,13 @@ class Method(nn.Module, ABC):
             weights of a decoder depend on the target alone) or ``pair`` (all weights depend on both languages).
             Conditions that agree in these parts have the same weights; the contract tests check it. Default: task and
             language.
+        decoder_inputs: The parts of `ConditionIds` that the weights of a decoder depend on, if there is an encoder too.
+            Rows of a search whose conditions agree in them share these weights. Default: all, which is always right.
     """
 
     typology_size: int | None = None
     conditioned_on: ClassVar[tuple[Part, ...]] = ("task", "language")
+    decoder_inputs: tuple[str, ...] = ("task", "source", "target", "pair")
     config_type: ClassVar[type[MethodConfig]]
     paper: ClassVar[str]
     summary: ClassVar[str]
@@ -138,8 +141,15 @@ class Method(nn.Module, ABC):
         listed = [Condition.parse(condition) for condition in conditions]
         if len(set(listed)) != len(listed):
             raise ConditionError("weights: a condition is listed twice.")
-        weights: Weights = self(self.encode(listed))
-        return weights
+        return self.weights_of(self.encode(listed))
+
+    def weights_of(self, ids: ConditionIds) -> Weights:
+        """Compute the weights of the distinct conditions, with what those of the decoder depend on."""
+        weights: Weights = self(ids)
+        if len(self.shape.stacks) == 1 or self.training:  # in training they may be random
+            return weights
+        columns = torch.stack([getattr(ids, f"{name}_K") for name in self.decoder_inputs] or [ids.task_K * 0])
+        return replace(weights, decoder_keys=tuple(zip(*columns.tolist(), strict=True)))
 
     def encode(self, rows: Sequence[Condition | str]) -> ConditionIds:
         """Turn one condition per row into row numbers of the distinct conditions; errors name what is unknown."""

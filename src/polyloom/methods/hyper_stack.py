@@ -71,6 +71,7 @@ class HyperStack(StackedMethod):
     paper = "this library"
     summary = "language adapters from a hypernetwork, task adapters stacked on top"
     keyed_by = "language"
+    decoder_inputs = ("task", "target")
     config: HyperStackConfig
 
     def __init__(self, config: HyperStackConfig, *, shape: BackboneShape, inventory: Inventory) -> None:

@@ -15,6 +15,7 @@ from polyloom.evaluate.saved import read_stored
 from polyloom.export.adapter import BACKBONE, Adapter, backbone_note, generate_adapters, write_adapter
 from polyloom.export.adapterhub import write_adapterhub
 from polyloom.export.card import card
+from polyloom.export.merged import write_merged
 from polyloom.export.onnx import write_onnx
 from polyloom.export.peft import write_peft
 from polyloom.io.atomic import atomic_dir
@@ -22,7 +23,7 @@ from polyloom.io.places import last_name, local_name, remember
 from polyloom.loading import tokenizer_name
 from polyloom.workflows.run import Run
 
-Format = Literal["polyloom", "adapterhub", "peft", "onnx", "onnx-baked"]
+Format = Literal["polyloom", "adapterhub", "peft", "merged", "onnx", "onnx-baked"]
 Progress = Callable[[Path], None]
 
 
@@ -49,8 +50,9 @@ def export_run(  # noqa: PLR0913 - settings of an export
     """
     if into.exists():
         raise ExportError(f"{into}: exists already. Choose another name or remove it.")
-    graph = to in ("onnx", "onnx-baked")  # it contains the backbone
-    if not (backbone or graph) and any("backbone" in stage.trains for stage in run.model.method.stages()):
+    graph = to in ("onnx", "onnx-baked")
+    whole = graph or to == "merged"  # it contains the backbone
+    if not (backbone or whole) and any("backbone" in stage.trains for stage in run.model.method.stages()):
         raise ExportError(
             f"{run.path}: {run.recipe.method.name} trained the whole backbone, so an adapter is of no use without it. "
             "Add --backbone, which writes it once beside the adapters."
@@ -67,6 +69,8 @@ def export_run(  # noqa: PLR0913 - settings of an export
                 if base_name:
                     adapter = replace(adapter, about={**adapter.about, "backbone": base_name})  # noqa: PLW2901
                 write(adapter, run.model.backbone, partial / place, name=(into / place).name, to=to)
+                if to == "merged":
+                    save_tokenizer(tokenizer_name(run.recipe), partial / place)
                 written.append(into / place)
             if backbone:
                 save_backbone(run, partial / BACKBONE)
@@ -107,7 +111,7 @@ def write(adapter: Adapter, backbone: Backbone, path: Path, *, name: str, to: Fo
     if to == "adapterhub":
         folders = write_adapterhub(adapter, backbone.shape, path)
     else:
-        folders = [write_peft(adapter, backbone, path)]
+        folders = [(write_merged if to == "merged" else write_peft)(adapter, backbone, path)]
     text = card(adapter, to=to, path=name, folders=[str(Path(name) / f.relative_to(path)) for f in folders])
     (path / "README.md").write_text(text, encoding="utf-8")
 

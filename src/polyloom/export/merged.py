@@ -1,0 +1,37 @@
+"""Write the LoRA of a condition merged into its backbone: an ordinary model of Transformers that needs no adapter."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from polyloom.backbones import Backbone
+from polyloom.errors import ExportError
+from polyloom.export.adapter import Adapter
+from polyloom.export.peft import joined, projections, require_lora
+from polyloom.nn.blocks import lora_names, lora_projections
+from polyloom.tasks import find_task
+
+
+def write_merged(adapter: Adapter, backbone: Backbone, into: Path) -> Path:
+    """Write the backbone with ``W + up · down`` for each adapted matrix, and all that was trained in it.
+
+    Transformers has no head for what our classifiers and parsers compute, so the task must use the backbone's own.
+    """
+    require_lora(adapter, "merged")
+    if not find_task(adapter.condition.task).uses_lm_head:
+        raise ExportError(
+            f"merged: {adapter.condition.task} has a head of its own, which a model of Transformers does not have. "
+            "Export with --to peft or --to onnx-baked."
+        )
+    block, modules = joined(adapter.weights.blocks), projections(backbone)
+    state: dict[str, Tensor] = dict(backbone.model.state_dict())
+    for name in lora_projections(block.tensors):
+        down, up = (block.tensors[part][0] for part in lora_names(name))
+        for index, site in enumerate(block.sites):
+            key = f"{modules[site, name]}.weight"
+            weight = state[key]
+            state[key] = (weight.float() + up[index].float() @ down[index].float()).to(weight.dtype)
+    with torch.no_grad():
+        backbone.model.save_pretrained(into, state_dict=state)
+    return into
