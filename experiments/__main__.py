@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -55,18 +55,19 @@ def run(
 
 @app.command("time")
 def time_steps(
+    name: Annotated[Literal["map", "lm"], typer.Argument(metavar="STUDY", help="map or lm.")] = "map",
     *,
     runs: Annotated[Path, typer.Option(help="Folder for runs, vocabularies and backbones.")] = Path("runs"),
 ) -> None:
-    """Measure how long a step of every method of the map takes. Nothing else should run."""
+    """Measure how long a step of every method of a study takes. Nothing else should run."""
     from experiments.materials import make  # noqa: PLC0415 - slow imports
     from experiments.run import use_one_thread  # noqa: PLC0415
-    from experiments.studies.translation import VOCABULARY  # noqa: PLC0415
-    from experiments.timing import measure  # noqa: PLC0415
+    from experiments.timing import measure_lm, measure_map  # noqa: PLC0415
 
     use_one_thread()
-    make(VOCABULARY, runs / "materials", RESULTS)
-    measure(runs / "materials")
+    for material in find_study(name).needs:
+        make(material, runs / "materials", RESULTS)
+    (measure_lm if name == "lm" else measure_map)(runs / "materials")
 
 
 @app.command()

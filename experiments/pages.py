@@ -13,7 +13,7 @@ from experiments.read import Values, average, row
 from experiments.studies import adding, lm, translation
 from experiments.studies.labs import LABS
 from experiments.studies.transfer import TASKS, Lab, tried
-from experiments.timing import against_dense
+from experiments.timing import against_dense, minutes_of
 from polyloom.cli.render.tables import markdown
 
 SINGLE = {
@@ -71,7 +71,7 @@ def lm_table() -> str:
     sides = []
     for name, label in LANGUAGE_MODELS.items():
         found = row("lm", name)
-        learned = ("0", "0") if name == "frozen" else (f"{found.parameters:,}", f"{found.mean('seconds') / 60:.0f}")
+        learned = ("0", "0") if name == "frozen" else (f"{found.parameters:,}", minutes_of(name))
         sides.append(Side(label, {f"{len(lm.LANGUAGES)} languages": bits(name, lm.LANGUAGES)}, learned))
     return Comparison(
         sides=sides, labels=("LoRA", "trained parameters", "minutes"), base=LANGUAGE_MODELS["shared"], digits=3
@@ -112,7 +112,7 @@ def lm_rates() -> str:
     for name, rates in lm.RATES.items():
         tuned = {rate: bits(f"{name}-lr{rate:g}", lm.LANGUAGES, study="lm-tuning").mean for rate in rates}
         lines.append([LANGUAGE_MODELS[name], *_tried(tuned, best=min, digits=3)])
-    return markdown(("LoRA", "low", "middle", "high"), lines)
+    return markdown(("LoRA", "lowest", "low", "high", "highest"), lines)
 
 
 def map_table() -> str:

@@ -20,11 +20,11 @@ from experiments.materials import (
     family_vocabulary,
     raw_text,
 )  # fmt: skip
-from experiments.measures import loss
+from experiments.measures import bits, loss
 from experiments.read import average, row, rows
 from experiments.run import portable, run_job, run_jobs
 from experiments.storage import RESULTS
-from experiments.studies import STUDIES, adding, transfer, translation
+from experiments.studies import STUDIES, adding, lm, transfer, translation
 from experiments.studies.labs import LABS, REAL
 from experiments.study import Addition, Job, Settings
 
@@ -245,6 +245,12 @@ def test_chosen_learning_rates_are_the_best_of_those_tried():
         tuned = {lr: row(study, f"{name}-lr{lr:g}") for lr in rates}
         means = {lr: fmean(average(found, found.runs[0]["scores"]).by_seed) for lr, found in tuned.items()}
         assert lab.best[name] == max(means, key=means.__getitem__), name
+
+
+def test_chosen_learning_rates_of_language_models_are_the_best_of_those_tried():
+    for name, rates in lm.RATES.items():
+        tried = {lr: bits(f"{name}-lr{lr:g}", lm.LANGUAGES, study="lm-tuning").mean for lr in rates}
+        assert lm.BEST[name] == min(tried, key=tried.__getitem__), name
 
 
 def test_a_claim_that_is_not_confirmed_has_a_reason():
