@@ -13,7 +13,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = {
     "errors": 0, "version": 0, "ranges": 0,
     "registry": 1, "recipes": 1, "io": 1, "conditions": 1, "weights": 1,
-    "nn": 2, "metrics": 2,
+    "nn": 2, "metrics": 2, "tensor_files": 2,
     "backbones": 3, "methods": 3, "data": 3,
     "tasks": 4,
     "model": 5,
@@ -53,10 +53,10 @@ THIRD_PARTY = {
     "jinja2": {"report"},
     "lm_eval": {"workflows", "cli"},
     "datatrove": {"workflows"},
-    "safetensors": {"checkpoint", "export", "io"},
+    "safetensors": {"tensor_files", "export", "io"},
     "torch": {
         *("conditions", "weights", "nn", "backbones", "methods", "tasks", "model", "checkpoint", "inference", "rundir"),
-        *("training", "evaluate", "export", "probe", "config", "loading", "workflows", "serve"),
+        *("tensor_files", "training", "evaluate", "export", "probe", "config", "loading", "workflows", "serve"),
     },
 }
 

@@ -80,7 +80,7 @@ def test_a_failed_save_leaves_nothing_behind(tmp_path, monkeypatch):
     def full_disk(*_, **__):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("polyloom.checkpoint.save_file", full_disk)
+    monkeypatch.setattr("polyloom.tensor_files.save_file", full_disk)
     with pytest.raises(OSError, match="No space left"):
         save_checkpoint(tiny_model("hyperx", "bert"), tmp_path / "saved")
     assert not list(tmp_path.iterdir())
@@ -162,7 +162,7 @@ def test_a_checkpoint_of_the_former_format_is_not_sealed_and_read(tmp_path):
     [
         (
             {"format": 99, "polyloom": "9.1"},
-            r"of format 99, written by Polyloom 9\.1\. This version reads formats 1 to 3",
+            r"of format 99, written by Polyloom 9\.1\. This version reads formats 1 to 4",
         ),
         ({"format": "x"}, "names no format"),
         ({"method": {"name": "hyprx"}}, "Did you mean 'hyperx'"),

@@ -3,39 +3,48 @@
 A checkpoint names its backbone by a hash. It is written under a temporary name, flushed to disk, and renamed, so that
 it is never incomplete. The manifest holds the hashes of the other files and is sealed itself, so that a changed bit in
 any of them is noticed. Manifests of format 1 are not sealed. Up to format 2 no method with adapters trained the
-backbone's language-modelling head.
+backbone's language-modelling head. In format 4 the rows of large banks are in files of their own (`tensor_files`).
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from polyloom.backbones import Backbone, check_identity, identity_of
-from polyloom.errors import CheckpointError, ConditionError, ConfigError, DamagedError, DataError, suggest
+from polyloom.errors import CheckpointError, ConditionError, ConfigError, DamagedError, suggest
 from polyloom.io.atomic import atomic_dir
-from polyloom.io.files import sha256_of
 from polyloom.io.sealed import read_sealed, seal
-from polyloom.io.untrusted import require_regular
 from polyloom.methods import METHODS, MethodConfig, build_method
 from polyloom.model import Model, inventory_of
 from polyloom.registry import HINT
 from polyloom.tasks import task_config
+from polyloom.tensor_files import (
+    Earlier,
+    StoredBank,
+    folder_of,
+    join,
+    list_files,
+    load_tensors,
+    save_banks,
+    save_tensors,
+)
 from polyloom.version import __version__
 
-FORMAT = 3
+FORMAT = 4
+ONE_FILE = 3  # the format of checkpoints whose weights are in one file, which older versions read
 UNSEALED = 1  # the format before manifests were sealed
 FROZEN_HEAD = 2  # the last format before heads were trained
 MANIFEST = "polyloom.json"
 TENSORS = "weights.safetensors"
 TRAINING = "training.safetensors"
+Parts = Mapping[str, Sequence[Tensor]]  # tensors by name, each in parts whose rows follow each other
+_BANKS = "banks"  # in a manifest: the files of large banks
 _NUMBERS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _FORMER_LORA = re.compile(r"\b(query|value)(?=_(?:down|up)\b)")  # names of 0.1.0.dev0: now q and v
 
@@ -49,13 +58,15 @@ def save_checkpoint(model: Model, path: str | Path) -> Path:
     return write_checkpoint(path, tensors, describe_model(model) | {"backbone": backbone_identity(model)})
 
 
-def write_checkpoint(
+def write_checkpoint(  # noqa: PLR0913 - all are needed
     path: Path,
     tensors: Mapping[str, Tensor],
     manifest: Mapping[str, Any],
     *,
     training: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
     texts: Mapping[str, str] | None = None,
+    banks: Sequence[StoredBank] = (),
+    earlier: Earlier | None = None,
 ) -> Path:
     """Write a checkpoint.
 
@@ -65,20 +76,28 @@ def write_checkpoint(
         manifest: Description of the model.
         training: Tensors and state that resuming the run needs.
         texts: Further text files by name.
+        banks: Banks whose rows get files of their own if they are large.
+        earlier: A checkpoint whose files are linked where the rows of a bank did not change since.
     """
+    large = [(bank, count) for bank in banks if (count := bank.rows_per_file(tensors))]
     with atomic_dir(path) as partial:
-        _save(tensors, partial / TENSORS)
-        written = dict(manifest) | {"format": FORMAT, "tensors_sha256": sha256_of(partial / TENSORS)}
+        written = {"format": ONE_FILE} | {key: value for key, value in manifest.items() if key != _BANKS}
+        written |= _save(tensors, partial / TENSORS, large, earlier and (earlier.path / TENSORS, earlier.weights))
+        written["format"] = FORMAT if _BANKS in written else ONE_FILE
         if training is not None:
-            _save(training[0], partial / TRAINING)
-            written["training"] = {"state": training[1], "tensors_sha256": sha256_of(partial / TRAINING)}
+            before = earlier and (earlier.path / TRAINING, earlier.state)
+            written["training"] = {"state": training[1]} | _save(training[0], partial / TRAINING, large, before)
         for name, text in {**(texts or {}), MANIFEST: seal(json.dumps(written, indent=2) + "\n")}.items():
             (partial / name).write_text(text, encoding="utf-8")
     return path
 
 
 def load_checkpoint(
-    path: str | Path, backbone: Backbone, *, same_backbone: bool = True, tensors: Mapping[str, Tensor] | None = None
+    path: str | Path,
+    backbone: Backbone,
+    *,
+    same_backbone: bool = True,
+    parts: Parts | None = None,
 ) -> Model:
     """Load a model.
 
@@ -86,10 +105,10 @@ def load_checkpoint(
         path: A checkpoint.
         backbone: The backbone that it was trained on.
         same_backbone: Whether to check that it is the same backbone. Default: true; false if tokens were added to it.
-        tensors: Its trained parameters, if they were read already.
+        parts: Its trained parameters, if they were read already.
     """
     path = Path(path)
-    manifest, tensors = read_manifest(path), read_tensors(path) if tensors is None else tensors
+    manifest, parts = read_manifest(path), read_parts(path) if parts is None else parts
     try:
         model = _build(manifest, backbone, path)
         if same_backbone:
@@ -98,27 +117,29 @@ def load_checkpoint(
         raise CheckpointError(f"{path}: {MANIFEST} is not as this version writes it: {error!r}") from error
     parameters = trained_parameters(model)
     if not same_backbone:
-        tensors = {name: _with_added_tokens(tensor, parameters.get(name)) for name, tensor in tensors.items()}
-    load_tensors_into(parameters, tensors, path / TENSORS)
+        parts = {name: _with_added_tokens(stored, parameters.get(name)) for name, stored in parts.items()}
+    load_parts_into(parameters, parts, path / TENSORS)
     return model
 
 
-def _with_added_tokens(tensor: Tensor, parameter: nn.Parameter | None) -> Tensor:
+def _with_added_tokens(parts: Sequence[Tensor], parameter: nn.Parameter | None) -> Sequence[Tensor]:
     """Append what a parameter has for tokens that were added, such as the bias of the language-modelling head."""
-    if parameter is None or parameter.shape[1:] != tensor.shape[1:]:
-        return tensor
-    return torch.cat([tensor, parameter.detach()[len(tensor) :]])
+    if parameter is None or parameter.shape[1:] != parts[0].shape[1:] or not parameter.dim():
+        return parts
+    return [*parts, parameter.detach()[sum(map(len, parts)) :]]
 
 
 def read_tensors(path: Path, *, finite: bool = True) -> dict[str, Tensor]:
     """Read the trained parameters of a checkpoint; with `finite`, raise an error if one is not of finite numbers."""
-    tensors = _tensors(path / TENSORS, read_manifest(path).get("tensors_sha256"))
-    for name, tensor in tensors.items() if finite else ():
-        if tensor.dtype not in _NUMBERS:
-            raise DamagedError(f"{path / TENSORS}: {name} is of type {tensor.dtype}, not of floating-point numbers.")
-        if tensor.numel() and not all(bound.isfinite() for bound in tensor.aminmax()):  # bounds of NaN are NaN
-            raise DamagedError(f"{path / TENSORS}: {name} has values that are NaN or infinite.")
-    return tensors
+    return join(read_parts(path, finite=finite))
+
+
+def read_parts(path: Path, *, finite: bool = True) -> dict[str, list[Tensor]]:
+    """Read the trained parameters of a checkpoint in parts, as they are in its files; their rows follow each other.
+
+    Parts are views of the files, so that a large bank need not fit into memory a second time.
+    """
+    return _read(path / TENSORS, read_manifest(path), finite=finite)
 
 
 def read_training(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -126,7 +147,13 @@ def read_training(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     training = read_manifest(path).get("training")
     if not isinstance(training, dict):
         raise CheckpointError(f"{path}: a finished model, not a checkpoint of a run: it has no {TRAINING}.")
-    return _tensors(path / TRAINING, training.get("tensors_sha256")), training["state"]
+    return join(_read(path / TRAINING, training, finite=False)), training["state"]
+
+
+def describe_earlier(path: Path) -> Earlier:
+    """Return what later checkpoints need to know about a checkpoint that was just written."""
+    manifest = read_manifest(path)
+    return Earlier(path, manifest.get(_BANKS, ()), manifest["training"].get(_BANKS, ()))
 
 
 def trained_parameters(model: Model) -> dict[str, nn.Parameter]:
@@ -160,16 +187,27 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
-def _tensors(file: Path, digest: object) -> dict[str, Tensor]:
-    try:
-        require_regular(file)
-        actual = sha256_of(file)
-        tensors = load_file(file)
-    except (OSError, ValueError, SafetensorError, DataError) as error:
-        raise DamagedError(f"{file}: not a readable checkpoint: {error}") from error
-    if actual != digest:
-        raise DamagedError(f"{file}: does not match its manifest. The copy is damaged or mixed up.")
-    return {_FORMER_LORA.sub(lambda name: name[1][0], name): tensor for name, tensor in tensors.items()}
+def _read(file: Path, manifest: Mapping[str, Any], *, finite: bool) -> dict[str, list[Tensor]]:
+    """Read the parts of all tensors, from a file and the files of large banks that belong to it."""
+    parts: dict[str, list[Tensor]] = {}
+    for place, digest in list_files(file, manifest.get("tensors_sha256"), manifest.get(_BANKS)):
+        for stored, tensor in load_tensors(place, digest).items():
+            if finite:
+                _check_numbers(stored, tensor, place)
+            name = _FORMER_LORA.sub(lambda found: found[1][0], stored)
+            first = parts.setdefault(name, [tensor])[0]
+            if first is not tensor:
+                if first.dtype != tensor.dtype or not tensor.dim() or first.shape[1:] != tensor.shape[1:]:
+                    raise DamagedError(f"{place}: {name} does not continue the tensor of this name in other files.")
+                parts[name].append(tensor)
+    return parts
+
+
+def _check_numbers(name: str, tensor: Tensor, file: Path) -> None:
+    if tensor.dtype not in _NUMBERS:
+        raise DamagedError(f"{file}: {name} is of type {tensor.dtype}, not of floating-point numbers.")
+    if tensor.numel() and not all(bound.isfinite() for bound in tensor.aminmax()):  # bounds of NaN are NaN
+        raise DamagedError(f"{file}: {name} has values that are NaN or infinite.")
 
 
 def describe_model(model: Model) -> dict[str, Any]:
@@ -178,7 +216,6 @@ def describe_model(model: Model) -> dict[str, Any]:
     labels = {name: list(task.labels) for name, task in model.tasks.items() if task.needs_labels}
     settings = {name: settings for name, task in model.tasks.items() if (settings := task.settings())}
     return {
-        "format": FORMAT,
         "polyloom": __version__,
         "method": {"name": model.method.config.name} | asdict(model.method.config),
         "languages": inventory.languages,
@@ -219,20 +256,39 @@ def _upgrade(settings: dict[str, Any], config_type: type[MethodConfig]) -> dict[
     return settings
 
 
-@torch.no_grad()
 def load_tensors_into(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor], path: Path) -> None:
     """Copy tensors into parameters of the same names and shapes."""
-    wrong = sorted(parameters.keys() ^ tensors.keys())
-    wrong += [name for name in parameters.keys() & tensors.keys() if parameters[name].shape != tensors[name].shape]
+    load_parts_into(parameters, {name: [tensor] for name, tensor in tensors.items()}, path)
+
+
+@torch.no_grad()
+def load_parts_into(parameters: Mapping[str, nn.Parameter], parts: Parts, path: Path) -> None:
+    """Copy tensors, which are in parts, into parameters of the same names and shapes."""
+    wrong = sorted(parameters.keys() ^ parts.keys())
+    wrong += [name for name in parameters.keys() & parts.keys() if parameters[name].shape != _shape(parts[name])]
     if wrong:
         raise CheckpointError(f"{path}: tensors missing, unknown or of another shape: {', '.join(wrong[:8])}.")
     for name, parameter in parameters.items():
-        parameter.copy_(tensors[name])
+        if len(parts[name]) == 1:
+            parameter.copy_(parts[name][0])
+        else:
+            for part, rows in zip(parts[name], torch.split(parameter, list(map(len, parts[name]))), strict=True):
+                rows.copy_(part)
 
 
-def _save(tensors: Mapping[str, Tensor], file: Path) -> None:
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    try:
-        save_file(plain, file)
-    except SafetensorError as error:  # such as a full disk, which is an OSError everywhere else
-        raise OSError(str(error)) from error
+def _shape(parts: Sequence[Tensor]) -> tuple[int, ...]:
+    first = parts[0]
+    return tuple(first.shape) if len(parts) == 1 else (sum(map(len, parts)), *first.shape[1:])
+
+
+def _save(
+    tensors: Mapping[str, Tensor],
+    file: Path,
+    banks: Sequence[tuple[StoredBank, int]],
+    earlier: tuple[Path, Sequence[Mapping[str, Any]]] | None,
+) -> dict[str, Any]:
+    """Write tensors into a file, and those of large banks into a folder; return the hashes."""
+    left = dict(tensors)
+    before = earlier and (folder_of(earlier[0]), earlier[1])
+    entries = save_banks(left, banks, folder_of(file), earlier=before)
+    return {"tensors_sha256": save_tensors(left, file)} | ({_BANKS: entries} if entries else {})

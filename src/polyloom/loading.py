@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from polyloom.backbones import Backbone
-from polyloom.checkpoint import MANIFEST, load_checkpoint, read_manifest, read_tensors
+from polyloom.checkpoint import MANIFEST, load_checkpoint, read_manifest, read_parts
 from polyloom.conditions import Condition
 from polyloom.config import Recipe, backbone_from_recipe, load_recipe, parse_recipe
 from polyloom.config.renamed import TASK_KEYS, TRANSLATION_KEYS
@@ -114,10 +114,10 @@ def load_run_checkpoint(
     manifest = read_manifest(checkpoint)
     tokenizers = [] if extended else [manifest.get("tokenizer")]
     with ThreadPoolExecutor(1) as thread:  # the weights are read and hashed while the backbone is built
-        tensors = thread.submit(read_tensors, checkpoint)
+        parts = thread.submit(read_parts, checkpoint)
 
         def build(backbone: Backbone) -> Model:
-            return load_checkpoint(checkpoint, backbone, same_backbone=not extended, tensors=tensors.result())
+            return load_checkpoint(checkpoint, backbone, same_backbone=not extended, parts=parts.result())
 
         predictor = _build_predictor(recipe, build, tokenizers, place=checkpoint, device=device)
     return Loaded(path, recipe, checkpoint, predictor, manifest["trained_on"], access_to(RunDir(path)))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from polyloom.checkpoint import read_manifest, read_tensors, read_training
+from polyloom.checkpoint import Parts, read_manifest, read_parts, read_training
 from polyloom.errors import CheckpointError, DamagedError, TrainingError, suggest
 from polyloom.io.atomic import remove_partial, write_text_atomic
 from polyloom.io.places import is_noted, note
@@ -34,14 +34,14 @@ class Saved(NamedTuple):
     Attributes:
         path: Directory of the checkpoint.
         manifest: Content of its manifest.
-        weights: Trained parameters by name.
+        weights: Trained parameters by name, in parts.
         optimizer: State of the optimizer.
         state: Progress of the run.
     """
 
     path: Path
     manifest: Mapping[str, Any]
-    weights: Mapping[str, Tensor]
+    weights: Parts
     optimizer: Mapping[str, Tensor]
     state: Mapping[str, Any]
 
@@ -132,7 +132,7 @@ class RunDir:
         failures = []
         for path in map(self.checkpoint, reversed(self.steps())):
             try:
-                return Saved(path, read_manifest(path), read_tensors(path), *read_training(path))
+                return Saved(path, read_manifest(path), read_parts(path), *read_training(path))
             except CheckpointError as error:
                 failures.append(str(error))
                 on_skip(path, error)

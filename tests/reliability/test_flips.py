@@ -12,6 +12,7 @@ from polyloom.errors import PolyloomError
 from polyloom.evaluate.saved import read_stored
 from polyloom.report.sources import read_source
 from polyloom.rundir import RunDir
+from polyloom.tensor_files import join
 from polyloom.training.history import History
 from polyloom.workflows.run import load
 from polyloom.workflows.train import train_recipe
@@ -44,7 +45,7 @@ def resumed(run):
 
     saved = RunDir(run).latest(on_skip=skip)
     assert saved is not None
-    tensors = {**saved.weights, **{f"optimizer.{name}": tensor for name, tensor in saved.optimizer.items()}}
+    tensors = {**join(saved.weights), **{f"optimizer.{name}": tensor for name, tensor in saved.optimizer.items()}}
     return saved.path, {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}, dict(saved.state)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from polyloom import tensor_files
 from polyloom.checkpoint import read_tensors
 from polyloom.errors import TrainingError
 from polyloom.metrics.score import ACCURACY, Score
@@ -79,8 +80,11 @@ def life(setup, run, seconds, *, in_save):
 
 
 @pytest.mark.parametrize("kills", KILLS)
-@pytest.mark.parametrize("save_every", [1, 2])
-def test_wherever_a_run_is_killed_it_goes_on_to_the_same_end(world, tmp_path, save_every, kills):
+@pytest.mark.parametrize(("save_every", "split"), [(1, False), (2, False), (1, True)], ids=["1", "2", "1, row by row"])
+def test_wherever_a_run_is_killed_it_goes_on_to_the_same_end(world, tmp_path, monkeypatch, save_every, split, kills):
+    if split:  # as large banks are stored
+        monkeypatch.setattr(tensor_files, "LARGE_BYTES", 0)
+        monkeypatch.setattr(tensor_files, "FILE_BYTES", 1)
     train = {"steps": 40, "save_every": save_every, "evaluate_every": 3 * save_every, "rows_per_batch": 4}
     setup = tiny_setup(world, "madx", train=train)
     started = time.monotonic()

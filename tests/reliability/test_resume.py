@@ -11,6 +11,7 @@ import torch
 from polyloom.checkpoint import read_tensors, read_training, write_checkpoint
 from polyloom.errors import CheckpointError, TrainingError
 from polyloom.rundir import RunDir
+from polyloom.tensor_files import join
 from polyloom.training.events import StepTaken
 from tests.reliability.forks import alone, ended, fork, read_log, together
 from tests.reliability.tiny import changed, record, rejoined, saved, tiny_fit, tiny_loop, tiny_setup, weights
@@ -168,7 +169,8 @@ def test_a_best_checkpoint_that_is_gone_or_damaged_is_not_missed(world, tmp_path
     folder = fit.folder
     latest = folder.latest()
     assert latest is not None
-    path, manifest, stored, optimizer, state = latest
+    path, manifest, parts, optimizer, state = latest
+    stored = join(parts)
     folder.drop(6)
     about = {key: value for key, value in manifest.items() if key not in ("training", "tensors_sha256")}
     gone = dict(state) | {"best_step": 2, "best_score": 50.0, "step": 4, "total": 4}

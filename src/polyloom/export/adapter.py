@@ -15,7 +15,6 @@ from torch import Tensor
 
 from polyloom.backbones import Backbone, check_identity, identity_of
 from polyloom.checkpoint import (
-    FORMAT,
     TENSORS,
     load_tensors_into,
     read_manifest,
@@ -175,7 +174,7 @@ def write_adapter(adapter: Adapter, path: Path, *, card: str = "") -> Path:
         "labels": list(adapter.labels),
         **({"settings": dict(adapter.settings)} if adapter.settings else {}),
     }
-    manifest = {"format": FORMAT, "polyloom": __version__, "adapter": described, "backbone": dict(adapter.identity)}
+    manifest = {"polyloom": __version__, "adapter": described, "backbone": dict(adapter.identity)}
     return write_checkpoint(
         path, adapter.tensors(), manifest | {"about": dict(adapter.about)}, texts={"README.md": card} if card else {}
     )

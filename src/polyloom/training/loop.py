@@ -26,6 +26,7 @@ from polyloom.model import Model
 from polyloom.nn.tables import sparse_gradients
 from polyloom.tasks.base import EncodedExample, Example
 from polyloom.tasks.batch import Batch, make_batch
+from polyloom.training.changed_rows import ChangedRows
 from polyloom.training.config import OptimConfig, TrainConfig
 from polyloom.training.distributed import (
     ProcessGroup,
@@ -295,6 +296,7 @@ class TrainLoop:
         process_group: The processes of the run.
         requests: Function that returns what this process asks for. It is called once per step, and its result is
             summed over the processes together with the losses.
+        changed_rows: Where the optimizer notes the rows of banks that it updates.
 
     Attributes:
         objective: The training loss, distributed over the processes.
@@ -312,6 +314,7 @@ class TrainLoop:
         tokenizer: Tokenizer,
         process_group: ProcessGroup,
         requests: Callable[[], Requests] = Requests,
+        changed_rows: ChangedRows | None = None,
     ) -> None:
         self.model, self.plan, self.tokenizer, self.process_group = model, plan, tokenizer, process_group
         self._requests = requests
@@ -324,7 +327,7 @@ class TrainLoop:
             model.backbone.enable_gradient_checkpointing()
         self._objective = Objective(model)
         self.objective = parallelize(self._objective, model, process_group=process_group, strategy=plan.train.strategy)
-        self.optimizer = Optimizer(model, plan.optim)
+        self.optimizer = Optimizer(model, plan.optim, changed_rows)
         self._banks = trained_banks(model)
         self.mixture = plan.make_mixture()
         self.datasets = {dataset.name: dataset for dataset in plan.datasets}

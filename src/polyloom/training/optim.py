@@ -1,6 +1,6 @@
 """Update weights: AdamW by groups of parameters, and row by row for banks."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch.distributed.tensor import DTensor
 from polyloom.errors import ConfigError, suggest
 from polyloom.model import Model
 from polyloom.nn.tables import Bank
+from polyloom.training.changed_rows import ChangedRows
 from polyloom.training.config import OptimConfig
 from polyloom.training.distributed import shard_like
 
@@ -22,10 +23,16 @@ class RowAdam(torch.optim.Optimizer):
 
     The state has the rows that were ever updated (``rows``), in the order of their first update. That of a sharded bank
     has all rows.
+
+    Args:
+        params: Parameters, or groups of them.
+        defaults: Settings of groups.
+        changed_rows: Where it notes the rows that it updates.
     """
 
-    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+    def __init__(self, params: Any, defaults: dict[str, Any], changed_rows: ChangedRows | None = None) -> None:
         super().__init__(params, defaults)
+        self._changed_rows = changed_rows or ChangedRows()
         self._index: dict[nn.Parameter, Tensor] = {}  # where the state of each row is; -1 if it has none
         self._reserve: dict[tuple[nn.Parameter, str], Tensor] = {}  # buffers that tensors of the state begin
 
@@ -53,7 +60,8 @@ class RowAdam(torch.optim.Optimizer):
         square[at] = square[at].mul(beta2).addcmul(gradient, gradient, value=1 - beta2)
         scale = (square[at] / (1 - beta2**count)).sqrt_().add_(group["eps"])
         decayed = weight[rows] * (1 - group["lr"] * group["weight_decay"])
-        weight[rows] = decayed - group["lr"] * (mean[at] / (1 - beta1**count)) / scale
+        with self._changed_rows.noting(parameter, rows):
+            weight[rows] = decayed - group["lr"] * (mean[at] / (1 - beta1**count)) / scale
 
     def _find(self, parameter: nn.Parameter, rows: Tensor) -> Tensor:
         """Return where the state of rows is. Those without state get one."""
@@ -120,12 +128,13 @@ class Optimizer:
     Args:
         model: The model, with the stage set: parameters that require a gradient are trained.
         config: Settings. A parameter has the learning rate of the smallest group of `groups` that it is in.
+        changed_rows: Where the rows of banks that are updated are noted.
 
     Attributes:
         names: Names of all trained parameters.
     """
 
-    def __init__(self, model: Model, config: OptimConfig) -> None:
+    def __init__(self, model: Model, config: OptimConfig, changed_rows: ChangedRows | None = None) -> None:
         unknown = [name for name in config.groups if name not in model.groups()]
         if unknown:
             mistakes = [f"optim.groups.{name}: unknown group. {suggest(name, model.groups())}" for name in unknown]
@@ -137,15 +146,18 @@ class Optimizer:
             rates |= {p: config.groups[group] for p in model.group(group) if p in rates}
         banks = {p for module in model.modules() if isinstance(module, Bank) for p in module.parameters()}
         self._optimizers: list[torch.optim.Optimizer] = []
-        split = ((torch.optim.AdamW, self.names.keys() - banks), (RowAdam, self.names.keys() & banks))
-        for optimizer_class, members in split:
+        makers: dict[Callable[..., torch.optim.Optimizer], Any] = {
+            lambda groups, settings: torch.optim.AdamW(groups, fused=True, **settings): self.names.keys() - banks,
+            lambda groups, settings: RowAdam(groups, settings, changed_rows): self.names.keys() & banks,
+        }
+        for make, members in makers.items():
             groups = [
                 {"params": [p for p in self.names if p in members and rates[p] == rate], "lr": rate, "peak": rate}
                 for rate in sorted({rates[p] for p in members})
             ]
             if groups:
                 settings = {"betas": config.betas, "eps": config.eps, "weight_decay": config.weight_decay}
-                self._optimizers.append(_build(optimizer_class, groups, settings))
+                self._optimizers.append(make(groups, settings))
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -191,13 +203,6 @@ class Optimizer:
                 owner.state[parameter] = {
                     key: tensor if tensor.dim() == 0 else shard_like(tensor, parameter) for key, tensor in state.items()
                 }
-
-
-def _build(optimizer_class: Any, groups: list[dict[str, Any]], settings: dict[str, Any]) -> torch.optim.Optimizer:
-    if optimizer_class is RowAdam:
-        return RowAdam(groups, settings)
-    optimizer: torch.optim.Optimizer = optimizer_class(groups, fused=True, **settings)
-    return optimizer
 
 
 def _local(tensor: Tensor) -> Tensor:

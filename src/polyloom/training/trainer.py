@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from polyloom.backbones.identity import differences
 from polyloom.checkpoint import (
+    Parts,
     backbone_identity,
+    describe_earlier,
     describe_model,
-    load_tensors_into,
-    read_tensors,
+    load_parts_into,
+    read_parts,
     trained_parameters,
     write_checkpoint,
 )
@@ -26,6 +29,8 @@ from polyloom.errors import CheckpointError, TrainingError
 from polyloom.metrics.score import Score, selection_score
 from polyloom.model import Model
 from polyloom.rundir import RunDir
+from polyloom.tensor_files import Earlier, join
+from polyloom.training.changed_rows import ChangedRows
 from polyloom.training.distributed import ProcessGroup, full_tensor, shard_like, unsharded
 from polyloom.training.events import (
     CheckpointSaved,
@@ -173,6 +178,8 @@ class Trainer:
         self.process_group.barrier()
         state, optimizer = self._restore()
         self._saved_at, self._prune_later = time.monotonic(), False
+        self._changed_rows = ChangedRows()
+        self._earlier: Earlier | None = None
         self._health = Health(state.total, diverged_at(self.folder.log))
         with self.stop or nullcontext():
             while state.stage < len(self.plans):
@@ -204,7 +211,10 @@ class Trainer:
             tokenizer=self.tokenizer,
             process_group=self.process_group,
             requests=lambda: self._requests(plan),
+            changed_rows=self._changed_rows,
         )
+        if self._earlier:
+            self._earlier = self._earlier._replace(state=())  # it is that of another optimizer
         self._report(MixtureReady(datasets=loop.mixture.table(plan.steps)))
         if optimizer:
             loop.optimizer.restore(optimizer)
@@ -300,7 +310,9 @@ class Trainer:
             DivergedError: A parameter is NaN or infinite.
         """
         tensors = {name: full_tensor(parameter) for name, parameter in trained_parameters(self.model).items()}
-        broken = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
+        banks = self._changed_rows.banks(self.model)
+        changed = {name: bank.changed for bank in banks for name in bank.parameters}
+        broken = [name for name, tensor in tensors.items() if not tensor[changed.get(name, ...)].isfinite().all()]
         if broken:
             raise DivergedError(
                 f"step {state.step}: {len(broken)} of {len(tensors)} trained tensors have values that are NaN or "
@@ -315,7 +327,10 @@ class Trainer:
             manifest = describe_model(self.model) | {"backbone": self._identity} | dict(self.about)
             try:
                 self.folder.drop(state.total)
-                write_checkpoint(path, tensors, manifest, training=(training, asdict(state)))
+                write_checkpoint(
+                    path, tensors, manifest, training=(training, asdict(state)), banks=banks, earlier=self._earlier
+                )
+                self._earlier = describe_earlier(path)
             except OSError as error:
                 raise TrainingError(
                     f"{path}: the checkpoint of step {state.total} cannot be written ({error.strerror or error}). "
@@ -323,6 +338,7 @@ class Trainer:
                 ) from error
             self._report(CheckpointSaved(total=state.total, seconds=round(time.perf_counter() - started, 6)))
         self.process_group.barrier()
+        self._changed_rows.reset(self.model)
         self._saved_at, self._prune_later = time.monotonic(), True
 
     def _prune(self, state: State) -> None:
@@ -373,7 +389,7 @@ class Trainer:
         """Return whether the best checkpoint can be read at the end of the stage."""
         path = self.folder.checkpoint(step)
         try:
-            read_tensors(path)
+            read_parts(path)
         except CheckpointError as error:
             self._report_skipped(path, error)
             return False
@@ -386,13 +402,15 @@ class Trainer:
         if state.best_step not in (None, state.total):
             assert state.best_step is not None
             best = self.folder.checkpoint(state.best_step)
-            self._load(best, read_tensors(best))
+            self._load(best, read_parts(best))
 
     @torch.no_grad()
-    def _load(self, path: Path, stored: Mapping[str, torch.Tensor]) -> None:
+    def _load(self, path: Path, stored: Parts) -> None:
         parameters = trained_parameters(self.model)
-        sharded = {name: shard_like(tensor, parameters.get(name, tensor)) for name, tensor in stored.items()}
-        load_tensors_into(parameters, sharded, path)
+        sharded = {name for name, parameter in parameters.items() if isinstance(parameter, DTensor)}
+        whole = join({name: parts for name, parts in stored.items() if name in sharded})
+        shards = {name: [shard_like(tensor, parameters[name])] for name, tensor in whole.items()}
+        load_parts_into(parameters, {**stored, **shards}, path)
 
 
 def _finite(value: float) -> float | None:
