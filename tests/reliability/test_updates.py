@@ -1,5 +1,6 @@
 """Updates: what learns moves, what does not stays, and how a batch is cut changes nothing."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,8 +9,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from polyloom.methods.base import Stage
 from polyloom.nn.tables import Bank, normal_init, sparse_gradients, sparse_rows
+from polyloom.training.added_rows import fit_added_row
 from polyloom.training.optim import RowAdam
 from tests.reliability.tiny import CALM, METHODS, changed, distance, record, rejoined, tiny_loop, tiny_setup, weights
 from tests.tiny_run import LANGUAGES
@@ -121,6 +125,52 @@ def test_sparse_gradients_of_banks_change_no_bit(world, method, accumulate, monk
         ends.append(weights(setup))
     assert sparse == {(False, True), (True, False)}
     assert not changed(*ends)
+
+
+class Copies(TorchDispatchMode):
+    """Counts the bytes that are copied."""
+
+    num_bytes = 0
+
+    def __torch_dispatch__(self, operation, types, arguments=(), options=None):
+        result = operation(*arguments, **(options or {}))
+        if operation in (torch.ops.aten.clone.default, torch.ops.aten.copy_.default):
+            self.num_bytes += (result.values() if result.is_sparse else result).nbytes
+        return result
+
+
+def test_fitting_an_added_row_copies_that_row_and_not_its_bank(world):
+    """And ends with the best row: here that of the second of three scores."""
+    copied = []
+    for languages in (4, 40):
+        setup = tiny_setup(
+            world,
+            {"name": "madx", "train_head": False},
+            languages=["bb", "cc", *(f"l{n}" for n in range(languages - 3)), "aa"],
+        )
+        loop = tiny_loop(setup)
+        plan = replace(
+            loop.plan,
+            stage=Stage("add", ("rows.language",)),
+            datasets=tuple(d for d in loop.plan.datasets if d.name == "mlm/aa"),
+            train=replace(loop.plan.train, steps=4, evaluate_every=2),
+        )
+        before, seen, scores = weights(setup), [], iter([1.0, 3.0, 2.0])
+
+        def score(setup=setup, seen=seen, scores=scores):
+            seen.append(weights(setup))
+            return next(scores)
+
+        with Copies() as copies:
+            scored = fit_added_row(setup.model, plan, tokenizer=setup.tokenizer, kind="language", score=score)
+        assert scored == (1.0, 3.0)
+        own = sum(tensor.nbytes for found in seen for tensor in found.values())
+        copied.append(copies.num_bytes - own)  # without those that this test makes
+        assert not changed(weights(setup), seen[1])
+        moved = {name: (seen[1][name] != before[name]).flatten(1).any(1) for name in changed(before, seen[1])}
+        assert moved
+        assert all(rows.nonzero().flatten().tolist() == [languages - 1] for rows in moved.values())
+    assert copied[0] == copied[1]
 
 
 def test_a_bank_has_dense_gradients_outside_of_training():

@@ -48,18 +48,17 @@ def fit_added_row(  # noqa: PLR0913 - all are needed
         first_rows |= dict.fromkeys(model.group("backbone.tokens"), first_added_token)
     with _masked_gradients(first_rows):
         loop = TrainLoop(model, plan, tokenizer=tokenizer, process_group=ProcessGroup())
-        trained = loop.optimizer.parameters
+        trained = [p.detach()[first_rows[p] :] if p in first_rows else p.detach() for p in loop.optimizer.parameters]
         before = best = score()
-        best_tensors = [parameter.detach().clone() for parameter in trained]
+        best_tensors = [tensor.clone() for tensor in trained]
         every = plan.train.evaluate_every or plan.steps
         for step in loop.steps():
             current = score() if step.number % every == 0 or step.number == plan.steps else None
             if current is not None and current > best:
-                best, best_tensors = current, [parameter.detach().clone() for parameter in trained]
+                best, best_tensors = current, [tensor.clone() for tensor in trained]
             on_step(step, current)
-    with torch.no_grad():
-        for parameter, tensor in zip(trained, best_tensors, strict=True):
-            parameter.copy_(tensor)
+    for tensor, best_tensor in zip(trained, best_tensors, strict=True):
+        tensor.copy_(best_tensor)
     model.set_stage(0)
     model.eval()
     return before, best
