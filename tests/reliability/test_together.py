@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from polyloom.config import load_recipe
 from polyloom.data.catalog import Corpus
@@ -24,6 +25,7 @@ from polyloom.training.prepare import prepare_dataset
 from polyloom.workflows import train as workflow
 from polyloom.workflows.train import prepare_training, train_recipe
 from tests.reliability.forks import read_log, together
+from tests.reliability.tiny import tiny_loop, tiny_setup
 from tests.tiny_run import tiny_recipe
 
 
@@ -268,3 +270,45 @@ def test_an_error_in_validation_ends_all_processes(recipe, tmp_path):
     assert messages[0] == "MemoryError: out of memory"
     assert messages[1].startswith(f"{TrainingError.__name__}: Another process ended with an error. process ")
     assert messages[1].endswith("MemoryError('out of memory')")
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("name", ["method.language_adapters.up", "heads.pos.classifier.weight"])
+def test_a_process_that_begins_with_other_weights_is_noticed(world, tmp_path, strategy, name):
+    """DDP leaves banks as they are; one bit of one row is enough."""
+    setup = tiny_setup(world, "madx", train={"strategy": strategy})
+    stage = next(i for i, plan in enumerate(setup.plans()) if trains(setup, plan, name))
+
+    def work(process_group):
+        if process_group.rank == 1:
+            with torch.no_grad():
+                bits = setup.model.get_parameter(name).view(torch.int32)
+                bits[-1] ^= torch.zeros_like(bits[-1]).index_fill_(-1, torch.tensor([0]), 1)
+        return message_of(lambda: tiny_loop(setup, stage, process_group=process_group))
+
+    first, second = together(work, tmp_path, size=2)
+    assert first == second
+    assert first.startswith("TrainingError: Process 1 begins the stage with other weights than process 0: 1 of ")
+    assert f"such as {name}." in first
+
+
+def trains(setup, plan, name):
+    setup.model.set_stage(plan.stage)
+    return setup.model.get_parameter(name).requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_fingerprints_differ_with_any_bit_and_any_order(dtype):
+    torch.manual_seed(0)
+    tensor = torch.randn(3, (1 << 19) + 7, dtype=dtype)  # more than one chunk
+    own, flat = distributed._fingerprint(tensor), tensor.view(-1)
+    assert distributed._fingerprint(tensor.clone()) == own
+    for place in (0, 1 << 20, len(flat) - 1):
+        changed = flat.clone()
+        changed[place] = torch.nextafter(changed[place], torch.tensor(9.0, dtype=dtype))
+        assert distributed._fingerprint(changed) != own
+    assert distributed._fingerprint(tensor.flip(0)) != own
+    assert distributed._fingerprint(tensor[:0]) == 0

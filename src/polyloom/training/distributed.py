@@ -28,6 +28,8 @@ _BEAT = 10.0  # seconds after which a process says again that it is alive
 _POLL = 0.5  # seconds at most between two looks of a process that waits
 _ERROR, _BEATS = "polyloom/error", "polyloom/beats"  # keys of the store
 
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -185,9 +187,13 @@ def parallelize(objective: nn.Module, model: Model, *, process_group: ProcessGro
     With ``ddp`` each process has a copy of the model and gradients are averaged, except those of banks, which are
     sparse. With ``fsdp`` each has a shard of the backbone; of the method and the heads it has a shard too if parts of
     the backbone are trained, and otherwise a copy. `average_gradients` averages what is left.
+
+    Raises:
+        TrainingError: Processes have other weights than process 0.
     """
     if process_group.size == 1:
         return objective.to(process_group.device)
+    _check_same_weights(model)
     if strategy == "fsdp":
         if not isinstance(model, FSDPModule):  # in a later stage it is sharded already
             copied = set() if _trains_backbone(model) else {*model.method.parameters(), *model.heads.parameters()}
@@ -206,6 +212,33 @@ def parallelize(objective: nn.Module, model: Model, *, process_group: ProcessGro
     ignored = [name for name, parameter in objective.named_parameters() if parameter in banks]
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(objective, ignored)  # type: ignore[no-untyped-call] # noqa: SLF001
     return DistributedDataParallel(objective, device_ids=device_ids, forward_sync_buffers=False)
+
+
+def _check_same_weights(model: Model) -> None:
+    """Raise an error, in all processes, if one has other values of trained parameters, as DDP does not for banks."""
+    parameters = {n: p for n, p in model.named_parameters() if p.requires_grad and not isinstance(p, DTensor)}
+    own = {name: (tuple(parameter.shape), _fingerprint(parameter)) for name, parameter in parameters.items()}
+    found: list[dict[str, tuple[tuple[int, ...], int]]] = [{} for _ in range(dist.get_world_size())]
+    dist.all_gather_object(found, own)
+    for rank, other in enumerate(found):
+        names = [name for name in found[0] | other if found[0].get(name) != other.get(name)]
+        if names:
+            raise TrainingError(
+                f"Process {rank} begins the stage with other weights than process 0: {len(names)} of {len(found[0])} "
+                f"trained tensors differ, such as {names[0]}. Do all hosts have the same files and the same versions?"
+            )
+
+
+@torch.no_grad()
+def _fingerprint(tensor: Tensor) -> int:
+    """Return 64 bits of a tensor's content: sums of its bits times fixed random numbers, chunk by chunk."""
+    bits = tensor.detach().contiguous().flatten().view(_INTEGERS[tensor.dtype.itemsize])
+    generator = torch.Generator().manual_seed(0)
+    factors = torch.randint(-(1 << 62), 1 << 62, (min(len(bits), 1 << 20),), generator=generator).mul_(2).add_(1)
+    factors, total = factors.to(tensor.device), 0
+    for chunk in bits.split(len(factors)) if len(bits) else ():
+        total = (total * 1_000_003 + int((chunk.long() * factors[: len(chunk)]).sum())) % (1 << 64)
+    return total
 
 
 def _trains_backbone(model: Model) -> bool:
