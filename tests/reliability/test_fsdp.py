@@ -3,11 +3,12 @@
 import os
 
 import pytest
+import torch
 
 from polyloom.checkpoint import load_checkpoint, read_tensors, read_training, trained_parameters
 from polyloom.config import backbone_from_recipe
 from polyloom.rundir import RunDir
-from polyloom.training.distributed import ProcessGroup
+from polyloom.training.distributed import ProcessGroup, trained_banks
 from polyloom.training.events import StepTaken
 from tests.reliability.forks import alone, read_log, together
 from tests.reliability.tiny import CALM, changed, distance, tiny_fit, tiny_setup, weights
@@ -26,20 +27,9 @@ def trained(setup, run, process_group, *, stop=None):
     tiny_fit(setup, run, process_group=process_group, validate=setup.validate, on_event=on_event).run()
     folder = RunDir(run)
     optimizer, _ = read_training(folder.checkpoint(folder.steps()[-1]))
-    ends = weights(setup)
-    return {"weights": ends, "optimizer": of_all_rows(optimizer, ends)}
-
-
-def of_all_rows(optimizer, parameters):
-    """The state of the rows that were updated, as that of all rows, which shards have."""
-    found = {}
-    for key, tensor in optimizer.items():
-        name, _, part = key.rpartition("/")
-        rows = optimizer.get(f"{name}/rows")
-        if part != "rows":
-            wide = tensor if rows is None else tensor.new_zeros(len(parameters[name]), *tensor.shape[1:])
-            found[key] = wide if rows is None else wide.index_copy_(0, rows, tensor)
-    return found
+    banks = [parameter for bank in trained_banks(setup.model) for parameter in bank.parameters()]
+    assert all(type(parameter.data) is torch.Tensor for parameter in banks), "every process has a copy of banks"
+    return {"weights": weights(setup), "optimizer": optimizer}
 
 
 @pytest.mark.parametrize("method", ["hyperx", "madx"])

@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Shard, distribute_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from polyloom.methods.base import Stage
@@ -80,26 +77,6 @@ def test_the_state_of_row_adam_has_the_rows_that_were_updated(layout):
     again.restore(other, saved)
     stepped(other, again, gradients[2:])
     assert torch.equal(one, other)
-
-
-def test_a_shard_without_gradients_has_a_state_too(tmp_path):
-    """All processes save their shards of the state together; one that had none would keep the others waiting."""
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        mesh = init_device_mesh("cpu", (1,))
-        parameter = torch.nn.Parameter(distribute_tensor(torch.randn(4, 2, 3), mesh, [Shard(0)]))
-        parameter.grad = torch.zeros_like(parameter)
-        optimizer = RowAdam([parameter], {"lr": 1e-2, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.1})
-        optimizer.step()
-        state = optimizer.state[parameter]
-        assert {key: value.full_tensor().shape for key, value in state.items()} == {
-            "step": (4,), "exp_avg": (4, 2, 3), "exp_avg_sq": (4, 2, 3),
-        }  # fmt: skip
-        rows = {"rows": torch.tensor([2]), "step": torch.ones(1), "exp_avg": torch.ones(1, 2, 3)}
-        optimizer.restore(parameter, rows)  # that of one process
-        assert optimizer.state[parameter]["step"].full_tensor().tolist() == [0, 0, 1, 0]
-    finally:
-        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("accumulate", [1, 4])

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from polyloom.model import Model
 from polyloom.nn.tables import Bank
@@ -72,7 +71,7 @@ class ChangedRows:
         }
 
     def banks(self, model: Model) -> list[StoredBank]:
-        """Return the banks of a model, apart from those that are sharded, and which of their rows changed."""
+        """Return the banks of a model, and which of their rows changed."""
         return [
             StoredBank(
                 name,
@@ -90,8 +89,4 @@ class ChangedRows:
 
 
 def _banks(model: Model) -> dict[str, Bank]:
-    return {
-        name: module
-        for name, module in model.named_modules()
-        if isinstance(module, Bank) and not any(isinstance(p, DTensor) for p in module.parameters())
-    }
+    return {name: module for name, module in model.named_modules() if isinstance(module, Bank)}

@@ -186,17 +186,16 @@ def parallelize(objective: nn.Module, model: Model, *, process_group: ProcessGro
 
     With ``ddp`` each process has a copy of the model and gradients are averaged, except those of banks, which are
     sparse. With ``fsdp`` each has a shard of the backbone; of the method and the heads it has a shard too if parts of
-    the backbone are trained, and otherwise a copy. `average_gradients` averages what is left.
-
-    Raises:
-        TrainingError: Processes have other weights than process 0.
+    the backbone are trained, and otherwise a copy. Of banks it always has a copy: a step uses few of their rows.
+    `average_gradients` and `average_sparse_gradients` average what is left.
     """
     if process_group.size == 1:
         return objective.to(process_group.device)
-    _check_same_weights(model)
     if strategy == "fsdp":
         if not isinstance(model, FSDPModule):  # in a later stage it is sharded already
-            copied = set() if _trains_backbone(model) else {*model.method.parameters(), *model.heads.parameters()}
+            copied = {p for module in model.modules() if isinstance(module, Bank) for p in module.parameters()}
+            if not _trains_backbone(model):
+                copied |= {*model.method.parameters(), *model.heads.parameters()}
             model.method.to(process_group.device)
             model.heads.to(process_group.device)
             for layer in model.backbone.layers:  # moved one by one: the whole backbone may not fit into a device
@@ -214,7 +213,7 @@ def parallelize(objective: nn.Module, model: Model, *, process_group: ProcessGro
     return DistributedDataParallel(objective, device_ids=device_ids, forward_sync_buffers=False)
 
 
-def _check_same_weights(model: Model) -> None:
+def check_same_weights(model: Model) -> None:
     """Raise an error, in all processes, if one has other values of trained parameters, as DDP does not for banks."""
     parameters = {n: p for n, p in model.named_parameters() if p.requires_grad and not isinstance(p, DTensor)}
     own = {name: (tuple(parameter.shape), _fingerprint(parameter)) for name, parameter in parameters.items()}
@@ -236,7 +235,7 @@ def _fingerprint(tensor: Tensor) -> int:
     generator = torch.Generator().manual_seed(0)
     factors = torch.randint(-(1 << 62), 1 << 62, (min(len(bits), 1 << 20),), generator=generator).mul_(2).add_(1)
     factors, total = factors.to(tensor.device), 0
-    for chunk in bits.split(len(factors)) if len(bits) else ():
+    for chunk in torch.split(bits, len(factors)) if len(bits) else ():
         total = (total * 1_000_003 + int((chunk.long() * factors[: len(chunk)]).sum())) % (1 << 64)
     return total
 
@@ -248,9 +247,9 @@ def _trains_backbone(model: Model) -> bool:
 
 
 def trained_banks(model: Model) -> list[Bank]:
-    """Return the banks of which the present stage trains rows, apart from those that are sharded."""
+    """Return the banks of which the present stage trains rows."""
     banks = [module for module in model.modules() if isinstance(module, Bank)]
-    return [bank for bank in banks if all(p.requires_grad and not isinstance(p, DTensor) for p in bank.parameters())]
+    return [bank for bank in banks if all(p.requires_grad for p in bank.parameters())]
 
 
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:

@@ -32,6 +32,7 @@ from polyloom.training.distributed import (
     ProcessGroup,
     average_gradients,
     average_sparse_gradients,
+    check_same_weights,
     full_tensor,
     parallelize,
     trained_banks,
@@ -325,6 +326,8 @@ class TrainLoop:
             task.label_smoothing = plan.train.label_smoothing
         if plan.train.gradient_checkpointing:
             model.backbone.enable_gradient_checkpointing()
+        if process_group.size > 1:
+            check_same_weights(model)
         self._objective = Objective(model)
         self.objective = parallelize(self._objective, model, process_group=process_group, strategy=plan.train.strategy)
         self.optimizer = Optimizer(model, plan.optim, changed_rows)
@@ -493,7 +496,13 @@ class TrainLoop:
         """Clip the gradient, and return its norm before."""
         limit = self.plan.optim.max_grad_norm or math.inf
         tensors = list(map(_densely, self.optimizer.parameters))
-        return float(full_tensor(nn.utils.clip_grad_norm_(tensors, limit)))
+        kinds = [[t for t in tensors if isinstance(t, DTensor) == sharded] for sharded in (False, True)]
+        gradients = [[t.grad for t in kind if t.grad is not None] for kind in kinds]
+        norms = [full_tensor(nn.utils.get_total_norm(kind)) for kind in gradients if kind]
+        norm = norms[0] if len(norms) == 1 else torch.stack(norms).norm() if norms else torch.tensor(0.0)
+        for kind in kinds:
+            nn.utils.clip_grads_with_norm_(kind, limit, norm)
+        return float(norm)
 
 
 def _by_dataset(picks: Sequence[Pick]) -> dict[str, list[int]]:

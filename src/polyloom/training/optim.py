@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from polyloom.errors import ConfigError, suggest
 from polyloom.model import Model
@@ -21,8 +20,7 @@ class RowAdam(torch.optim.Optimizer):
     The rows of a bank are the weights of different languages, tasks or pairs. With plain Adam a language that is absent
     from a batch would drift on old momentum, and training languages together would differ from training each alone.
 
-    The state has the rows that were ever updated (``rows``), in the order of their first update. That of a sharded bank
-    has all rows.
+    The state has the rows that were ever updated (``rows``), in the order of their first update.
 
     Args:
         params: Parameters, or groups of them.
@@ -47,33 +45,26 @@ class RowAdam(torch.optim.Optimizer):
 
     def _update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
         assert parameter.grad is not None
-        rows, gradient = _rows_of(_local(parameter.grad))
+        rows, gradient = _rows_of(parameter.grad)
         at, state = self._find(parameter, rows), self.state[parameter]
-        if not len(rows):  # in this shard; the state must be there in all processes, which save it together
-            return
-        weight, step, mean, square = map(_local, (parameter, state["step"], state["exp_avg"], state["exp_avg_sq"]))
+        step, mean, square = state["step"], state["exp_avg"], state["exp_avg_sq"]
         beta1, beta2 = group["betas"]
-        shape = (-1, *([1] * (weight.dim() - 1)))
+        shape = (-1, *([1] * (parameter.dim() - 1)))
         step[at] += 1
         count = step[at].view(shape)
         mean[at] = mean[at].lerp(gradient, 1 - beta1)
         square[at] = square[at].mul(beta2).addcmul(gradient, gradient, value=1 - beta2)
         scale = (square[at] / (1 - beta2**count)).sqrt_().add_(group["eps"])
-        decayed = weight[rows] * (1 - group["lr"] * group["weight_decay"])
+        decayed = parameter[rows] * (1 - group["lr"] * group["weight_decay"])
         with self._changed_rows.noting(parameter, rows):
-            weight[rows] = decayed - group["lr"] * (mean[at] / (1 - beta1**count)) / scale
+            parameter[rows] = decayed - group["lr"] * (mean[at] / (1 - beta1**count)) / scale
 
     def _find(self, parameter: nn.Parameter, rows: Tensor) -> Tensor:
         """Return where the state of rows is. Those without state get one."""
         state = self.state[parameter]
         if not state:
-            start = parameter if isinstance(parameter, DTensor) else parameter[:0]
-            state["step"] = torch.zeros_like(start.flatten(1)[:, 0])
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(start), torch.zeros_like(start)
-            if start is not parameter:
-                state["rows"] = rows[:0]
-        if "rows" not in state:
-            return rows
+            state["step"], state["rows"] = parameter.new_zeros(0), rows[:0]
+            state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(parameter[:0]) for _ in range(2))
         if parameter not in self._index:
             self._index[parameter] = rows.new_full((len(parameter),), -1)
             self._index[parameter][state["rows"]] = torch.arange(len(state["rows"]), device=rows.device)
@@ -100,16 +91,9 @@ class RowAdam(torch.optim.Optimizer):
         """Restore a saved state, of the rows that were updated or of all."""
         self._index.clear()
         self._reserve.clear()
-        if "rows" not in state and not isinstance(parameter, DTensor):
-            state = {**state, "rows": torch.arange(len(parameter), device=parameter.device)}
-        if "rows" in state and isinstance(parameter, DTensor):
-            rows = state["rows"]
-            state = {
-                key: value.new_zeros(len(parameter), *value.shape[1:]).index_copy_(0, rows, value)
-                for key, value in state.items()
-                if key != "rows"
-            }
-        self.state[parameter] = {key: shard_like(value, parameter) for key, value in state.items()}
+        if "rows" not in state:
+            state = {**state, "rows": torch.arange(len(parameter))}
+        self.state[parameter] = {key: value.to(parameter.device) for key, value in state.items()}
 
 
 def _rows_of(gradient: Tensor) -> tuple[Tensor, Tensor]:
@@ -203,7 +187,3 @@ class Optimizer:
                 owner.state[parameter] = {
                     key: tensor if tensor.dim() == 0 else shard_like(tensor, parameter) for key, tensor in state.items()
                 }
-
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

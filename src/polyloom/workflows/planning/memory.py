@@ -1,7 +1,7 @@
 """Estimate the memory of a device in training: of the backbone, of what is learned, and of a micro-batch."""
 
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Set
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from polyloom.backbones import Backbone
 from polyloom.config import Recipe
 from polyloom.methods import build_method
 from polyloom.model import Model, supported_conditions
+from polyloom.nn.tables import Bank
 from polyloom.tasks import TASKS
 from polyloom.training.config import Strategy, TrainConfig
 from polyloom.workflows.planning.costs import BYTES_PER_PARAMETER, empty_backbone
@@ -102,7 +103,12 @@ def _memory(model: Model, recipe: Recipe, *, devices: int, strategy: Strategy, c
     shards = devices if strategy == "fsdp" else 1
     learned_shards = shards if trained_inner else 1
     gathered = gathered_bytes(backbone, inner) + gathered_bytes(backbone, trained_inner)  # weights, gradients
-    learned = [*model.method.parameters(), *model.heads.parameters()]
+    learned = {*model.method.parameters(), *model.heads.parameters()}
+    banks = {p for module in model.modules() if isinstance(module, Bank) for p in module.parameters()}
+
+    def learned_bytes(parameters: Set[nn.Parameter]) -> int:
+        return shard_bytes(parameters - banks, learned_shards) + shard_bytes(parameters & banks, 1)
+
     copies = 4 if devices > 1 else 3  # gradient and two moments; a message to the other devices has the gradient again
     return DeviceMemory(
         strategy=strategy,
@@ -112,8 +118,7 @@ def _memory(model: Model, recipe: Recipe, *, devices: int, strategy: Strategy, c
         length=length,
         backbone=shard_bytes(backbone.parameters(), shards),
         gathered=gathered if shards > 1 else 0,
-        learned=shard_bytes(learned, learned_shards)
-        + copies * max(shard_bytes(trained, learned_shards) for trained in stages),
+        learned=learned_bytes(learned) + copies * max(map(learned_bytes, stages)),
         generated=_generated_bytes(model, rows=rows, datasets=recipe.mixture.datasets_per_batch, size=size),
         activations=len(shape.sites) * (input_bytes if checkpointing else per_layer),
         layer=per_layer if checkpointing else 0,
