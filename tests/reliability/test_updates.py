@@ -132,7 +132,8 @@ def test_fitting_an_added_row_copies_that_row_and_not_its_bank(world):
             datasets=tuple(d for d in loop.plan.datasets if d.name == "mlm/aa"),
             train=replace(loop.plan.train, steps=4, evaluate_every=2),
         )
-        before, seen, scores = weights(setup), [], iter([1.0, 3.0, 2.0])
+        before, scores = weights(setup), iter([1.0, 3.0, 2.0])
+        seen: list[dict[str, torch.Tensor]] = []
 
         def score(setup=setup, seen=seen, scores=scores):
             seen.append(weights(setup))

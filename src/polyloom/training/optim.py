@@ -1,6 +1,6 @@
 """Update weights: AdamW by groups of parameters, and row by row for banks."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -130,18 +130,16 @@ class Optimizer:
             rates |= {p: config.groups[group] for p in model.group(group) if p in rates}
         banks = {p for module in model.modules() if isinstance(module, Bank) for p in module.parameters()}
         self._optimizers: list[torch.optim.Optimizer] = []
-        makers: dict[Callable[..., torch.optim.Optimizer], Any] = {
-            lambda groups, settings: torch.optim.AdamW(groups, fused=True, **settings): self.names.keys() - banks,
-            lambda groups, settings: RowAdam(groups, settings, changed_rows): self.names.keys() & banks,
-        }
-        for make, members in makers.items():
+        settings: dict[str, Any] = {"betas": config.betas, "eps": config.eps, "weight_decay": config.weight_decay}
+        for by_row, members in ((False, self.names.keys() - banks), (True, self.names.keys() & banks)):
             groups = [
                 {"params": [p for p in self.names if p in members and rates[p] == rate], "lr": rate, "peak": rate}
                 for rate in sorted({rates[p] for p in members})
             ]
-            if groups:
-                settings = {"betas": config.betas, "eps": config.eps, "weight_decay": config.weight_decay}
-                self._optimizers.append(make(groups, settings))
+            if groups and by_row:
+                self._optimizers.append(RowAdam(groups, settings, changed_rows))
+            elif groups:
+                self._optimizers.append(torch.optim.AdamW(groups, fused=True, **settings))
 
     @property
     def parameters(self) -> list[nn.Parameter]:
