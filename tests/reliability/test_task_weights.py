@@ -78,8 +78,8 @@ def test_one_is_the_mean_over_examples_without_any_weight(world):
     found, plain = (gradients(setup_with(world, factors)) for factors in (dict.fromkeys(ALL, 1.0), {}))
     assert not changed(found.gradients, plain.gradients)
     loop = tiny_loop(setup_with(world, {}))
-    counts, _ = loop._counts(loop.micro_batches(0)[0])
-    assert found.weights == {task: 1 * examples / 16 / n for task, (n, examples) in counts.items()}
+    ((batch, _),) = loop.micro_batches(0)[0]
+    assert found.weights == {t: 1 * len(part.positions) / 16 / part.data.count for t, part in batch.by_task.items()}
 
 
 @pytest.mark.parametrize("method", [*LEARNT, "psf"])

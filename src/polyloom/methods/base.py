@@ -167,7 +167,8 @@ class Method(nn.Module, ABC):
             index,
         ]
         device = next(self.parameters(), torch.empty(0)).device
-        return ConditionIds(*(torch.tensor(column, device=device) for column in columns))
+        # These copies do not wait for the device, as those of `torch.tensor(…, device=…)` do.
+        return ConditionIds(*(torch.tensor(column).to(device, non_blocking=True) for column in columns))
 
     def pair_row(self, condition: Condition) -> int:  # noqa: ARG002 - for methods that store pairs
         """Return the row of the pair whose weights a condition uses; 0 for methods without weights per pair."""

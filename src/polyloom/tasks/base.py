@@ -103,9 +103,9 @@ class TaskBatch:
     count: int
     decoder: Sequence[Tokens] = ()
 
-    def to(self, device: Any) -> "TaskBatch":
-        """Move the targets to a device."""
-        return replace(self, targets={name: tensor.to(device) for name, tensor in self.targets.items()})
+    def map(self, function: Callable[[Tensor], Tensor]) -> "TaskBatch":
+        """Apply a function to all targets."""
+        return replace(self, targets={name: function(tensor) for name, tensor in self.targets.items()})
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Batches, which may mix rows of any tasks and conditions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,9 +40,16 @@ class Batch:
         return int(self.inputs["attention_mask"].sum())
 
     def to(self, device: Any) -> "Batch":
-        """Move all tensors to a device."""
-        by_task = {task: part._replace(data=part.data.to(device)) for task, part in self.by_task.items()}
-        return Batch({name: tensor.to(device) for name, tensor in self.inputs.items()}, self.conditions, by_task)
+        """Move all tensors from the host to a device, without waiting for it if they are pinned."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=tensor.device.type == "cpu"))
+
+    def pinned(self) -> "Batch":
+        """Copy all tensors to pinned memory, from which a CUDA device copies while it computes."""
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
+        by_task = {task: part._replace(data=part.data.map(function)) for task, part in self.by_task.items()}
+        return Batch({name: function(tensor) for name, tensor in self.inputs.items()}, self.conditions, by_task)
 
 
 def make_batch(

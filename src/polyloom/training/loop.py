@@ -4,9 +4,10 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -238,7 +239,7 @@ class Objective(nn.Module):
         self._head_only = [name for name, p in model.backbone.named_parameters() if p not in inner]
 
     def forward(
-        self, batch: Batch, weights: Mapping[str, float], penalty: Any = None
+        self, batch: Batch, weights: Mapping[str, Tensor], penalty: Any = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Compute the weighted loss of a batch, and the unweighted sum of losses by task.
 
@@ -248,7 +249,7 @@ class Objective(nn.Module):
             penalty: Conditions and weight of the method's penalty; none for no penalty.
         """
         sums = self.model.losses(batch)
-        loss = torch.stack([sums[task] * weights[task] for task in sums]).sum()
+        loss = torch.stack([total * weights[task].to(total.dtype) for task, total in sums.items()]).sum()
         if penalty is not None:
             conditions, weight = penalty
             term = self.model.method.penalty(self.model.method.encode(conditions))
@@ -404,28 +405,35 @@ class TrainLoop:
             parts = (one._replace(row=task.excerpt(one.row, one.key, max_length=self.max_length)) for one in loaded)
             examples |= zip(positions, parts, strict=True)
         ordered = [examples[position] for position in range(len(picks))]
-        return make_batch(ordered, tasks=self.model.tasks, tokenizer=self.tokenizer, max_length=self.max_length)
+        batch = make_batch(ordered, tasks=self.model.tasks, tokenizer=self.tokenizer, max_length=self.max_length)
+        return batch.pinned() if self.process_group.device.startswith("cuda") else batch
 
     def _take(self, index: int, batches: Callable[[int], StepBatches] | None = None, *, update: bool = True) -> Step:
         started = time.perf_counter()
         micro_batches, datasets, conditions = (batches or self.micro_batches)(index)
-        counts, num_tokens = self._counts(micro_batches)
+        totals = self.process_group.all_reduce(self._on_device(self._counts(micro_batches)))
         loaded = time.perf_counter()
         torch.manual_seed(int(random_uint64((self.plan.train.seed, index, self.process_group.rank), 1)[0]) >> 1)
-        num_examples = sum(examples for _, examples in counts.values())
-        factors = {task: self.plan.task_weights.get(task, 1.0) for task in counts}
-        learnt = {task for task, factor in factors.items() if factor}
+        examples = self._examples(datasets)
+        num_examples = sum(examples.values())
+        factors = {task: self.plan.task_weights.get(task, 1.0) for task in examples}
+        learnt = {task for task, factor in factors.items() if factor and examples[task]}
         # DDP and FSDP average the gradients of the processes, but their sum is needed: hence the number of processes.
-        weights = {
-            t: self.process_group.size * examples / num_examples / max(n, 1) * factors[t]
-            for t, (n, examples) in counts.items()
-        }
+        shares = [self.process_group.size * number / num_examples for number in examples.values()]
+        shares_T, factors_T = self._on_device([shares, list(factors.values())])
+        weights_T = shares_T / totals[:-1].clamp(min=1) * factors_T
+        weights = {task: weight for task, weight in zip(examples, weights_T, strict=True) if examples[task]}
         sums, requests = self._backward(micro_batches, weights, [c for c in conditions if c.task in learnt])
-        losses = {task: sums[task] / max(count, 1) for task, (count, _) in counts.items()}
-        loss = sum(losses[task] * examples / num_examples * factors[task] for task, (_, examples) in counts.items())
         for parameter in self._objective.unused_parameters(learnt):  # else old momentum would update it
             parameter.grad = None
-        norm = self._clip_gradient()
+        read = _read(sums, requests, totals, self._clip_gradient())  # the host waits for the device here, and only here
+        sums, requests, (*counts, num_tokens), (norm,) = read
+        losses = {
+            task: total / max(count, 1)
+            for task, total, count in zip(examples, sums, counts, strict=True)
+            if examples[task]
+        }
+        loss = sum(losses[task] * examples[task] / num_examples * factors[task] for task in losses)
         computed = time.perf_counter()
         factor = self.plan.optim.factor(index, self.plan.steps)
         if update and learnt and math.isfinite(loss) and math.isfinite(norm):
@@ -434,32 +442,40 @@ class TrainLoop:
             self.optimizer.zero_grad()
         updated = time.perf_counter()
         seconds = {"data": loaded - started, "compute": computed - loaded, "update": updated - computed}
-        return Step(index + 1, loss, losses, datasets, num_tokens, norm, factor, seconds, requests)
+        asked = Requests(*map(bool, requests))
+        return Step(index + 1, loss, losses, datasets, int(num_tokens), norm, factor, seconds, asked)
 
-    def _counts(self, micro_batches: Sequence[MicroBatch]) -> tuple[dict[str, tuple[int, int]], int]:
-        """Count predictions and examples by task, and tokens, over all processes."""
-        tasks = list(self.model.tasks)
-        table = torch.zeros(len(tasks) + 1, 2, dtype=torch.float64)
-        for batch in (micro_batch.batch for micro_batch in micro_batches if micro_batch.counts):
+    def _examples(self, datasets: Mapping[str, int]) -> dict[str, int]:
+        """Count the examples of a step by task, from those by dataset."""
+        examples = dict.fromkeys(self.model.tasks, 0)
+        for name, number in datasets.items():
+            examples[self.datasets[name].condition.task] += number
+        return examples
+
+    def _counts(self, micro_batches: Sequence[MicroBatch]) -> list[int]:
+        """Count the predictions of each task, and then the tokens, of this process."""
+        counted = [micro_batch.batch for micro_batch in micro_batches if micro_batch.counts]
+        predictions = dict.fromkeys(self.model.tasks, 0)
+        for batch in counted:
             for task, rows in batch.by_task.items():
-                table[tasks.index(task)] += torch.tensor([rows.data.count, len(rows.positions)], dtype=torch.float64)
-            table[-1, 0] += batch.num_tokens
-        totals = self.process_group.all_reduce(table.to(self.process_group.device)).long().tolist()
-        by_task = {task: (total[0], total[1]) for task, total in zip(tasks, totals, strict=False) if total[1]}
-        return by_task, totals[-1][0]
+                predictions[task] += rows.data.count
+        return [*predictions.values(), sum(batch.num_tokens for batch in counted)]
+
+    def _on_device(self, values: Sequence[Any]) -> Tensor:
+        """Return a tensor of numbers on the device of this process, without waiting for the device."""
+        return torch.tensor(values, dtype=torch.float64).to(self.process_group.device, non_blocking=True)
 
     def _backward(
-        self, micro_batches: Sequence[MicroBatch], weights: Mapping[str, float], conditions: Sequence[Condition]
-    ) -> tuple[dict[str, float], Requests]:
+        self, micro_batches: Sequence[MicroBatch], weights: Mapping[str, Tensor], conditions: Sequence[Condition]
+    ) -> tuple[Tensor, Tensor]:
         """Compute the gradients of all micro-batches.
 
         Returns:
-            The sum of losses by task, over all processes; what any process asks for.
+            The sum of losses of each task, and what any process asks for, over all processes.
         """
-        size = len(self.model.tasks) + len(Requests())
-        sums = torch.zeros(size, dtype=torch.float64, device=self.process_group.device)
         order = {task: number for number, task in enumerate(self.model.tasks)}
         device = torch.device(self.process_group.device)
+        sums = torch.zeros(len(order) + len(Requests()), dtype=torch.float64, device=device)
         autocast = self.plan.train.precision == "bf16"
         for number, (batch, counts) in enumerate(micro_batches):
             last = number == len(micro_batches) - 1
@@ -469,17 +485,17 @@ class TrainLoop:
                 stack.enter_context(sparse_gradients(self._banks))
                 if not last and isinstance(self.objective, DistributedDataParallel):
                     stack.enter_context(self.objective.no_sync())
-                with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
-                    batch_weights = weights if counts else dict.fromkeys(batch.by_task, 0.0)
+                with torch.autocast(device.type, torch.bfloat16) if autocast else nullcontext():
+                    batch_weights = {task: weights[task] * counts for task in batch.by_task}
                     loss, batch_sums = self.objective(batch.to(device), batch_weights, penalty)
                 loss.backward()
             for task, total in batch_sums.items():
                 sums[order[task]] += total.double() * counts
         self._average_gradients()
         if any(requests := self._requests()):
-            sums[len(order) :] = torch.tensor(requests)
-        totals = self.process_group.all_reduce(sums).tolist()
-        return {task: totals[number] for task, number in order.items()}, Requests(*map(bool, totals[len(order) :]))
+            sums[len(order) :] = self._on_device(requests)
+        totals = self.process_group.all_reduce(sums)
+        return totals[: len(order)], totals[len(order) :]
 
     def _average_gradients(self) -> None:
         """Average the gradients over the processes that DDP and FSDP leave to us."""
@@ -492,17 +508,23 @@ class TrainLoop:
         if self._sharded:
             average_gradients(p for p in self.optimizer.parameters if p not in of_banks and not isinstance(p, DTensor))
 
-    def _clip_gradient(self) -> float:
+    def _clip_gradient(self) -> Tensor:
         """Clip the gradient, and return its norm before."""
         limit = self.plan.optim.max_grad_norm or math.inf
         tensors = list(map(_densely, self.optimizer.parameters))
         kinds = [[t for t in tensors if isinstance(t, DTensor) == sharded] for sharded in (False, True)]
         gradients = [[t.grad for t in kind if t.grad is not None] for kind in kinds]
         norms = [full_tensor(nn.utils.get_total_norm(kind)) for kind in gradients if kind]
-        norm = norms[0] if len(norms) == 1 else torch.stack(norms).norm() if norms else torch.tensor(0.0)
+        norm = norms[0] if len(norms) == 1 else torch.stack(norms).norm() if norms else self._on_device([0.0])
         for kind in kinds:
             nn.utils.clip_grads_with_norm_(kind, limit, norm)
-        return float(norm)
+        return norm
+
+
+def _read(*tensors: Tensor) -> list[list[float]]:
+    """Return the numbers of several tensors, for which the host waits once."""
+    numbers = iter(torch.cat([tensor.double().flatten() for tensor in tensors]).tolist())
+    return [list(islice(numbers, tensor.numel())) for tensor in tensors]
 
 
 def _by_dataset(picks: Sequence[Pick]) -> dict[str, list[int]]:
