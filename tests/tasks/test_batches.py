@@ -165,7 +165,7 @@ def test_masks_depend_on_the_key_alone_and_are_learnt_at_the_right_places(tokeni
     assert one.sequences == same.sequences
     assert one.sequences != other.sequences
     clean = tokenizer.single(list(rows[0]["tokens"]))
-    ids, places = one.sequences[0].ids, one.targets["place_BM"][0].tolist()
+    ids, places = one.sequences[0].ids, one.targets["place_N"].tolist()
     assert [clean[place] for place in places] == one.targets["labels_BM"][0].tolist()
     changed = [place for place in range(len(clean)) if ids[place] != clean[place]]
     assert set(changed) <= set(places)

@@ -108,6 +108,19 @@ class TaskBatch:
         return replace(self, targets={name: function(tensor) for name, tensor in self.targets.items()})
 
 
+def tokens_to_predict(labels_BT: Tensor, *, skipped: int = 0) -> dict[str, Tensor]:
+    """Return the rows and places of all labels, and the labels; -1 stands where there is none.
+
+    They are found on the host. A device would have to be waited for, because their number is the shape of a tensor.
+
+    Args:
+        labels_BT: The labels.
+        skipped: Place of the hidden state that belongs to the first column.
+    """
+    row_N, place_N = (labels_BT >= 0).nonzero(as_tuple=True)
+    return {"row_N": row_N, "place_N": place_N + skipped, "labels_N": labels_BT[row_N, place_N]}
+
+
 @dataclass(frozen=True)
 class HeadInputs:
     """The inputs of a head for the rows of its task.

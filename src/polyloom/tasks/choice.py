@@ -11,7 +11,17 @@ from torch import Tensor
 
 from polyloom.data.records import Choices, Record
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.tasks.base import EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, TaskConfig, Tokens
+from polyloom.tasks.base import (
+    EncodedExample,
+    Example,
+    Head,
+    HeadInputs,
+    Task,
+    TaskBatch,
+    TaskConfig,
+    Tokens,
+    tokens_to_predict,
+)
 from polyloom.tasks.lm import around_texts
 from polyloom.tasks.multiple_choice import QUESTIONS, MultipleChoice, choices_of
 
@@ -82,14 +92,13 @@ class Choice(MultipleChoice):
         labels_BT = torch.full((len(choices), max(len(one.ids) for one in data.sequences)), -1)
         for i, (choice, one) in enumerate(zip(choices, data.sequences, strict=True)):
             labels_BT[i, len(one.ids) - len(choice) : len(one.ids)] = torch.tensor(np.asarray(choice, dtype=np.int64))
-        return replace(data, targets={**data.targets, "labels_BT": labels_BT})
+        return replace(data, targets={**data.targets, "labels_BT": labels_BT, **tokens_to_predict(labels_BT)})
 
     def row_scores(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         """Sum the log-probabilities of a choice's tokens."""
         labels_BT = rows.targets["labels_BT"]
-        real_BT = labels_BT >= 0
-        row_N = real_BT.nonzero()[:, 0]
-        logits_NV = states.vocabulary(states.hidden_BTD[:, : labels_BT.shape[1]][real_BT], row_N, None).float()
-        logs_N = -F.cross_entropy(logits_NV, labels_BT[real_BT], reduction="none")
+        row_N, place_N = rows.targets["row_N"], rows.targets["place_N"]
+        logits_NV = states.vocabulary(states.hidden_BTD[row_N, place_N], row_N, None).float()
+        logs_N = -F.cross_entropy(logits_NV, rows.targets["labels_N"], reduction="none")
         scores_B = torch.zeros(len(labels_BT), device=logs_N.device).index_add(0, row_N, logs_N)
-        return scores_B / real_BT.sum(-1) if self.config.normalize == "tokens" else scores_B
+        return scores_B / (labels_BT >= 0).sum(-1) if self.config.normalize == "tokens" else scores_B

@@ -13,7 +13,17 @@ from polyloom.data.shuffle import generator
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import PolyloomError
 from polyloom.metrics.score import BITS_PER_BYTE, PERPLEXITY, Array, Metric
-from polyloom.tasks.base import Columns, EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, Tokens
+from polyloom.tasks.base import (
+    Columns,
+    EncodedExample,
+    Example,
+    Head,
+    HeadInputs,
+    Task,
+    TaskBatch,
+    Tokens,
+    tokens_to_predict,
+)
 
 
 class CausalLm(Task):
@@ -80,7 +90,7 @@ class CausalLm(Task):
         labels_BT = torch.full((len(labels), max(map(len, labels))), -1)
         for i, target in enumerate(labels):
             labels_BT[i, : len(target)] = torch.from_numpy(target)
-        found = {"labels_BT": labels_BT, "ends_B": torch.tensor(ends)}
+        found = {"labels_BT": labels_BT, "ends_B": torch.tensor(ends), **tokens_to_predict(labels_BT)}
         return TaskBatch(sequences, owners, found, int((labels_BT >= 0).sum()))
 
     def targets(self, row: EncodedExample) -> Array:
@@ -111,12 +121,10 @@ class CausalLm(Task):
 
     def _losses(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         labels_BT = rows.targets["labels_BT"]
-        real_BT = labels_BT >= 0
-        row_N = real_BT.nonzero()[:, 0]
-        hidden_ND = states.hidden_BTD[:, : labels_BT.shape[1]][real_BT]
-        logits_NV = states.vocabulary(hidden_ND, row_N, None).float()
-        losses_N = F.cross_entropy(logits_NV, labels_BT[real_BT], reduction="none")
-        return torch.zeros(labels_BT.shape, device=losses_N.device).masked_scatter(real_BT, losses_N)
+        row_N, place_N = rows.targets["row_N"], rows.targets["place_N"]
+        logits_NV = states.vocabulary(states.hidden_BTD[row_N, place_N], row_N, None).float()
+        losses_N = F.cross_entropy(logits_NV, rows.targets["labels_N"], reduction="none")
+        return torch.zeros(labels_BT.shape, device=losses_N.device).masked_scatter(labels_BT >= 0, losses_N)
 
     def measure(self, records: Sequence[Any], predictions: Sequence[Any], language: str) -> Mapping[Metric, Array]:  # noqa: ARG002
         """Return the sum of losses, the number of tokens and that of the bytes of the text in UTF-8."""

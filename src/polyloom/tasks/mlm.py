@@ -15,7 +15,18 @@ from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import PolyloomError
 from polyloom.metrics.score import PERPLEXITY, Array, Metric
 from polyloom.ranges import Share
-from polyloom.tasks.base import Columns, EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, TaskConfig, Tokens
+from polyloom.tasks.base import (
+    Columns,
+    EncodedExample,
+    Example,
+    Head,
+    HeadInputs,
+    Task,
+    TaskBatch,
+    TaskConfig,
+    Tokens,
+    tokens_to_predict,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +95,14 @@ class MaskedLm(Task):
             place_BM[i, : len(places)] = torch.from_numpy(places)
             labels_BM[i, : len(places)] = torch.from_numpy(targets)
         count = sum(len(places) for places, _ in masked)
-        targets = {"place_BM": place_BM, "labels_BM": labels_BM}
+        targets = {"labels_BM": labels_BM}
         choices = {id(row["candidates"]): row["candidates"] for _, row, _ in examples if "candidates" in row}
         if choices:  # masked tokens are chosen among these only
             candidates_V = torch.from_numpy(np.unique(np.concatenate(list(choices.values()))).astype(np.int64))
             numbers = torch.searchsorted(candidates_V, labels_BM.clamp(min=0))
             targets |= {"candidates_V": candidates_V, "labels_BM": torch.where(labels_BM < 0, labels_BM, numbers)}
+        found = tokens_to_predict(targets["labels_BM"])
+        targets |= found | {"place_N": place_BM[found["row_N"], found["place_N"]]}
         return TaskBatch(sequences, range(len(examples)), targets, count)
 
     def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
@@ -103,14 +116,12 @@ class MaskedLm(Task):
         return list(zip(sums, counts, strict=True))
 
     def _losses(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
-        place_BM, labels_BM = rows.targets["place_BM"], rows.targets["labels_BM"]
+        labels_BM, row_N = rows.targets["labels_BM"], rows.targets["row_N"]
         # Only masked places go through the vocabulary, which costs more than the layers of a small backbone.
-        masked_BM = labels_BM >= 0
-        row_N = masked_BM.nonzero()[:, 0]
-        hidden_ND = states.hidden_BTD[row_N, place_BM[masked_BM]]
+        hidden_ND = states.hidden_BTD[row_N, rows.targets["place_N"]]
         logits_NV = states.vocabulary(hidden_ND, row_N, rows.targets.get("candidates_V")).float()
-        losses_N = F.cross_entropy(logits_NV, labels_BM[masked_BM], reduction="none")
-        return torch.zeros(labels_BM.shape, device=losses_N.device).masked_scatter(masked_BM, losses_N)
+        losses_N = F.cross_entropy(logits_NV, rows.targets["labels_N"], reduction="none")
+        return torch.zeros(labels_BM.shape, device=losses_N.device).masked_scatter(labels_BM >= 0, losses_N)
 
     def statistics(self, records: Sequence[Any], predictions: Sequence[Any]) -> Array:  # noqa: ARG002 - texts are their own targets
         """Return the sum of losses and their number."""

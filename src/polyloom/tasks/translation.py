@@ -17,7 +17,18 @@ from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConditionError, PolyloomError, suggest
 from polyloom.metrics.bleu import bleu_statistics, chrf_statistics
 from polyloom.metrics.score import BLEU, CHRF, Array, Metric
-from polyloom.tasks.base import Columns, EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, TaskConfig, Tokens
+from polyloom.tasks.base import (
+    Columns,
+    EncodedExample,
+    Example,
+    Head,
+    HeadInputs,
+    Task,
+    TaskBatch,
+    TaskConfig,
+    Tokens,
+    tokens_to_predict,
+)
 from polyloom.tasks.formats import Format, Line, StreamItem, read_whole_text, write_json
 
 _LINE_ENDS = re.compile(r"[\r\n]+")  # a translation takes one line
@@ -154,7 +165,9 @@ class Translation(Task):
         labels_BL = torch.full((len(ends), max(map(len, ends))), -1)
         for i, end in enumerate(ends):
             labels_BL[i, : len(end)] = torch.tensor(end)
-        return TaskBatch(sequences, range(len(ends)), {"labels_BL": labels_BL}, sum(map(len, ends)), decoder)
+        # The last token of the prefix sees nothing of the target yet, and predicts its first token.
+        targets = {"labels_BL": labels_BL, **tokens_to_predict(labels_BL, skipped=len(prefix) - 1)}
+        return TaskBatch(sequences, range(len(ends)), targets, sum(map(len, ends)), decoder)
 
     def tokens(self, condition: Condition, tokenizer: Tokenizer) -> tuple[list[int], list[int], list[int]]:
         """Return the tokens before and after the source, and those that the decoder starts with."""
@@ -191,14 +204,10 @@ class Translation(Task):
         return list(zip(sums_B.tolist(), counts, strict=True))
 
     def _losses(self, states: HeadInputs, rows: TaskBatch, *, smoothing: float) -> tuple[Tensor, Tensor]:
-        labels_BL = rows.targets["labels_BL"]
-        real_BL = labels_BL >= 0
-        # The last token of the prefix sees nothing of the target yet, and predicts its first token.
-        skipped = len(rows.decoder[0].ids) - int(real_BL[0].sum())
-        hidden_ND = states.hidden_BTD[:, skipped : skipped + labels_BL.shape[1]][real_BL]
-        row_N = real_BL.nonzero()[:, 0]
+        row_N, labels_N = rows.targets["row_N"], rows.targets["labels_N"]
+        hidden_ND = states.hidden_BTD[row_N, rows.targets["place_N"]]
         logits_NV = states.vocabulary(hidden_ND, row_N, None).float()
-        return F.cross_entropy(logits_NV, labels_BL[real_BL], reduction="none", label_smoothing=smoothing), row_N
+        return F.cross_entropy(logits_NV, labels_N, reduction="none", label_smoothing=smoothing), row_N
 
     def measure(self, records: Sequence[Any], predictions: Sequence[Any], language: str) -> Mapping[Metric, Array]:
         """Count matches of n-grams of words and of letters."""
