@@ -47,7 +47,8 @@ def sent(setup: TrainingSetup, folder: Path, *, stage: int = 0, **train: Any) ->
         loop = tiny_loop(setup, stage, process_group=process_group, **train)
         steps = loop.steps()
         next(steps), next(steps)
-        with Collectives() as found:
+        found = Collectives()
+        with found:
             next(steps)
         return found.sent
 

@@ -80,7 +80,8 @@ def _asked_by() -> str:
 def waits(setup: Any, stage: int = 0, **train: Any) -> Waits:
     """Take a step on a stand-in for a GPU."""
     loop = tiny_loop(setup, stage, process_group=ProcessGroup(device="meta"), **train)
-    with Waits() as found:
+    found = Waits()
+    with found:
         loop._take(0, update=False)
     return found
 

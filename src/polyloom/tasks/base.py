@@ -117,7 +117,7 @@ def tokens_to_predict(labels_BT: Tensor, *, skipped: int = 0) -> dict[str, Tenso
         labels_BT: The labels.
         skipped: Place of the hidden state that belongs to the first column.
     """
-    row_N, place_N = (labels_BT >= 0).nonzero(as_tuple=True)
+    row_N, place_N = (labels_BT >= 0).nonzero().T.contiguous()
     return {"row_N": row_N, "place_N": place_N + skipped, "labels_N": labels_BT[row_N, place_N]}
 
 

@@ -427,10 +427,10 @@ class TrainLoop:
         for parameter in self._objective.unused_parameters(learnt):  # else old momentum would update it
             parameter.grad = None
         read = _read(sums, requests, totals, self._clip_gradient())  # the host waits for the device here, and only here
-        sums, requests, (*counts, num_tokens), (norm,) = read
+        task_sums, asked, (*counts, num_tokens), (norm,) = read
         losses = {
             task: total / max(count, 1)
-            for task, total, count in zip(examples, sums, counts, strict=True)
+            for task, total, count in zip(examples, task_sums, counts, strict=True)
             if examples[task]
         }
         loss = sum(losses[task] * examples[task] / num_examples * factors[task] for task in losses)
@@ -442,8 +442,9 @@ class TrainLoop:
             self.optimizer.zero_grad()
         updated = time.perf_counter()
         seconds = {"data": loaded - started, "compute": computed - loaded, "update": updated - computed}
-        asked = Requests(*map(bool, requests))
-        return Step(index + 1, loss, losses, datasets, int(num_tokens), norm, factor, seconds, asked)
+        return Step(
+            index + 1, loss, losses, datasets, int(num_tokens), norm, factor, seconds, Requests(*map(bool, asked))
+        )
 
     def _examples(self, datasets: Mapping[str, int]) -> dict[str, int]:
         """Count the examples of a step by task, from those by dataset."""
