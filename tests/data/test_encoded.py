@@ -126,11 +126,21 @@ def test_rows_come_in_the_order_asked_for_repeats_included(large):
     assert large.rows([]) == []
 
 
-def test_a_row_is_in_the_block_that_the_dataset_says(large):
-    last = len(large) - 1
-    assert large.block_of(0) == large.block_of(large.rows_per_block - 1) == range(large.rows_per_block)
-    assert large.block_of(last).stop == len(large)
-    assert len(large.block_of(last)) == len(large) - (large.num_blocks - 1) * large.rows_per_block
+def test_lists_one_after_another_are_those_of_the_block_from_a_row_on(large):
+    draw = np.random.default_rng(2)
+    for length in (1, 8, 9, 50, 1000, 50_000):
+        for index in [0, large.rows_per_block - 1, len(large) - 1, *draw.integers(0, len(large), 20).tolist()]:
+            block = index // large.rows_per_block
+            start, stop = block * large.rows_per_block, min((block + 1) * large.rows_per_block, len(large))
+            turn = [row["tokens"].tolist() for row in large.rows(np.roll(range(start, stop), start - index))]
+            tokens, starts = large.filled(index, "tokens", length)
+            if len(turn[0]) > length:
+                assert (tokens.tolist(), starts.tolist()) == (turn[0], [0])
+                continue
+            lists = turn * (length // sum(map(len, turn)) + 1)
+            assert tokens.tolist() == [token for one in lists for token in one][:length]
+            begins = np.cumsum([0, *map(len, lists)])
+            assert starts.tolist() == begins[begins < length].tolist()
 
 
 def test_rows_may_add_to_what_is_known_of_the_cell(tmp_path):

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from polyloom.data.shuffle import generator, permuted, random_uint64
+from polyloom.data.shuffle import _digest, generator, permuted, random_uint64
 
 GOLDEN_TEN = [2, 5, 0, 8, 6, 1, 9, 7, 3, 4]
 GOLDEN_LARGE = [8294307447, 2573903451, 8262806209]
@@ -101,3 +101,9 @@ def test_keys_are_read_as_lists_of_numbers():
 def test_numbers_of_a_key_come_in_one_order_however_many_are_taken():
     assert np.array_equal(random_uint64((9,), 100)[:7], random_uint64((9,), 7))
     assert np.array_equal(generator((9,)).random(5), generator((9,)).random(5))
+
+
+@pytest.mark.parametrize("key", [(0,), (2**63 - 1,), (3, -1, 7)])
+def test_numbers_are_those_of_philox_with_the_key(key):
+    expected = np.random.Philox(key=int.from_bytes(_digest(key)[:16], "little")).random_raw(9)
+    assert random_uint64(key, 9).tolist() == expected.tolist()

@@ -63,6 +63,22 @@ class Block:
         names = (*self.numbers, *self.lists)
         return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
 
+    def filled(self, column: str, place: int, length: int) -> tuple[Words, Integers]:
+        """Return lists from a row on, one after another up to a length, and where each begins.
+
+        The first row follows the last. A list that is longer is returned whole.
+        """
+        bounds, values = self.lists[column]
+        begin = int(bounds[place])
+        if bounds[place + 1] - begin > length:
+            return values[begin : bounds[place + 1]], np.zeros(1, np.int64)
+        if begin + length <= len(values):
+            stop = int(np.searchsorted(bounds[:-1], begin + length))
+            return values[begin : begin + length], bounds[place:stop].astype(np.int64) - begin
+        turns = np.arange(2 + length // len(values))
+        starts = (bounds[:-1] + len(values) * turns[:, None] - begin).ravel()[place:]
+        return values[np.arange(begin, begin + length) % len(values)], starts[starts < length]
+
 
 def rows_per_block(rows: int, size: int, run: int) -> int:
     """Return how many rows a block has, in whole runs, if the rows of a dataset have a size in bytes together."""

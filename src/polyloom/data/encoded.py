@@ -113,6 +113,11 @@ class EncodedDataset:
                 found[position] = row
         return found
 
+    def filled(self, index: int, column: str, length: int) -> tuple[Words, Integers]:
+        """Return the lists of a column from a row on, up to a length, and where each begins; see `Block.filled`."""
+        number, place = divmod(index, self.rows_per_block)
+        return self._block(number).filled(column, place, length)
+
     def bucket_counts(self) -> NDArray[np.uint32]:
         """Return how many rows of each block are of each bucket of lengths."""
         try:
@@ -128,11 +133,6 @@ class EncodedDataset:
     def check(self) -> None:
         """Read all blocks, so that damage is found now."""
         self.lengths(0, self.num_blocks)
-
-    def block_of(self, index: int) -> range:
-        """Return the rows of the block that a row is in."""
-        first = index - index % self.rows_per_block
-        return range(first, min(first + self.rows_per_block, len(self)))
 
     def _block(self, number: int) -> Block:
         return next(self._blocks(number, number + 1))

@@ -63,16 +63,20 @@ def _pack(rows: Sequence[EncodedExample], columns: Columns, name: object, number
 def _packed(rows: Sequence[Any], columns: Columns) -> Packed:
     lists = [column for column, kind in columns.items() if kind == "ints"]
     numbers = [column for column, kind in columns.items() if kind == "int"]
-    words, sizes = array("i"), array("i")
-    for row in rows:
-        before = len(words)
-        words.extend([len(row[column]) for column in lists])
-        words.extend([row[column] for column in numbers])
-        for column in lists:
-            words.extend(row[column])
-        sizes.append(len(words) - before)
-    lengths = array("i", [row["length"] for row in rows])
-    return Packed(*(np.frombuffer(values, np.int32) for values in (words, sizes, lengths)))
+    heads = [array("i", [len(row[column]) for row in rows]) for column in lists]
+    heads += [array("i", [row[column] for row in rows]) for column in numbers]
+    head_NC = np.stack([np.frombuffer(head, np.int32) for head in heads], axis=1)
+    sizes = len(heads) + head_NC[:, : len(lists)].sum(1, dtype=np.int64)
+    starts = np.cumsum(sizes) - sizes
+    words = np.empty(int(sizes.sum()), np.int32)
+    words[starts[:, None] + np.arange(len(heads))] = head_NC
+    begin = starts + len(heads)
+    for column, count_N in zip(lists, head_NC.T.astype(np.int64), strict=False):
+        values = array("i", itertools.chain.from_iterable(row[column] for row in rows))
+        words[_places(begin, count_N)] = np.frombuffer(values, np.int32)
+        begin += count_N
+    lengths = head_NC[:, len(lists) + numbers.index("length")].copy()
+    return Packed(words, sizes.astype(np.int32), lengths)
 
 
 def _mistake(rows: Sequence[Any], columns: Columns) -> str:
@@ -104,9 +108,15 @@ def unpack(packed: Packed, columns: Columns, order: Integers) -> tuple[Words, Wo
 
 def gather(words: Words, starts: Integers, sizes: Integers) -> Words:
     """Return the ranges of an array that begin at some places and have some sizes, one after another."""
+    return words[_places(starts, sizes)]
+
+
+def _places(starts: Integers, sizes: Integers) -> Integers:
+    """Return the places of ranges that begin at some places and have some sizes."""
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
-    return words[np.repeat(starts - (ends - sizes), sizes) + np.arange(total)]
+    places: Integers = np.repeat(starts - (ends - sizes), sizes) + np.arange(total)
+    return places
 
 
 def select(packed: Packed, order: Integers) -> Packed:

@@ -7,6 +7,7 @@ import math
 from hashlib import blake2b
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
 Key = tuple[int, ...]
@@ -64,8 +65,18 @@ def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return (values ^ (values >> shift_3)) >> last
 
 
+class _PhiloxKey(ISeedSequence):
+    """Gives a key to Philox, whose argument ``key`` would first ask the system for a random one."""
+
+    def __init__(self, words: NDArray[np.uint64]) -> None:
+        self._words = words
+
+    def generate_state(self, n_words: int, dtype: object = np.uint32) -> NDArray[np.uint64]:  # noqa: ARG002
+        return self._words
+
+
 def _philox(key: Key) -> np.random.Philox:
-    return np.random.Philox(key=int.from_bytes(_digest(key)[:16], "little"))
+    return np.random.Philox(_PhiloxKey(np.frombuffer(_digest(key), "<u8", 2)))  # type: ignore[arg-type]
 
 
 def _digest(key: Key) -> bytes:

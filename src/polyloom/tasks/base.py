@@ -21,6 +21,7 @@ from polyloom.io.printable import is_printable
 from polyloom.metrics.score import Array, Metric
 from polyloom.ranges import Count, NotNegative
 from polyloom.tasks.formats import Format, Line, StreamItem
+from polyloom.tasks.padding import Integers
 
 EncodedExample = Mapping[str, Any]  # a stored example: integers and arrays of integers, by column
 Columns = Mapping[str, Literal["int", "ints"]]
@@ -72,9 +73,9 @@ class Tokens(NamedTuple):
             the one before.
     """
 
-    ids: Sequence[int]
-    types: Sequence[int] | None = None
-    positions: Sequence[int] | None = None
+    ids: Integers
+    types: Integers | None = None
+    positions: Integers | None = None
 
 
 class Example(NamedTuple):
@@ -106,19 +107,6 @@ class TaskBatch:
     def map(self, function: Callable[[Tensor], Tensor]) -> "TaskBatch":
         """Apply a function to all targets."""
         return replace(self, targets={name: function(tensor) for name, tensor in self.targets.items()})
-
-
-def tokens_to_predict(labels_BT: Tensor, *, skipped: int = 0) -> dict[str, Tensor]:
-    """Return the rows and places of all labels, and the labels; -1 stands where there is none.
-
-    They are found on the host. A device would have to be waited for, because their number is the shape of a tensor.
-
-    Args:
-        labels_BT: The labels.
-        skipped: Place of the hidden state that belongs to the first column.
-    """
-    row_N, place_N = (labels_BT >= 0).nonzero().T.contiguous()
-    return {"row_N": row_N, "place_N": place_N + skipped, "labels_N": labels_BT[row_N, place_N]}
 
 
 @dataclass(frozen=True)

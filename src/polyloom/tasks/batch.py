@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from polyloom.conditions import Condition
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.tasks.base import Example, Task, TaskBatch, Tokens
+from polyloom.tasks.padding import padded
 
 
 class TaskSlice(NamedTuple):
@@ -72,26 +73,18 @@ def make_batch(
         conditions += [examples[positions[i]].condition for i in data.examples]
         by_task[task] = TaskSlice(slice(begin, len(sequences)), data, positions)
     inputs = _pad(sequences, tokenizer)
-    if decoder:
-        inputs["decoder_input_ids"] = _pad(decoder, tokenizer)["input_ids"]  # no mask: the decoder is causal
+    if decoder:  # without a mask, because the decoder is causal
+        inputs["decoder_input_ids"] = padded([s.ids for s in decoder], tokenizer.pad_id)
     return Batch(inputs, conditions, by_task)
 
 
 def _pad(sequences: Sequence[Tokens], tokenizer: Tokenizer) -> dict[str, Tensor]:
-    shape = (len(sequences), max(len(s.ids) for s in sequences))
-    ids_BT = torch.full(shape, tokenizer.pad_id)
-    mask_BT = torch.zeros(shape, dtype=torch.long)
-    types_BT = torch.zeros(shape, dtype=torch.long)
-    positions_BT = torch.zeros(shape, dtype=torch.long)
-    for i, (ids, types, positions) in enumerate(sequences):
-        ids_BT[i, : len(ids)] = torch.tensor(ids)
-        mask_BT[i, : len(ids)] = 1
-        positions_BT[i, : len(ids)] = torch.arange(len(ids)) if positions is None else torch.tensor(positions)
-        if types is not None:
-            types_BT[i, : len(ids)] = torch.tensor(types)
-    inputs = {"input_ids": ids_BT, "attention_mask": mask_BT}
+    inputs = {"input_ids": padded([s.ids for s in sequences], tokenizer.pad_id)}
+    inputs["attention_mask"] = padded([np.ones(len(s.ids), np.int64) for s in sequences], 0)
     if tokenizer.uses_types:
-        inputs["token_type_ids"] = types_BT
+        types = (np.zeros(len(s.ids), np.int64) if s.types is None else s.types for s in sequences)
+        inputs["token_type_ids"] = padded(list(types), 0)
     if any(sequence.positions is not None for sequence in sequences):
-        inputs["position_ids"] = positions_BT
+        positions = (np.arange(len(s.ids)) if s.positions is None else s.positions for s in sequences)
+        inputs["position_ids"] = padded(list(positions), 0)
     return inputs

@@ -11,19 +11,10 @@ from torch import Tensor
 
 from polyloom.data.records import Choices, Record
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.tasks.base import (
-    EncodedExample,
-    Example,
-    Head,
-    HeadInputs,
-    Task,
-    TaskBatch,
-    TaskConfig,
-    Tokens,
-    tokens_to_predict,
-)
+from polyloom.tasks.base import EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, TaskConfig, Tokens
 from polyloom.tasks.lm import around_texts
 from polyloom.tasks.multiple_choice import QUESTIONS, MultipleChoice, choices_of
+from polyloom.tasks.padding import tokens_to_predict
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,17 +13,8 @@ from polyloom.data.shuffle import generator
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import PolyloomError
 from polyloom.metrics.score import BITS_PER_BYTE, PERPLEXITY, Array, Metric
-from polyloom.tasks.base import (
-    Columns,
-    EncodedExample,
-    Example,
-    Head,
-    HeadInputs,
-    Task,
-    TaskBatch,
-    Tokens,
-    tokens_to_predict,
-)
+from polyloom.tasks.base import Columns, EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, Tokens
+from polyloom.tasks.padding import padded, tokens_to_predict
 
 
 class CausalLm(Task):
@@ -82,14 +73,11 @@ class CausalLm(Task):
             for start in range(0, len(tokens) - 1, max_length):
                 stop = min(start + max_length, len(tokens) - 1)
                 positions = np.arange(start, stop) - np.maximum(first[start:stop], start)
-                ids = [int(token) for token in tokens[start:stop]]
-                sequences.append(Tokens(ids, positions=positions.tolist()))
+                sequences.append(Tokens(tokens[start:stop], positions=positions))
                 labels.append(targets[start + 1 : stop + 1])
                 ends.append(stop == len(tokens) - 1)
                 owners.append(number)
-        labels_BT = torch.full((len(labels), max(map(len, labels))), -1)
-        for i, target in enumerate(labels):
-            labels_BT[i, : len(target)] = torch.from_numpy(target)
+        labels_BT = padded(labels, -1)
         found = {"labels_BT": labels_BT, "ends_B": torch.tensor(ends), **tokens_to_predict(labels_BT)}
         return TaskBatch(sequences, owners, found, int((labels_BT >= 0).sum()))
 

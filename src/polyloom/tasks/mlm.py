@@ -15,18 +15,8 @@ from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import PolyloomError
 from polyloom.metrics.score import PERPLEXITY, Array, Metric
 from polyloom.ranges import Share
-from polyloom.tasks.base import (
-    Columns,
-    EncodedExample,
-    Example,
-    Head,
-    HeadInputs,
-    Task,
-    TaskBatch,
-    TaskConfig,
-    Tokens,
-    tokens_to_predict,
-)
+from polyloom.tasks.base import Columns, EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, TaskConfig, Tokens
+from polyloom.tasks.padding import padded, tokens_to_predict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +78,8 @@ class MaskedLm(Task):
             places, targets = _mask(ids, tokenizer, random, share=self.config.mask_probability)
             sequences.append(Tokens(tokenizer.single(ids.tolist())))
             masked.append((places + tokenizer.num_before, targets))
-        width = max(len(places) for places, _ in masked)
-        place_BM = torch.zeros(len(examples), width, dtype=torch.long)
-        labels_BM = torch.full((len(examples), width), -1)
-        for i, (places, targets) in enumerate(masked):
-            place_BM[i, : len(places)] = torch.from_numpy(places)
-            labels_BM[i, : len(places)] = torch.from_numpy(targets)
+        place_BM = padded([places for places, _ in masked], 0)
+        labels_BM = padded([targets for _, targets in masked], -1)
         count = sum(len(places) for places, _ in masked)
         targets = {"labels_BM": labels_BM}
         choices = {id(row["candidates"]): row["candidates"] for _, row, _ in examples if "candidates" in row}
@@ -131,11 +117,14 @@ class MaskedLm(Task):
 def _mask(ids: Any, tokenizer: Tokenizer, random: np.random.Generator, *, share: float) -> tuple[Any, Any]:
     """Mask a share of `ids` in place (at least one); return the places and the tokens that stood there."""
     chosen = random.random(len(ids)) < share
-    chosen[int(random.integers(len(ids)))] |= not chosen.any()
-    places = np.flatnonzero(chosen)
-    targets = ids[places].copy()
+    instead = int(random.integers(len(ids)))
+    (places,) = chosen.nonzero()
+    if not len(places):
+        places = np.array([instead])
+    targets = ids[places]
     fate = random.random(len(places))
     ids[places[fate < 0.8]] = tokenizer.mask_id
     replaced = places[(fate >= 0.8) & (fate < 0.9)]
-    ids[replaced] = random.integers(tokenizer.vocab_size, size=len(replaced))
+    if len(replaced):
+        ids[replaced] = random.integers(tokenizer.vocab_size, size=len(replaced))
     return places, targets

@@ -17,19 +17,9 @@ from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConditionError, PolyloomError, suggest
 from polyloom.metrics.bleu import bleu_statistics, chrf_statistics
 from polyloom.metrics.score import BLEU, CHRF, Array, Metric
-from polyloom.tasks.base import (
-    Columns,
-    EncodedExample,
-    Example,
-    Head,
-    HeadInputs,
-    Task,
-    TaskBatch,
-    TaskConfig,
-    Tokens,
-    tokens_to_predict,
-)
+from polyloom.tasks.base import Columns, EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, TaskConfig, Tokens
 from polyloom.tasks.formats import Format, Line, StreamItem, read_whole_text, write_json
+from polyloom.tasks.padding import joined, padded, tokens_to_predict
 
 _LINE_ENDS = re.compile(r"[\r\n]+")  # a translation takes one line
 LanguageTokens = Literal["target", "both", "source", "none"]
@@ -155,16 +145,15 @@ class Translation(Task):
 
     def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
         """Lay out one row per pair; what is longer than `max_length` is cut."""
-        room, end_id = max_length - 2, end_of(tokenizer)
+        room, end = max_length - 2, [end_of(tokenizer)]
+        around = {condition: self.tokens(condition, tokenizer) for condition in {one.condition for one in examples}}
         sequences, decoder, ends = [], [], []
         for condition, row, _ in examples:
-            before, after, prefix = self.tokens(condition, tokenizer)
-            sequences.append(Tokens([*before, *row["source"][:room], *after]))
-            decoder.append(Tokens([*prefix, *row["target"][:room]]))
-            ends.append([*row["target"][:room], end_id])
-        labels_BL = torch.full((len(ends), max(map(len, ends))), -1)
-        for i, end in enumerate(ends):
-            labels_BL[i, : len(end)] = torch.tensor(end)
+            before, after, prefix = around[condition]
+            sequences.append(Tokens(joined(before, row["source"][:room], after)))
+            decoder.append(Tokens(joined(prefix, row["target"][:room])))
+            ends.append(joined(row["target"][:room], end))
+        labels_BL = padded(ends, -1)
         # The last token of the prefix sees nothing of the target yet, and predicts its first token.
         targets = {"labels_BL": labels_BL, **tokens_to_predict(labels_BL, skipped=len(prefix) - 1)}
         return TaskBatch(sequences, range(len(ends)), targets, sum(map(len, ends)), decoder)

@@ -124,15 +124,10 @@ class TrainDataset:
 
     def _packed(self, index: int, length: int) -> EncodedExample:
         """Concatenate lines from an index on, up to a length; the first line of a block follows its last."""
-        lines: list[Any] = []
-        block = self.dataset.block_of(index)
-        while sum(map(len, lines)) < length:
-            following = (index - block.start + len(lines) + np.arange(8)) % len(block) + block.start
-            lines += [row["tokens"] for row in self.dataset.rows(following)]
-        if len(lines[0]) > length:  # the batch cuts a long line at a random place, as it does without packing
-            return {"tokens": lines[0], "length": len(lines[0])}
-        starts = np.cumsum([0, *map(len, lines)])
-        return {"tokens": np.concatenate(lines)[:length], "starts": starts[starts < length], "length": length}
+        tokens, starts = self.dataset.filled(index, "tokens", length)
+        if len(tokens) > length:  # the batch cuts a long line at a random place, as it does without packing
+            return {"tokens": tokens, "length": len(tokens)}
+        return {"tokens": tokens, "starts": starts, "length": length}
 
 
 @dataclass(frozen=True)

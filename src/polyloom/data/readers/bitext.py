@@ -267,9 +267,14 @@ def _json_text(value: Any, path: Path, number: int, *, key: str) -> str:
 
 def _pairs(rows: Iterable[tuple[str, str]]) -> Iterator[Bitext]:
     for row in rows:
-        source, target = (_LINE_END.sub(" ", text.strip()) for text in row)
+        source, target = map(_one_line, row)
         if source and target:
             yield Bitext(source, target)
+
+
+def _one_line(text: str) -> str:
+    text = text.strip()
+    return _LINE_END.sub(" ", text) if "\n" in text or "\r" in text else text
 
 
 def _check_kind(kind: Kind, path: Path) -> None:
