@@ -87,11 +87,11 @@ def test_memory_to_prepare_grows_by_the_hashes_alone(tmp_path, monkeypatch):
         write_vocabulary(folder, size=500, lines=2000)
         found.append(in_fresh_process(folder))
     small, large = found
-    assert small["pairs"] == 50_000
-    assert large["pairs"] == 150_000
+    assert small["rows"] == 50_000
+    assert large["rows"] == 150_000
     assert {"duplicate", "ratio"} <= large["dropped"].keys()
     grown = large["memory_peak_mb"] - small["memory_peak_mb"]
-    print(f"{grown:.1f} MB of memory more, and {large['bytes_per_pair']:.1f} bytes on disk per pair")
+    print(f"{grown:.1f} MB of memory more, and {large['bytes_per_row']:.1f} bytes on disk per pair")
     assert grown < 30, "chunks of some megabytes, and a bit for each pair"
 
 

@@ -114,8 +114,8 @@ class _Writer:
 
     def write(self, meta: Mapping[str, Any]) -> None:
         entries, counts, parts = [np.zeros(0, INDEX_TYPE)], [np.zeros((0, len(self.longest)), np.uint32)], []
-        for number, packed in enumerate(self._parts()):
-            entries_of_part, counts_of_part, size = self._write_part(self.folder / part_name(number), packed)
+        for number, (packed, order) in enumerate(self._parts()):
+            entries_of_part, counts_of_part, size = self._write_part(self.folder / part_name(number), packed, order)
             entries.append(entries_of_part)
             counts.append(counts_of_part)
             parts.append(size)
@@ -130,13 +130,13 @@ class _Writer:
         }  # fmt: skip
         (self.folder / MANIFEST).write_text(seal(json.dumps(manifest, ensure_ascii=False)), encoding="utf-8")
 
-    def _parts(self) -> Iterator[Packed]:
-        """Yield the rows of each part in order. Only rows of more than one block are shuffled."""
+    def _parts(self) -> Iterator[tuple[Packed, Integers]]:
+        """Yield the rows of each part, with their order. Only rows of more than one block are shuffled."""
         if self.spool.rows <= self.part_rows:
             whole = [*self.spool.read()]
             self.spool.remove()
             if whole:
-                yield select(concatenated(whole), np.argsort(self._places(0, self.spool.rows)))
+                yield concatenated(whole), np.argsort(self._places(0, self.spool.rows))
             return
         spools = [Spool(self.folder / f"rows-{n}") for n in range(-(-self.spool.rows // self.part_rows))]
         places, first = [_Places(spool.path.with_suffix(".places")) for spool in spools], 0
@@ -152,7 +152,7 @@ class _Writer:
         for spool, places_of_part in zip(spools, places, strict=True):
             packed = concatenated([*spool.read()])
             spool.remove()
-            yield select(packed, np.argsort(places_of_part.read()))
+            yield packed, np.argsort(places_of_part.read())
 
     def _places(self, first: int, count: int) -> Integers:
         """Return the places of rows in the dataset; runs keep together, and rows that fill no run come last."""
@@ -165,16 +165,15 @@ class _Writer:
         rows[whole] = permuted(runs[whole], num_runs, _KEY) * self.run + within[whole]
         return rows
 
-    def _write_part(self, path: Path, packed: Packed) -> tuple[Any, Any, int]:
+    def _write_part(self, path: Path, packed: Packed, order: Integers) -> tuple[Any, Any, int]:
         """Write the blocks of a part; return their index, their counts of lengths, and the size of the part."""
-        num_blocks, start = -(-len(packed.sizes) // self.block), 0
+        num_blocks, start, starts = -(-len(order) // self.block), 0, packed.starts()
         entries = np.zeros(num_blocks, INDEX_TYPE)
         counts = np.zeros((num_blocks, len(self.longest)), np.uint32)
         with path.open("wb") as file:
             for number in range(num_blocks):
-                rows = np.arange(number * self.block, min((number + 1) * self.block, len(packed.sizes)))
-                words, lengths = unpack(packed, self.columns, rows)
-                content = words.tobytes()
+                rows = order[number * self.block : (number + 1) * self.block]
+                content, lengths = unpack(packed, self.columns, starts[rows]).tobytes(), packed.lengths[rows]
                 file.write(content)
                 entries[number] = (start, len(content), zlib.crc32(content))
                 counts[number] = np.bincount(np.searchsorted(self.longest, lengths), minlength=len(self.longest))

@@ -28,6 +28,11 @@ class Packed(NamedTuple):
     sizes: Words
     lengths: Words
 
+    def starts(self) -> Integers:
+        """Return where each row starts."""
+        starts: Integers = np.cumsum(self.sizes, dtype=np.int64) - self.sizes
+        return starts
+
 
 def pack(rows: Iterable[EncodedExample], columns: Columns, *, name: object) -> Iterator[Packed]:
     """Pack rows as they come, some thousands at a time.
@@ -90,12 +95,10 @@ def _mistake(rows: Sequence[Any], columns: Columns) -> str:
     raise AssertionError
 
 
-def unpack(packed: Packed, columns: Columns, order: Integers) -> tuple[Words, Words]:
-    """Lay out rows, in an order, as the content of a block; return it with the lengths of the rows."""
+def unpack(packed: Packed, columns: Columns, starts: Integers) -> Words:
+    """Lay out the rows that start at some places as the content of a block."""
     lists = [column for column, kind in columns.items() if kind == "ints"]
     numbers = [column for column, kind in columns.items() if kind == "int"]
-    ends = np.cumsum(packed.sizes, dtype=np.int64)
-    starts = (ends - packed.sizes)[order]
     begin, parts = starts + len(lists) + len(numbers), {}
     for number, column in enumerate(lists):
         counts = packed.words[starts + number].astype(np.int64)
@@ -103,7 +106,7 @@ def unpack(packed: Packed, columns: Columns, order: Integers) -> tuple[Words, Wo
         begin += counts
     for number, column in enumerate(numbers, start=len(lists)):
         parts[column] = [packed.words[starts + number]]
-    return np.concatenate([part for column in columns for part in parts[column]]), packed.lengths[order]
+    return np.concatenate([part for column in columns for part in parts[column]])
 
 
 def gather(words: Words, starts: Integers, sizes: Integers) -> Words:
@@ -121,8 +124,7 @@ def _places(starts: Integers, sizes: Integers) -> Integers:
 
 def select(packed: Packed, order: Integers) -> Packed:
     """Return rows in an order."""
-    sizes = packed.sizes.astype(np.int64)
-    words = gather(packed.words, (np.cumsum(sizes) - sizes)[order], sizes[order])
+    words = gather(packed.words, packed.starts()[order], packed.sizes[order].astype(np.int64))
     return Packed(words, packed.sizes[order], packed.lengths[order])
 
 
