@@ -67,18 +67,18 @@ def write_recipe(folder: Path, *, languages: int, lines: int, rows: int) -> Path
     return path
 
 
-def polyloom(*arguments: object, cache: Path) -> None:
+def polyloom(*arguments: object, storage: str, cache: Path) -> None:
     """Run a command in a fresh process with one thread."""
-    environ = os.environ | {"OMP_NUM_THREADS": "1", "POLYLOOM_CACHE": str(cache)}
+    environ = os.environ | environment(storage) | {"OMP_NUM_THREADS": "1", "POLYLOOM_CACHE": str(cache)}
     command = [sys.executable, "-m", "polyloom", *map(str, arguments)]
     done = subprocess.run(command, check=False, env=environ, capture_output=True, text=True)  # noqa: S603
     if done.returncode:
         raise RuntimeError(done.stderr)
 
 
-def train(recipe: Path, run: Path, *settings: str, cache: Path) -> dict[str, Any]:
+def train(recipe: Path, run: Path, *settings: str, storage: str, cache: Path) -> dict[str, Any]:
     """Train, and return what the steps took: of the first one, and of all others."""
-    polyloom("train", recipe, "-o", run, *settings, cache=cache)
+    polyloom("train", recipe, "-o", run, *settings, storage=storage, cache=cache)
     events = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     seconds = [event["seconds"] for event in events if event["event"] == "step"]
     sums = [sum(step.values()) for step in seconds]
@@ -103,17 +103,16 @@ def measure(folder: Path, recipe: Path, *, rounds: int, steps: int) -> dict[str,
     found: dict[str, list[dict[str, Any]]] = {"files": [], **{f"storage {latency} ms": [] for latency in LATENCIES}}
     with moto_server(folder) as address:
         proxy = Proxy(address)
-        os.environ.update(environment(proxy.url))
         call("PUT", f"{address}/corpora")
-        polyloom("data", "prepare", recipe, "--to", URL, cache=folder / "cache")
+        polyloom("data", "prepare", recipe, "--to", URL, storage=proxy.url, cache=folder / "cache")
         for number in range(rounds):
-            run = folder / f"files-{number}"
-            found["files"].append(train(recipe, run, f"train.steps={steps}", cache=folder / "cache"))
+            run, length = folder / f"files-{number}", f"train.steps={steps}"
+            found["files"].append(train(recipe, run, length, storage=proxy.url, cache=folder / "cache"))
             for latency in LATENCIES:
                 proxy.clear()
                 proxy.before = lambda _, latency=latency: time.sleep(latency / 1000)  # type: ignore[misc]
-                run, settings = folder / f"storage-{latency}-{number}", (f"train.steps={steps}", f"data.prepared={URL}")
-                took = train(recipe, run, *settings, cache=folder / f"cache-{latency}-{number}")
+                run, cache = (folder / f"{kind}-{latency}-{number}" for kind in ("storage", "cache"))
+                took = train(recipe, run, length, f"data.prepared={URL}", storage=proxy.url, cache=cache)
                 found[f"storage {latency} ms"].append(took | counted(proxy.requests, steps))
         proxy.close()
     return found
@@ -140,9 +139,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--languages", type=int, default=8)
     parser.add_argument("--lines", type=int, default=20_000, help="of each language")
-    parser.add_argument("--rows", type=int, default=192, help="of a batch")
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=41, help="of each run")
+    parser.add_argument("--rows", type=int, default=96, help="of a batch")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=121, help="of each run")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

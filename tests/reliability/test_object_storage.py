@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from benchmarks.object_storage import measure, summarize, write_recipe
 
 from polyloom.config import load_recipe
 from polyloom.errors import DataError, ObjectChangedError, StorageError
@@ -68,7 +69,9 @@ def test_weights_are_the_same_without_the_corpora(storage, proxy, tmp_path):
     datasets = len(published(recipe).data.train)
     of_blocks = [request for request in proxy.requests if "/part-" in request.path]
     assert len(of_blocks) == datasets, "small datasets have one block, which is fetched once"
-    assert all("range" in request.headers for request in of_blocks)
+    asked = [request.headers["range"].removeprefix("bytes=").split("-") for request in of_blocks]
+    size = sum(dataset.num_bytes for dataset in prepare_training(published(recipe)).datasets.values())
+    assert sum(int(last) + 1 - int(first) for first, last in asked) == size, "each byte comes once"
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -145,3 +148,15 @@ def test_an_upload_that_was_interrupted_is_resumed(storage, proxy, tmp_path):
     publish({Condition("mlm", "aa"): open_dataset(tmp_path / some.name)}, "s3://corpora/second")
     again = RemoteFolder("s3://corpora/second")
     assert again.read(f"{some.name}/part-00000.bin") == (some / "part-00000.bin").read_bytes()
+
+
+@pytest.mark.timing
+@pytest.mark.timeout(900)
+def test_thirty_milliseconds_of_latency_cost_less_than_a_twentieth(tmp_path):
+    recipe = write_recipe(tmp_path, languages=2, lines=4000, rows=96)
+    found = summarize(measure(tmp_path, recipe, rounds=3, steps=31))
+    print(json.dumps(found, indent=1))
+    storage = found["storage 30 ms"]
+    assert storage["requests_per_step"] < 1
+    assert storage["data_seconds_per_step"] < 0.05 * storage["seconds_per_step"]
+    assert storage["least_against_files"] < 1.05
