@@ -110,7 +110,7 @@ def measure(folder: Path, recipe: Path, *, rounds: int, steps: int) -> dict[str,
             found["files"].append(train(recipe, run, length, storage=proxy.url, cache=folder / "cache"))
             for latency in LATENCIES:
                 proxy.clear()
-                proxy.before = lambda _, latency=latency: time.sleep(latency / 1000)  # type: ignore[misc]
+                proxy.before = lambda _, latency=latency: time.sleep(latency / 1000)
                 run, cache = (folder / f"{kind}-{latency}-{number}" for kind in ("storage", "cache"))
                 took = train(recipe, run, length, f"data.prepared={URL}", storage=proxy.url, cache=cache)
                 found[f"storage {latency} ms"].append(took | counted(proxy.requests, steps))
