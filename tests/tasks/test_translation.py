@@ -247,8 +247,8 @@ def test_language_tokens_stand_where_the_backbone_is_used_to_them(tokenizer, lan
     rows = task.collate([example], tokenizer=tokenizer, max_length=100)
     ids = {language: tokenizer.language_id(language) for language in LANGUAGES}
     source, target = list(example.row["source"]), list(example.row["target"])
-    assert rows.sequences[0].ids == [*(ids[name] for name in before), *source, tokenizer.eos_id]
-    assert rows.decoder[0].ids == [*(ids.get(name, name) for name in prefix), *target]
+    assert list(rows.sequences[0].ids) == [*(ids[name] for name in before), *source, tokenizer.eos_id]
+    assert list(rows.decoder[0].ids) == [*(ids.get(name, name) for name in prefix), *target]
     assert rows.targets["labels_BL"].tolist() == [[*target, tokenizer.eos_id]]
 
 
