@@ -10,7 +10,8 @@ kept, and the minimum and the 20th percentile are told.
     bare         the Transformers model without any hook         bare_alone   the same, one row at a time
     one          one direction, its weights ready                alone        one direction at a time, weights ready
     mixed        32 directions, their weights ready (a cache)    anew         32 directions, weights made for this batch
-    written      mixed, by `Model.write`
+    written      mixed, by `Model.write`                         into         32 sources into one target
+    four         four directions of eight rows each, in turn
 """
 
 import argparse
@@ -21,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,7 @@ END, WARMUP = 2, 2
 SIZES = {"base": ("transformer-base", 32_000, 128), "mini": ("transformer-mini", 8_000, 32)}
 LANGUAGES = tuple(f"l{i}" for i in range(ROWS + 1))
 CONDITIONS = [Condition("mt", "l0", language) for language in LANGUAGES[1:]]
+INTO = [Condition("mt", language, "l0") for language in LANGUAGES[1:]]
 Times = dict[str, list[float]]
 
 
@@ -127,6 +130,8 @@ class Search:
         self.same = [self.conditions[0]] * case.rows
         self.ready = {c: self.weights([c]) for c in self.conditions}
         self.ready_mixed = self.weights(self.conditions)
+        self.shared = {"into": INTO[: case.rows], "four": [self.conditions[i % 4] for i in range(case.rows)]}
+        self.ready_shared = {name: self.weights(conditions) for name, conditions in self.shared.items()}
         self.turn = 0
 
     def weights(self, conditions: list[Condition]) -> Weights:
@@ -180,6 +185,7 @@ class Search:
             "one": lambda: self.search(self.same, self.ready[self.same[0]]),
             "mixed": lambda: self.search(self.conditions, self.ready_mixed),
             "anew": lambda: self.search(self.conditions, None),
+            **{name: partial(self.search, self.shared[name], weights) for name, weights in self.ready_shared.items()},
             "written": self.written,
             "alone": self.alone,
             "bare_alone": self.bare_alone,
@@ -194,6 +200,10 @@ class Search:
         assert not torch.equal(bare, mixed)
         assert len(set(mixed.flatten().tolist())) > 2 * self.case.rows, "texts that hardly vary would prove nothing"
         assert bare.shape == (self.case.rows, 1 + self.case.new), "no text has ended"
+        if self.case.dtype == "float32":  # rows that share weights say what they say with weights of their own
+            for name, weights in self.ready_shared.items():
+                shared, own = (self.search(self.shared[name], one) for one in (weights, Weights(weights.blocks)))
+                assert torch.equal(shared, own)
 
     def check_round(self, made: Mapping[str, Any]) -> None:
         """What was just timed is the same text; in bf16 sums of other batch shapes round otherwise."""
@@ -224,12 +234,12 @@ def decode(case: Case, *, rounds: int) -> dict[str, Any]:
 
 def summarize_decode(case: Case, times: Times) -> dict[str, dict[str, float]]:
     """Ratios of the minima and of the 20th percentiles."""
-    found = {}
+    found, against_bare = {}, ("one", "into", "four", "mixed", "anew", "written")
     for key, low in {"minimum": 0, "p20": 20}.items():
         cost = {variant: float(np.percentile(values, low)) for variant, values in times.items()}
         share = case.rows / ALONE
         found[key] = {
-            **{f"{variant} / bare": cost[variant] / cost["bare"] for variant in ("one", "mixed", "anew", "written")},
+            **{f"{variant} / bare": cost[variant] / cost["bare"] for variant in against_bare},
             "alone / bare_alone": cost["alone"] / cost["bare_alone"],
             "directions at once": share * cost["alone"] / cost["mixed"],
             "rows at once, bare": share * cost["bare_alone"] / cost["bare"],
