@@ -4,7 +4,6 @@
 and ``backbone/`` if tokens were added to the backbone. All text files are sealed, the log line by line.
 """
 
-import fcntl
 import os
 import re
 import shutil
@@ -20,6 +19,7 @@ from torch import Tensor
 from polyloom.checkpoint import Parts, read_manifest, read_parts, read_training
 from polyloom.errors import CheckpointError, DamagedError, TrainingError, suggest
 from polyloom.io.atomic import remove_partial, write_text_atomic
+from polyloom.io.locks import lock, lock_for_process
 from polyloom.io.places import is_noted, note
 from polyloom.io.plain_json import to_json
 from polyloom.io.sealed import read_sealed, seal, seal_line
@@ -220,7 +220,7 @@ class RunDir:
             self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
             weakref.finalize(self, os.close, self._lock)
         try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock ends with the process
+            lock_for_process(self._lock)
         except BlockingIOError:
             raise TrainingError(
                 f"{self.path}: another process is training here. Wait for it, or take another folder."
@@ -240,14 +240,14 @@ class RunDir:
         """Let only one process at a time read and rewrite one of the run's files; others wait."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            lock = os.open(path.parent.with_name(f".{path.parent.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = os.open(path.parent.with_name(f".{path.parent.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise _unwritable(path, error) from error
         try:
-            _wait_for(lock, path)
+            _wait_for(descriptor, path)
             yield
         finally:
-            os.close(lock)  # which also ends the lock, as the end of the process does
+            os.close(descriptor)  # which also ends the lock, as the end of the process does
 
     def note(self, event: Mapping[str, Any]) -> None:
         """Append an event to the log."""
@@ -258,11 +258,11 @@ class RunDir:
             raise _unwritable(self.log, error) from error
 
 
-def _wait_for(lock: int, path: Path) -> None:
+def _wait_for(descriptor: int, path: Path) -> None:
     end = time.monotonic() + LOCK_SECONDS
     while True:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(descriptor, wait=False)
         except BlockingIOError:
             if time.monotonic() > end:
                 raise TrainingError(f"{path}: another process has been writing it for a minute. Try again.") from None

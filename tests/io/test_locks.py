@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -57,3 +59,60 @@ def test_without_a_cache_that_can_be_written_nobody_waits(tmp_path, monkeypatch)
     monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "no-folder"))
     with locked("a"), locked("a"):
         pass
+
+
+# What Windows does not have: modules that cannot be imported, signals, flags and functions of `os`.
+WITHOUT_POSIX = """
+import os, signal, sys
+import torch, transformers.modeling_utils
+os.chdir(sys.argv[1])
+for name in ("fcntl", "resource", "pwd", "grp", "termios"):
+    sys.modules[name] = None
+for name in ("SIGXCPU", "SIGKILL", "SIGHUP", "SIGUSR1"):
+    delattr(signal, name)
+for name in ("pread", "pwrite", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "getuid", "fork", "sched_getaffinity"):
+    delattr(os, name)
+"""
+
+
+def _run_without_posix(code, folder):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_POSIX + code, folder], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_module_can_be_imported_without_fcntl(tmp_path):
+    # Not Ray's replicas and datatrove's steps: these libraries cannot be imported where fcntl is missing.
+    _run_without_posix(
+        """
+import importlib, pkgutil
+import polyloom
+for module in pkgutil.walk_packages(polyloom.__path__, "polyloom."):
+    if module.name not in ("polyloom.__main__", "polyloom.serve.ray", "polyloom.workflows.crawl"):
+        importlib.import_module(module.name)
+""",
+        tmp_path,
+    )
+
+
+def test_without_fcntl_files_and_folders_are_written_whole_and_a_live_writer_is_left_alone(tmp_path):
+    _run_without_posix(
+        """
+from pathlib import Path
+from polyloom.io.atomic import atomic_dir, remove_partial, write_text_atomic
+from polyloom.io.locks import CAN_LOCK_FOLDERS, locked
+assert not CAN_LOCK_FOLDERS
+write_text_atomic(Path("a.txt"), "whole")
+with atomic_dir(Path("folder")) as partial:
+    (partial / "b.txt").write_text("whole")
+    remove_partial(Path())
+with locked("a"):
+    pass
+""",
+        tmp_path,
+    )
+    assert sorted(path.name for path in tmp_path.rglob("*.txt")) == ["a.txt", "b.txt"]
+    assert (tmp_path / "folder" / "b.txt").read_text() == "whole"
+    assert sorted(os.listdir(tmp_path)) == ["a.txt", "cache", "folder"]

@@ -1,6 +1,5 @@
 """Bring corpora under the data root: resumed where broken off, checked by hash, in place whole or not at all."""
 
-import fcntl
 import hashlib
 import http.client
 import json
@@ -28,6 +27,7 @@ from polyloom.data.catalog import (
 )
 from polyloom.errors import DataError, suggest
 from polyloom.io.files import sha256_of
+from polyloom.io.locks import lock
 
 Progress = Callable[[str, int, int | None], None]
 Result = TypeVar("Result")
@@ -310,7 +310,7 @@ def _locked(path: Path) -> Iterator[BufferedRandom]:
     """Open a part for one process alone: two that write into it would mix their bytes."""
     with path.open("a+b") as part:
         try:
-            fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(part.fileno(), wait=False)
         except OSError:
             raise DataError(path, None, "another process is fetching this file.") from None
         try:

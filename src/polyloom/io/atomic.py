@@ -2,10 +2,9 @@
 
 Everything is written under a temporary name beside its place, flushed to the disk and then renamed. The writer holds a
 lock on what it writes, which ends with its process: without a lock, it is a leftover of a killed process, and the next
-writer of the same name removes it.
+writer of the same name removes it. Windows cannot rename what is open, so there nothing is locked and leftovers stay.
 """
 
-import fcntl
 import os
 import re
 import secrets
@@ -13,6 +12,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from polyloom.io.locks import CAN_LOCK_FOLDERS, lock
 
 PARTIAL = ".partial-"  # in the names of files and folders that are being written
 
@@ -73,41 +74,44 @@ def remove_partial(folder: Path, name: str | None = None) -> None:
     Those of live processes are locked, and stay.
     """
     pattern = re.compile(rf"\.{re.escape(name) if name else '.+'}{re.escape(PARTIAL)}[0-9a-f-]+")
-    for partial in folder.iterdir() if folder.is_dir() else ():
+    for partial in folder.iterdir() if CAN_LOCK_FOLDERS and folder.is_dir() else ():
         if pattern.fullmatch(partial.name):
             with suppress(OSError):  # its writer is alive, or it is gone already
-                lock = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                descriptor = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
                 try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    lock(descriptor, wait=False)
                     _remove(partial)
                 finally:
-                    os.close(lock)
+                    os.close(descriptor)
 
 
 @contextmanager
 def _locked(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     """Make a file or folder of a random name beside `path`, hold a lock on it, and remove it unless it was renamed."""
     remove_partial(path.parent, path.name)
-    partial, lock = _claim(path, make)
+    partial, descriptor = _claim(path, make)
     try:
         yield partial
     finally:
         _remove(partial)
-        os.close(lock)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
-def _claim(path: Path, make: Callable[[Path], None]) -> tuple[Path, int]:
+def _claim(path: Path, make: Callable[[Path], None]) -> tuple[Path, int | None]:
     while True:
         # Process ids would collide: in containers they are all alike.
         partial = path.with_name(f".{path.name}{PARTIAL}{secrets.token_hex(8)}")
         make(partial)
+        if not CAN_LOCK_FOLDERS:
+            return partial, None
         with suppress(FileNotFoundError):
-            lock = os.open(partial, os.O_RDONLY)
+            descriptor = os.open(partial, os.O_RDONLY)
             with suppress(OSError):  # a file system without locks: then nobody removes what is not theirs
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                lock(descriptor)
             if partial.exists():  # else another process took it for a leftover before it was locked
-                return partial, lock
-            os.close(lock)
+                return partial, descriptor
+            os.close(descriptor)
 
 
 def _remove(partial: Path) -> None:
@@ -119,7 +123,9 @@ def _remove(partial: Path) -> None:
 
 def _flush(path: Path) -> None:
     """Wait until a file's content or a folder's list of files is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    if os.name == "nt" and path.is_dir():  # cannot be opened there; the list of files is in a journal
+        return
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

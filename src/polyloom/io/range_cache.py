@@ -1,6 +1,5 @@
 """Keep ranges of remote objects on a local disk, bounded in bytes and shared by processes."""
 
-import fcntl
 import hashlib
 import os
 import warnings
@@ -9,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from polyloom.errors import PolyloomWarning, StorageError
+from polyloom.io.locks import lock, unlock
 
 _SUFFIX = ".range"
 _DIGEST_SIZE = hashlib.sha256().digest_size
@@ -80,13 +80,13 @@ class RangeCache:
     def _locked(self) -> Iterator[int]:
         """Hold the lock of all writers; yield the descriptor of the file with the total size."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        total = os.open(self.folder / "total", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        total = os.open(self.folder / "total", os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(total, fcntl.LOCK_EX)
+            lock(total)
             try:
                 yield total
             finally:
-                fcntl.flock(total, fcntl.LOCK_UN)  # closing is not enough if a child was forked meanwhile
+                unlock(total)
         finally:
             os.close(total)
 
@@ -118,10 +118,12 @@ def _digest(key: str, content: bytes) -> bytes:
 
 def _read_number(descriptor: int) -> int | None:
     """Read the total size; None if it was never written, or not whole."""
-    text = os.pread(descriptor, 32, 0)
+    os.lseek(descriptor, 0, os.SEEK_SET)  # Windows has no pread
+    text = os.read(descriptor, 32)
     return int(text) if text.endswith(b"\n") and text.strip().isdigit() else None
 
 
 def _write_number(descriptor: int, number: int) -> None:
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{number}\n".encode(), 0)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.write(descriptor, f"{number}\n".encode())

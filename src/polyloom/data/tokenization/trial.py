@@ -15,7 +15,11 @@ from polyloom.io.places import is_noted, note
 from polyloom.io.untrusted import read_limited
 
 MAX_BYTES = 128 << 20  # of a file of a tokenizer; Gemma's has 33 MB
-_ENDS = {-signal.SIGXCPU: "it is too slow", -signal.SIGKILL: "it is too slow", -signal.SIGABRT: "it is too large"}
+_ENDS = {
+    -getattr(signal, name): reason  # Windows has no such signals
+    for name, reason in {"SIGXCPU": "it is too slow", "SIGKILL": "it is too slow", "SIGABRT": "it is too large"}.items()
+    if hasattr(signal, name)
+}
 _SECONDS = 60.0  # of a busy machine; the processor time is limited in the process
 
 

@@ -3,10 +3,14 @@
 Polyloom is not imported here: this takes a tenth of a second.
 """
 
-import resource
 import signal
 import sys
 from contextlib import suppress
+
+try:
+    import resource
+except ImportError:  # Windows has no limits; `try_tokenizer` ends what takes a minute
+    resource = None  # type: ignore[assignment]
 
 SECONDS = 4  # of processor time
 MEMORY = 2 << 30
@@ -15,10 +19,11 @@ TEXTS = [unit * 2000 for unit in ("a", " ", "1", "-", "é", "a1 ", "\u4e2d")]
 
 def main(path: str) -> None:
     """Load the tokenizer of a file and tokenize texts that slow regular expressions are slow on."""
-    with suppress(ValueError):  # macOS has no such limit
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
-    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+    if resource is not None:
+        with suppress(ValueError):  # macOS has no such limit
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
+        signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     if path.endswith(".json"):
         from tokenizers import Tokenizer  # noqa: PLC0415 - after the limits are set
 
