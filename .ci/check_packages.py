@@ -10,7 +10,12 @@ from pathlib import Path
 MAX_BYTES = {".whl": 2 << 20, ".gz": 4 << 20}
 MAX_FILE = 1 << 20
 REQUIRED = {
-    ".whl": ("polyloom/__init__.py", "polyloom/py.typed", "polyloom/recipes/hyperx/mbert-base.yaml", "licenses/LICENSE"),
+    ".whl": (
+        "polyloom/__init__.py",
+        "polyloom/py.typed",
+        "polyloom/recipes/hyperx/mbert-base.yaml",
+        "licenses/LICENSE",
+    ),
     ".gz": ("src/polyloom/__init__.py", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "PKG-INFO"),
 }
 FORBIDDEN = re.compile(

@@ -40,6 +40,15 @@ def pretrained(tmp_path_factory):
 
 def pytest_addoption(parser):
     parser.addoption("--code", action="append", default=[], metavar="FILE", help="File that registers more to test.")
+    parser.addoption("--shard", metavar="K/N", help="Every N-th test, from the K-th on: shards together are all tests.")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("shard"):
+        number, count = map(int, config.getoption("shard").split("/"))
+        assert 1 <= number <= count
+        config.hook.pytest_deselected(items=[item for i, item in enumerate(items) if i % count != number - 1])
+        items[:] = items[number - 1 :: count]
 
 
 def pytest_configure(config):

@@ -115,4 +115,4 @@ with locked("a"):
     )
     assert sorted(path.name for path in tmp_path.rglob("*.txt")) == ["a.txt", "b.txt"]
     assert (tmp_path / "folder" / "b.txt").read_text() == "whole"
-    assert sorted(os.listdir(tmp_path)) == ["a.txt", "cache", "folder"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "cache", "folder"]

@@ -86,7 +86,7 @@ if sys.platform == "win32":
 
 else:
 
-    def _lock_byte(descriptor: int) -> None:
+    def _lock_byte(_descriptor: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
 
