@@ -17,6 +17,7 @@ from polyloom.workflows.train import TrainingSetup, prepare_training
 from tests.reliability.forks import together
 from tests.reliability.tiny import tiny_loop, tiny_setup
 from tests.tiny_decoder import decoder_recipe
+from tests.tiny_run import LANGUAGES
 
 MIXED = {"datasets_per_batch": 4}
 MANY = ["aa", "bb", "cc", *(f"x{number}" for number in range(97))]
@@ -128,15 +129,19 @@ def by_name(found: list[tuple[str, int]], name: str) -> list[int]:
 @pytest.mark.parametrize("pieces", [1, 2])
 @pytest.mark.parametrize(("method", "stage"), [("hyperx", 0), ("madx", 1)])
 def test_shards_gather_layers_twice_and_scatter_what_is_trained(world, tmp_path, method, stage, pieces):
-    """These methods train the backbone's head, so banks are sharded too: all of their rows are sent."""
+    """These methods train the backbone's head, so all is sharded but banks, whose rows are sent as DDP sends them."""
     setup = tiny_setup(world, method, mixture=MIXED)
+    banks = {p for m in setup.model.modules() if isinstance(m, Bank) for p in m.parameters()}
     found = sent(setup, tmp_path, stage=stage, strategy="fsdp", grad_accum_steps=pieces)
-    gathered, scattered = gathered_and_scattered(setup, stage, set(), pieces)
+    gathered, scattered = gathered_and_scattered(setup, stage, banks, pieces)
     assert by_name(found, "allgather_base") == sorted(gathered)
     assert by_name(found, "reduce_scatter_base") == sorted(scattered)
-    assert by_name(found, "allreduce") == sorted(size for _, size in reports(setup))
-    (norms,) = by_name(found, "all_reduce")
-    assert norms <= 4 * len(trained(setup, stage)), "of the parameters that this step has a gradient for"
+    of_a_language, held = bank_rows(setup, stage)
+    rows_sent = [held, len(LANGUAGES) * of_a_language] if held else []
+    assert by_name(found, "allreduce") == sorted([size for _, size in reports(setup)] + rows_sent)
+    norms = by_name(found, "all_reduce")
+    assert len(norms) == bool(scattered)
+    assert sum(norms) <= 4 * len(trained(setup, stage)), "of the sharded parameters that this step has a gradient for"
 
 
 @pytest.mark.parametrize("pieces", [1, 2])

@@ -146,7 +146,8 @@ class Method(nn.Module, ABC):
     def weights_of(self, ids: ConditionIds) -> Weights:
         """Compute the weights of the distinct conditions, with what those of the decoder depend on."""
         weights: Weights = self(ids)
-        if len(self.shape.stacks) == 1 or self.training or ids.task_K.is_meta:  # in training they may be random
+        is_unknown = ids.task_K.is_meta or torch.compiler.is_compiling()  # what the numbers are
+        if len(self.shape.stacks) == 1 or self.training or is_unknown:  # in training weights may be random
             return weights
         columns = torch.stack([getattr(ids, f"{name}_K") for name in self.decoder_inputs] or [ids.task_K * 0])
         return replace(weights, decoder_keys=tuple(zip(*columns.tolist(), strict=True)))
