@@ -26,7 +26,8 @@ copybutton_exclude = ".linenos, .gp, .go"
 html_theme = "furo"
 html_title = f"Polyloom {version}"
 html_static_path = ["_static"]
-html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
+html_css_files, html_js_files = ["site.css"], ["site.js"]
 html_copy_source = html_use_index = False
 html_show_sphinx = False
 html_theme_options = {"top_of_page_buttons": []}

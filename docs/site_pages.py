@@ -228,13 +228,18 @@ def formats() -> str:
 
 def recipes() -> str:
     """List the shipped recipes."""
-    return _table(("recipe", "what it is"), ((f"`{name}`", _plain(summary(path))) for name, path in shipped_recipes().items()))
+    return _table(
+        ("recipe", "what it is"), ((f"`{name}`", _plain(summary(path))) for name, path in shipped_recipes().items())
+    )
 
 
 def errors() -> str:
     """List the classes of errors."""
     found = {name: kind for name, kind in vars(polyloom.errors).items() if isinstance(kind, type)}
-    return _table(("class", "when"), ((f"`{name}`", _first_line(kind)) for name, kind in found.items() if issubclass(kind, Exception)))
+    return _table(
+        ("class", "when"),
+        ((f"`{name}`", _first_line(kind)) for name, kind in found.items() if issubclass(kind, Exception)),
+    )
 
 
 # -- Python ----------------------------------------------------------------------------------------------------------
@@ -256,7 +261,13 @@ def _group(name: str, kind: Callable[..., Any]) -> str:
         return "Extensions"
     parts = {"methods": "Settings of methods", "errors": "Errors", "records": "Records", "config": "Recipes"}
     found = [title for part, title in parts.items() if part in kind.__module__.split(".")]
-    return found[0] if found else "Models" if kind.__module__.split(".")[1] in ("model", "backbones", "checkpoint", "conditions") else "Runs"
+    return (
+        found[0]
+        if found
+        else "Models"
+        if kind.__module__.split(".")[1] in ("model", "backbones", "checkpoint", "conditions")
+        else "Runs"
+    )
 
 
 def _documented(name: str) -> str:

@@ -29,7 +29,13 @@ class Page(HTMLParser):
             self.links.append(attributes["href"])
         if tag == "form" and "action" in attributes:
             self.links.append(attributes["action"])
-        is_loaded = tag != "link" or attributes.get("rel") in ("stylesheet", "preload", "icon", "prefetch", "preconnect")
+        is_loaded = tag != "link" or attributes.get("rel") in (
+            "stylesheet",
+            "preload",
+            "icon",
+            "prefetch",
+            "preconnect",
+        )
         if is_loaded and tag not in ("a", "form"):
             self.loaded += [attributes[key] for key in ("src", "href", "data", "poster") if attributes.get(key)]
 
