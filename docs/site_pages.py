@@ -1,7 +1,7 @@
 """What the site makes of the code: pages of reference, and ``llms.txt``.
 
-A page names what belongs into it as ``<!-- generated: commands -->``. The text is put there while Sphinx reads the page,
-so that no file of the repository is written and none can be out of date.
+A page names what belongs into it as ``<!-- generated: commands -->`` or ``<!-- from: CHANGELOG.md -->``. The text is
+put there while Sphinx reads the page, so that no file of the repository is written and none can be out of date.
 """
 
 import inspect
@@ -112,7 +112,7 @@ def _command(path: tuple[str, ...]) -> str:
 def recipe() -> str:
     """Describe every key of a recipe."""
     schema = recipe_schema()
-    keys = {name: properties for name, properties in _sections(schema)}
+    keys = dict(_sections(schema))
     parts = ["## Sections", *_settings("", Recipe, schema["properties"])]
     for name, kind in SECTIONS.items():
         parts += [f"## {name}", _first_line(kind), *_settings(name, kind, keys[kind.__name__])]
@@ -192,7 +192,7 @@ def tasks() -> str:
     """List the tasks."""
     return _table(
         ("task", "what it is", "records", "metrics"),
-        ((f"[`{name}`](recipe.md#tasks-{name})", task.summary, f"`{task.kind}`", _codes(metric.name for metric in task.metrics))
+        ((f"[`{name}`](recipe.md#tasks-{name})", task.summary, f"`{task.kind}`", _codes(one.name for one in task.metrics))
          for name, task in TASKS.items()),
     )  # fmt: skip
 
@@ -323,9 +323,8 @@ def write_llms(app: Sphinx, error: Exception | None) -> None:
     """List every page with its title and first sentence, for language models."""
     if error or app.builder.name != "html":
         return
-    names = [name for name in app.env.toctree_includes.get("index", [])]
     lines = [f"# {app.config.project}", "", f"> {_opening(app, 'index')}", ""]
-    for name in names:
+    for name in app.env.toctree_includes["index"]:
         title = app.env.titles[name].astext()
         lines.append(f"- [{title}]({app.builder.get_target_uri(name)}): {_opening(app, name)}")
     Path(app.outdir, "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 import json
 import os.path
 import re
+from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 import typer
@@ -23,7 +24,7 @@ def target(page, link):
     if parts.scheme or parts.netloc:
         return None
     path = unquote(parts.path)
-    return os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page, unquote(parts.fragment)
+    return os.path.normpath(PurePosixPath(page).parent / path) if path else page, unquote(parts.fragment)
 
 
 def test_no_link_is_dead(site, pages):

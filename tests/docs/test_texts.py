@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import inspect
 import os
 import re
 import shlex
@@ -127,7 +128,7 @@ def test_no_setting_inherits_the_description_of_another_default(kind):
     """The reference says of a setting what the nearest class that describes it says, defaults included."""
     for field in dataclasses.fields(kind):
         describes = next(
-            base for base in kind.__mro__ if re.search(rf"^        {field.name}: ", base.__doc__ or "", re.M)
+            base for base in kind.__mro__ if f"\n    {field.name}: " in inspect.cleandoc(base.__doc__ or "")
         )
         default = {one.name: one.default for one in dataclasses.fields(describes)}[field.name]
         assert field.default == default, field.name

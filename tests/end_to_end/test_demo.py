@@ -1,6 +1,7 @@
 """The demo, with fewer steps than users get: every command that it shows works."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 import polyloom
 from polyloom.cli import app, demo
 from polyloom.config import load_recipe
-from tests.shared import free_port
+from tests.shared import EXAMPLES, free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,6 +49,16 @@ def serve_and_ask(folder: Path) -> None:
     assert asked.stdout.count('"labels"') == 2
 
 
+def run_script(text: str, folder: Path) -> str:
+    """Run lines of a shell; the first that fails ends them."""
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = ["bash", "-euo", "pipefail", "-c", text]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.timeout(900)
 def test_the_demo_goes_through(tmp_path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "datasets"))
     monkeypatch.delenv("POLYLOOM_DATA", raising=False)
@@ -72,5 +83,14 @@ def test_the_demo_goes_through(tmp_path, monkeypatch: pytest.MonkeyPatch):
     assert "bame" in run_python("README.md", tmp_path)
     assert "TagPrediction" in run_python("docs/serving.md", tmp_path)
     serve_and_ask(tmp_path)
+    (third,) = (line for line in blocks("docs/index.md", "sh")[0].splitlines() if line.startswith("echo"))
+    assert run_script(third, tmp_path).startswith("hitpi\t")
+    served = run_script((EXAMPLES / "serve.sh").read_text().replace("8000", str(free_port())), tmp_path)
+    assert served.count("hitpi\t") == 1
+    assert "TagPrediction(hitpi/" in served
+    assert "polyloom_requests_total" in served
+    added = run_script((EXAMPLES / "add_language.sh").read_text().replace(" -o runs/", " --steps 4 -o runs/"), tmp_path)
+    assert (tmp_path / "before.jsonl").read_text() == (tmp_path / "after.jsonl").read_text() != ""
+    assert "pos-baru" in added
     assert "hyper-stack" in page
     assert "http://" not in page.replace("http://www.w3.org", "")

@@ -1,4 +1,5 @@
-"""README's ways from corpora to a matrix and from text files to translations, command by command, as a new user goes.
+"""README's ways from corpora to a matrix and from text files to translations, command by command, as a new user goes,
+and the tutorials of the site.
 
 What a user has from the network comes from this machine: corpora from a local server with the layout of the data root,
 the backbone from a Hugging Face cache that holds another, smaller model under the name that the recipe asks for. What
@@ -26,7 +27,7 @@ from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
 from polyloom.data.records import Bitext
 from polyloom.evaluate.matrix import Matrix
-from tests.shared import DATA, needs_data, polyloom
+from tests.shared import DATA, EXAMPLES, needs_data, polyloom
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -106,10 +107,15 @@ def run_here(line: str) -> str:
     return "" if into else printed
 
 
-def follow(heading: str, shell: Callable[[str], str], changed: Mapping[str, str]) -> dict[str, str]:
-    """Run the commands under a heading one by one, some of them changed; return what each of them printed."""
+def script(name: str) -> list[str]:
+    """The commands of a script in examples/."""
+    return [line for line in (EXAMPLES / name).read_text().splitlines() if line and not line.startswith("#")]
+
+
+def follow(commands: list[str], shell: Callable[[str], str], changed: Mapping[str, str]) -> dict[str, str]:
+    """Run commands one by one, some of them changed; return what each of them printed."""
     printed = {}
-    for command in block(heading, "sh").strip().splitlines():
+    for command in commands:
         for part, other in changed.items():
             command = command.replace(part, other)  # noqa: PLW2901
         printed[command] = shell(command)
@@ -133,7 +139,7 @@ def test_the_first_hour(pretrained, mirror, shell, tmp_path, monkeypatch, steps)
     monkeypatch.setenv("HF_HOME", str(cache))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(cache / "hub"))  # as if just imported
     monkeypatch.setenv("POLYLOOM_MIRROR", mirror)
-    printed = follow("Train a tagger", shell, fewer if steps else {})
+    printed = follow(block("Train a tagger", "sh").strip().splitlines(), shell, fewer if steps else {})
     # A run learns, and what it learns in English holds elsewhere.
     for run in ("hyperx", "madx"):
         matrix = Matrix.read(tmp_path / "runs" / run / "evaluations" / "test.json")
@@ -154,6 +160,32 @@ def test_the_first_hour(pretrained, mirror, shell, tmp_path, monkeypatch, steps)
     assert again == tagged
 
 
+@needs_data
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("shell", "steps"), [("here", 2), pytest.param("bash", None, marks=pytest.mark.nightly)], indirect=["shell"]
+)
+def test_a_tagger_for_ten_languages(pretrained, mirror, shell, tmp_path, monkeypatch, steps):
+    recipe = (EXAMPLES / "tagger.yaml").read_text()
+    if steps:
+        recipe = re.sub(r"steps: \d+", f"steps: {steps}", recipe).replace("test[:200]", "test[:20]")
+    (tmp_path / "tagger.yaml").write_text(recipe)
+    cache = hub_cache(tmp_path / "hf", shrink(pretrained, tmp_path / "small") if steps else pretrained)
+    monkeypatch.setenv("HF_HOME", str(cache))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(cache / "hub"))  # as if just imported
+    monkeypatch.setenv("POLYLOOM_MIRROR", mirror)
+    _, _, plan, _, table, tagged, welsh, _, _, comparison, page = follow(script("tagger.sh"), shell, {}).values()
+    assert "hyper-stack" in plan
+    matrix = Matrix.read(tmp_path / "runs" / "tagger" / "evaluations" / "test.json")
+    assert len(matrix.results) == 10
+    assert [str(name) for name, result in matrix.results.items() if not result.zero_shot] == ["pos/en"]
+    assert "⁰" in table
+    assert tagged.split()[::2] == ["Die", "Katze", "schläft", "auf", "dem", "Sofa", "."]
+    assert json.loads(welsh)["tags"]
+    assert "wo" in comparison
+    assert page.strip() == "tagger.html"
+
+
 def write_aligned(corpus: str, codes: tuple[str, str], path: Path) -> None:
     """Pairs of a collection as two plain files, one per language."""
     pairs = [record for record in resolve(corpus, root=DATA).records("bitext") if isinstance(record, Bitext)]
@@ -171,11 +203,13 @@ def test_from_text_files_to_translations(shell, tmp_path):
             write_aligned(f"tatoeba-mt:eng-{name}/{split}[:{size}]", ("en", code), files / f"en-{code}.{split}")
     write_aligned("tatoeba-zero:deu-nld/test[:5]", ("de", "nl"), files / "de-nl.test")
     recipe = block("Translate", "yaml")
+    assert (EXAMPLES / "translate.yaml").read_text() == recipe, "README and the tutorial have one recipe"
+    assert script("translate.sh") == block("Translate", "sh").strip().splitlines()
     for here, smaller in (("steps: 2000", "steps: 20"), ("evaluate_every: 500", "evaluate_every: 10")):
         assert here in recipe
         recipe = recipe.replace(here, smaller)
     (tmp_path / "translate.yaml").write_text(recipe)
-    printed = follow("Translate", shell, {})
+    printed = follow(script("translate.sh"), shell, {})
     vocabulary, _, checkpoint, table, translation, _ = printed.values()
     assert re.search(r"^nl +[\d,]+ .* 0\.0\d+ %$", vocabulary, flags=re.MULTILINE)
     assert (tmp_path / checkpoint.strip()).is_dir()
