@@ -192,8 +192,8 @@ def tasks() -> str:
     """List the tasks."""
     return _table(
         ("task", "what it is", "records", "metrics"),
-        ((f"[`{name}`](recipe.md#tasks-{name})", task.summary, f"`{task.kind}`", _codes(one.name for one in task.metrics))
-         for name, task in TASKS.items()),
+        ((f"[`{name}`](recipe.md#tasks-{name})", task.summary, f"`{task.kind}`",
+          _codes(metric.name for metric in task.metrics)) for name, task in TASKS.items()),
     )  # fmt: skip
 
 
