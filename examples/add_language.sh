@@ -4,7 +4,6 @@
 polyloom add language polyloom-demo/hyper-stack baru --text polyloom-demo/baru.txt --test pos=synthetic:baru/test -o runs/with-baru
 
 # 2. Tags of it, although it has no labels.
-polyloom evaluate runs/with-baru --tasks pos --languages baru --baseline
 head -n 2 polyloom-demo/baru.txt | polyloom predict runs/with-baru pos/baru
 
 # 3. Nothing else has changed.
@@ -14,8 +13,6 @@ cmp before.jsonl after.jsonl
 
 # 4. What does the initialisation do?
 polyloom add language polyloom-demo/hyper-stack baru --text polyloom-demo/baru.txt --test pos=synthetic:baru/test --init-from mean -o runs/from-mean
-polyloom evaluate runs/from-mean --tasks pos --languages baru
-polyloom compare runs/with-baru runs/from-mean
 
 # 5. The new language as a file of its own.
 polyloom export runs/with-baru pos/baru -o pos-baru

@@ -2,7 +2,7 @@
 
 # 1. The server.
 polyloom serve polyloom-demo/hyper-stack --port 8000 &
-until curl --silent --fail --output /dev/null localhost:8000/readyz; do sleep 1; done
+until curl --silent --fail --output /dev/null localhost:8000/readyz; do kill -0 $! || break; sleep 1; done
 
 # 2. Two languages in one request.
 curl --silent localhost:8000/v1/predict --json '{"rows": [{"condition": "pos/boza", "input": "hitpi hurhe reyoy."}, {"condition": "pos/bame", "input": "udpi ure reyoy."}]}'
