@@ -30,4 +30,4 @@ html_favicon = "_static/favicon.svg"
 html_css_files, html_js_files = ["site.css"], ["site.js"]
 html_copy_source = html_use_index = False
 html_show_sphinx = False
-html_theme_options = {"top_of_page_buttons": []}
+html_theme_options: dict[str, list[str]] = {"top_of_page_buttons": []}

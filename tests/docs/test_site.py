@@ -94,7 +94,8 @@ def test_language_models_get_a_list_of_all_pages(site, pages):
     lines = (site / "llms.txt").read_text().splitlines()
     assert lines[0] == "# Polyloom"
     assert re.fullmatch(r"> .+\.", lines[2])
-    listed = dict(re.fullmatch(r"- \[.+\]\((\S+\.html)\): (.{10,})", line).groups() for line in lines[4:])
+    listed = dict(re.findall(r"^- \[.+\]\((\S+\.html)\): (.{10,})$", "\n".join(lines[4:]), flags=re.MULTILINE))
+    assert len(listed) == len(lines[4:])
     assert set(listed) == set(pages) - {"index.html", "search.html"}
     assert [name for name, line in listed.items() if not line.endswith((".", "?", "!", ":"))] == []
 
@@ -119,8 +120,8 @@ def test_every_key_of_a_recipe_is_in_the_reference(pages):
     for section, name in sections.items():
         keys += [f"recipe-{section}-{key}" for key in schema["$defs"][name]["properties"]]
     for choice in schema["properties"]["method"]["oneOf"]:
-        name, *settings = choice["properties"]["name"]["const"], *choice["properties"]
-        keys += [f"recipe-method-{name}-{key}" for key in settings if key != "name"]
+        name = choice["properties"]["name"]["const"]
+        keys += [f"recipe-method-{name}-{key}" for key in choice["properties"] if key != "name"]
     for name, task in schema["properties"]["tasks"]["properties"].items():
         keys += [f"recipe-tasks-{name}-{key}" for key in task["properties"]]
     assert len(keys) > 150
