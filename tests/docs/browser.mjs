@@ -41,6 +41,10 @@ for (const [view, width, colorScheme] of [["desktop", 1280, "light"], ["phone", 
     ([name, selector]) => [name, document.querySelector(selector).getBoundingClientRect().bottom])));
   views[view].smallest = await page.evaluate(() => Math.min(...[...document.querySelectorAll(".loom text")].map((text) =>
     parseFloat(getComputedStyle(text).fontSize) * text.ownerSVGElement.getScreenCTM().a)));
+  views[view].cut = await page.evaluate(() => [...document.querySelectorAll(".loom text")].filter((text) => {
+    const [one, all] = [text, text.ownerSVGElement].map((node) => node.getBoundingClientRect());
+    return one.left < all.left || one.right > all.right || one.bottom > all.bottom;
+  }).map((text) => text.textContent));
   Object.assign(views[view], { hosts: [...hosts], errors: [...errors] });
   // the search, without a server
   await page.goto(pathToFileURL(`${folder}/search.html`).href + "?q=hypernetwork");

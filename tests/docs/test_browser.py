@@ -71,6 +71,7 @@ def test_the_first_screen_says_what_it_is(views, view):
     assert first["picture"] < 800, "the height of the screen"
     assert first["commands"] < (900 if "phone" not in view else 1000)
     assert views[view]["smallest"] >= 9, "pixels"
+    assert views[view]["cut"] == []
 
 
 @pytest.mark.parametrize("view", VIEWS)
