@@ -140,7 +140,12 @@ def test_what_would_wait_is_counted():
 def test_batches_are_pinned_for_a_gpu_alone(world, monkeypatch):
     """Pinning itself needs a GPU, so what is shown here is that it is asked for."""
     pinned: list[Batch] = []
-    monkeypatch.setattr(Batch, "pinned", lambda self: pinned.append(self) or self)
+
+    def pin(batch: Batch) -> Batch:
+        pinned.append(batch)
+        return batch
+
+    monkeypatch.setattr(Batch, "pinned", pin)
     loop = tiny_loop(tiny_setup(world), process_group=ProcessGroup())
     loop.micro_batches(0)
     assert not pinned
