@@ -1,8 +1,8 @@
 """What can be checked here of files that only others run: workflows, packages, images."""
 
-import importlib.util
 import io
 import re
+import runpy
 import shlex
 import subprocess
 import tarfile
@@ -146,15 +146,11 @@ def test_the_formats_that_are_documented_are_those_of_the_code():
 # Packages that must not be released.
 
 
-def load_checks():
-    spec = importlib.util.spec_from_file_location("check_packages", ROOT / ".ci/check_packages.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+CHECKS = runpy.run_path(str(ROOT / ".ci/check_packages.py"))
 
 
 def write_wheel(path, **more):
-    names = load_checks().REQUIRED[".whl"]
+    names = CHECKS["REQUIRED"][".whl"]
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in {**dict.fromkeys(names, b""), **more}.items():
             archive.writestr(name, content)
@@ -162,7 +158,7 @@ def write_wheel(path, **more):
 
 
 def write_source(path, **more):
-    names = load_checks().REQUIRED[".gz"]
+    names = CHECKS["REQUIRED"][".gz"]
     with tarfile.open(path, "w:gz") as archive:
         for name, content in {**dict.fromkeys(names, b""), **more}.items():
             member = tarfile.TarInfo(f"polyloom-1/{name}")
@@ -173,7 +169,7 @@ def write_source(path, **more):
 
 @pytest.mark.parametrize(("write", "name"), [(write_wheel, "a.whl"), (write_source, "a.tar.gz")])
 def test_packages_with_results_large_files_or_paths_of_a_machine_are_refused(tmp_path, write, name):
-    check = load_checks().mistakes
+    check = CHECKS["mistakes"]
     path = tmp_path / name
     assert check(write(path), ("/home/me/",)) == []
     for file, content, mistake in [
@@ -187,9 +183,8 @@ def test_packages_with_results_large_files_or_paths_of_a_machine_are_refused(tmp
 
 
 def test_packages_without_what_they_need_are_refused(tmp_path):
-    checks = load_checks()
     with zipfile.ZipFile(tmp_path / "a.whl", "w") as archive:
         archive.writestr("polyloom/__init__.py", "")
-    missing = checks.mistakes(tmp_path / "a.whl", ())
-    assert len(missing) == len(checks.REQUIRED[".whl"]) - 1
-    assert checks.main(tmp_path) == 1
+    missing = CHECKS["mistakes"](tmp_path / "a.whl", ())
+    assert len(missing) == len(CHECKS["REQUIRED"][".whl"]) - 1
+    assert CHECKS["main"](tmp_path) == 1
