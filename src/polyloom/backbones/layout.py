@@ -67,12 +67,13 @@ def lay_out(weights: Weights, *, num_rows: int, search: bool = False) -> Layout:
     Args:
         weights: One shared set, or one set per row (`Weights.for_rows`).
         num_rows: Number of rows.
-        search: Whether an encoder-decoder reads them token by token. Then the weights of its decoder are copied, once
-            for the rows that share them, in the order in which products of single tokens read them.
+        search: Whether an encoder-decoder reads them token by token. If two rows or more share the weights of its
+            decoder on average, these are then copied, once for the rows that share them, in the order in which products
+            of single tokens read them. With fewer, the copies would cost more than a short text gains.
     """
     at: dict[tuple[str, Site], list[Applied]] = {}
     keys = weights.decoder_keys if search and len(weights.decoder_keys) == num_rows else ()
-    rows_N, groups = _group(keys, weights.device) if keys else (None, None)
+    rows_N, groups = _group(keys, weights.device) if 0 < 2 * len(set(keys)) <= num_rows else (None, None)
     for block in weights.blocks:
         kind, by_site = BLOCKS[block.kind], block.by_site()
         shared = next(iter(block.tensors.values())).shape[0] == 1
@@ -87,13 +88,13 @@ def lay_out(weights: Weights, *, num_rows: int, search: bool = False) -> Layout:
 
 
 def _group(keys: Sequence[Hashable], device: torch.device) -> tuple[Tensor, Groups | None]:
-    """Group rows by their keys. Return a row of each group, and no groups if all rows, or no two, have the same key."""
+    """Group rows by their keys. Return a row of each group, and no groups if all rows have the same key."""
     by_key: dict[Hashable, list[int]] = {}
     for row, key in enumerate(keys):
         by_key.setdefault(key, []).append(row)
+    if len(by_key) == 1:
+        return torch.zeros(1, dtype=torch.long, device=device), None
     size = -(-len(keys) // len(by_key))
-    if len(by_key) == 1 or size == 1:
-        return torch.arange(len(by_key), device=device), None
     groups = [rows[start : start + size] for rows in by_key.values() for start in range(0, len(rows), size)]
     members = [row for rows in groups for row in rows + rows[-1:] * (size - len(rows))]
     indices = ([rows[0] for rows in groups], members, [members.index(row) for row in range(len(keys))])

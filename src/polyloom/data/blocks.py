@@ -18,6 +18,9 @@ Integers = NDArray[np.int64]
 Row = dict[str, Words | int]
 
 BLOCK_BYTES = 128 * 1024
+LENGTH_BOUNDS = [8]  # of the buckets of lengths, each an eighth longer than the one before, in multiples of eight
+while LENGTH_BOUNDS[-1] < 2**31:
+    LENGTH_BOUNDS.append(-(-LENGTH_BOUNDS[-1] * 9 // 64) * 8)
 # An entry of the index: where the block begins in its part, its size in bytes, its CRC-32.
 INDEX_TYPE = np.dtype([("start", "<i8"), ("size", "<i8"), ("crc", "<u8")])
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from polyloom.data.blocks import INDEX_TYPE, Columns, Integers, rows_per_block
+from polyloom.data.blocks import INDEX_TYPE, LENGTH_BOUNDS, Columns, Integers, rows_per_block
 from polyloom.data.encoded import FORMAT, INDEX, LENGTHS, MANIFEST, EncodedDataset, open_dataset, part_name
 from polyloom.data.packing import EncodedExample, Packed, concatenated, pack, select, unpack
 from polyloom.data.shuffle import permuted
@@ -22,9 +22,6 @@ from polyloom.io.sealed import seal
 PART_BYTES = 64 << 20
 _CHUNK_BYTES = 16 << 20
 _KEY = (20,)  # of the permutation; any number does
-_BOUNDS = [8]  # of the buckets of lengths, each an eighth longer than the one before, in multiples of eight
-while _BOUNDS[-1] < 2**31:
-    _BOUNDS.append(-(-_BOUNDS[-1] * 9 // 64) * 8)
 
 
 def write_dataset(
@@ -48,10 +45,10 @@ def write_packed(
     """Write a dataset from rows that are packed already, see `write_dataset`."""
     with atomic_dir(path) as folder:
         spool = Spool(folder / "rows")
-        longest: Integers = np.zeros(len(_BOUNDS), np.int64)
+        longest: Integers = np.zeros(len(LENGTH_BOUNDS), np.int64)
         for packed in packs:
             spool.append(packed)
-            np.maximum.at(longest, np.searchsorted(_BOUNDS, packed.lengths), packed.lengths)
+            np.maximum.at(longest, np.searchsorted(LENGTH_BOUNDS, packed.lengths), packed.lengths)
         _Writer(folder, columns, spool, longest[longest > 0], run).write(meta)
     return open_dataset(path)
 

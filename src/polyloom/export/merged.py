@@ -13,6 +13,7 @@ from polyloom.nn.blocks import lora_names, lora_projections
 from polyloom.tasks import find_task
 
 
+@torch.no_grad()
 def write_merged(adapter: Adapter, backbone: Backbone, into: Path) -> Path:
     """Write the backbone with ``W + up · down`` for each adapted matrix, and all that was trained in it.
 
@@ -32,6 +33,5 @@ def write_merged(adapter: Adapter, backbone: Backbone, into: Path) -> Path:
             key = f"{modules[site, name]}.weight"
             weight = state[key]
             state[key] = (weight.float() + up[index].float() @ down[index].float()).to(weight.dtype)
-    with torch.no_grad():
-        backbone.model.save_pretrained(into, state_dict=state)
+    backbone.model.save_pretrained(into, state_dict=state)
     return into

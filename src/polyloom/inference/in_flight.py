@@ -188,7 +188,9 @@ class InFlight:
         tokens_B1 = torch.tensor([[row.ids[-1]] for row in rows], device=state.source_BT.device)
         mask_BT = torch.cat([state.mask_BT, torch.ones_like(tokens_B1, dtype=state.mask_BT.dtype)], 1)
         places = [len(row.ids) - 1 for row in rows]
-        layout = state.layout or backbone.lay_out(state.weights, num_rows=len(rows), search=True)
+        # Copies for a search are made again whenever rows come or go, so they must pay within a step or two.
+        shared = 4 * len(set(state.weights.decoder_keys)) <= len(rows)
+        layout = state.layout or backbone.lay_out(state.weights, num_rows=len(rows), search=shared)
         with self._positions.at(places), backbone.using_layout(layout):
             hidden_B1D = backbone.model.get_decoder()(
                 input_ids=tokens_B1,

@@ -17,7 +17,7 @@ from torch import nn
 from polyloom.backbones import Backbone
 from polyloom.conditions import Condition
 from polyloom.config import Recipe, load_recipe
-from polyloom.data.blocks import BLOCK_BYTES
+from polyloom.data.blocks import BLOCK_BYTES, LENGTH_BOUNDS
 from polyloom.data.mixture import MixtureConfig, temperature_of_draws, unimax
 from polyloom.data.order import count_draws
 from polyloom.errors import ConfigError, DataError, TrainingError
@@ -244,10 +244,7 @@ def _longest(recipe: Recipe) -> int:
 
 def _draws_per_epoch(size: Size, budget: int, *, longest: int) -> float:
     """Estimate the draws of an epoch: examples of similar length together."""
-    bounds = [8]
-    while bounds[-1] < longest:
-        bounds.append(-(-bounds[-1] * 9 // 64) * 8)  # as `data.mixture` has them
-    bounds[-1] = longest
+    bounds = [*(bound for bound in LENGTH_BOUNDS if bound < longest), longest]
     z_B = _SHAPE * (np.array(bounds) - 1.5) / (size.length - 2)
     below_B = 1 - np.exp(-z_B) * (1 + z_B + z_B**2 / 2)
     counts_B = np.rint(size.pairs * np.diff(below_B, prepend=0.0) / below_B[-1])
