@@ -11,6 +11,7 @@ server need the other core.
 
 import argparse
 import json
+import math
 import os
 import re
 import statistics
@@ -119,7 +120,11 @@ def measure(folder: Path, recipe: Path, *, rounds: int, steps: int) -> dict[str,
 
 
 def summarize(found: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, float]]:
-    """Median over the runs of each variant, whose steps are averaged, and the median of paired ratios."""
+    """Summarize the runs of each variant: medians over runs, and the least time of every step over all runs.
+
+    Runs of all variants take the same steps in the same order, so their sums of least times can be compared, and what
+    a slow moment of the machine costs one run is not counted.
+    """
     of_files = [statistics.mean(run["steps"]) for run in found["files"]]
     summary = {}
     for variant, runs in found.items():
@@ -127,11 +132,15 @@ def summarize(found: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, flo
         summary[variant] = {
             "seconds_per_step": statistics.median(means),
             "against_files": statistics.median(mean / files for mean, files in zip(means, of_files, strict=True)),
-            "least_against_files": min(means) / min(of_files),
+            "least_against_files": _least(runs) / _least(found["files"]),
             "data_seconds_per_step": statistics.median(statistics.mean(run["data"]) for run in runs),
             "first_data_seconds": statistics.median(run["first_data"] for run in runs),
         } | {key: runs[0][key] for key in ("requests_per_step", "bytes_per_step", "other_requests") if key in runs[0]}
     return summary
+
+
+def _least(runs: list[dict[str, Any]]) -> float:
+    return math.fsum(map(min, zip(*(run["steps"] for run in runs), strict=True)))
 
 
 def main() -> None:
