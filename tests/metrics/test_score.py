@@ -8,10 +8,26 @@ import pytest
 
 from polyloom.data.records import Tree
 from polyloom.errors import PolyloomError
-from polyloom.metrics.attachment import attachment_statistics
-from polyloom.metrics.score import ACCURACY, F1, LAS, METRICS, PERPLEXITY, UAS, Array, Score, read_signature, signature
+from polyloom.metrics.attachment import attachment_statistics, wrong_words
+from polyloom.metrics.score import (
+    ACCURACY,
+    ANSWER_EXACT,
+    ANSWER_F1,
+    BITS_PER_BYTE,
+    COMET,
+    F1,
+    LAS,
+    METRICS,
+    PERPLEXITY,
+    UAS,
+    Array,
+    Score,
+    read_signature,
+    selection_score,
+    signature,
+)
 from polyloom.metrics.spans import span_statistics
-from polyloom.metrics.tags import tag_statistics
+from polyloom.metrics.tags import majority_share, tag_statistics
 
 HASH = "0123456789abcdef" * 4
 
@@ -29,6 +45,13 @@ HASH = "0123456789abcdef" * 4
         (F1, [[0, 0, 0]], 0.0),  # as seqeval
         (F1, [[0, 3, 0]], 0.0),
         (PERPLEXITY, [[0.0, 0.0]], math.nan),
+        (BITS_PER_BYTE, [[3 * math.log(2), 5, 1], [math.log(2), 5, 1]], 2.0),  # of bytes, not of tokens
+        (BITS_PER_BYTE, [[0.0, 0.0, 0.0]], math.nan),
+        (COMET, [[3.0, 1.0, 2], [0.0, 0.0, 2]], 50.0),
+        (COMET, [[0.0, 1.0, 1]], -100.0),
+        (COMET, [[0.0, 0.0, 0]], 0.0),
+        (ANSWER_EXACT, [[1.0, 1.0, 1], [0.0, 0.5, 1]], 50.0),
+        (ANSWER_F1, [[1.0, 1.0, 1], [0.0, 0.5, 1]], 75.0),
     ],
 )
 def test_values_of_known_parts(metric, statistics, value):
@@ -52,6 +75,20 @@ def test_scores_survive_json_bit_for_bit(metric):
     assert again.statistics_NP.dtype == score.statistics_NP.dtype == (np.float64 if metric is PERPLEXITY else np.int64)
     assert np.array_equal(again.statistics_NP, statistics)
     assert (again.metric, again.signature, again.value, again.count) == (metric, score.signature, score.value, 1000)
+
+
+def test_json_shows_the_value_and_names_the_statistics():
+    assert Score(ACCURACY, np.array([[1, 2], [2, 2]]), "s").to_dict() == {
+        "metric": "accuracy", "value": 75.0, "signature": "s", "statistics": {"right": [1, 2], "total": [2, 2]},
+    }  # fmt: skip
+
+
+def test_checkpoints_are_selected_by_the_mean_in_which_a_lower_perplexity_is_better():
+    half, whole = (Score(ACCURACY, np.array([[right, 2]]), "") for right in (1, 2))
+    assert selection_score([half, whole]) == 75.0
+    nats = [Score(PERPLEXITY, np.array([[loss, 2.0]]), "") for loss in (1.0, 3.0)]
+    assert selection_score(nats) == pytest.approx(-1.0)
+    assert selection_score([half, nats[1]]) == pytest.approx((50 - 1.5) / 2)
 
 
 def test_stored_scores_of_unknown_metrics_or_parts_are_refused():
@@ -118,3 +155,9 @@ def test_every_word_counts_and_subtypes_do_not():
     gold = Tree(("Yes", "she", "sings", "!"), (3, 3, 0, 3), ("discourse", "nsubj:pass", "root", "punct"))
     predicted = Tree(gold.words, (3, 3, 0, 1), ("discourse:x", "nsubj", "punct", "punct"))
     assert attachment_statistics([gold], [predicted]).tolist() == [[3, 2, 4]]
+    assert wrong_words(gold, predicted) == [2, 3]
+
+
+def test_the_most_frequent_label_is_the_baseline():
+    assert majority_share(["a", "b", "a", "c"]) == 50.0
+    assert math.isnan(majority_share([]))

@@ -108,6 +108,7 @@ def test_other_data_is_refused():
         (score_of(ACCURACY, statistics, sha256="f" * 64), "sha256 is 0123456789ab for one score and ffffffffffff"),
         (score_of(ACCURACY, statistics[:2]), "sentences is 3 for one score and 2"),
         (score_of(UAS, np.array([[1, 1, 2], [2, 2, 5], [3, 3, 4]])), "metric is accuracy for one score and uas"),
+        (Score(ACCURACY, statistics, f"{one.signature}|checkpoint:b"), "checkpoint is None for one score and b"),
         (score_of(ACCURACY, statistics[::-1]), "have different numbers of total in some sentences"),
     ):
         with pytest.raises(PolyloomError, match=what):
@@ -117,8 +118,13 @@ def test_other_data_is_refused():
 def test_too_little_to_resample_is_refused():
     with pytest.raises(PolyloomError, match="1 sentences and 1000 samples"):
         bootstrap_interval(score_of(ACCURACY, np.array([[1, 2]])), 0)
-    with pytest.raises(PolyloomError, match="level 95"):
-        bootstrap_interval(score_of(ACCURACY, np.array([[1, 2], [2, 2]])), 0, level=95)
+    two = score_of(ACCURACY, np.array([[1, 2], [2, 2]]))
+    with pytest.raises(PolyloomError, match="2 sentences and 0 samples"):
+        bootstrap_interval(two, 0, samples=0)
+    assert bootstrap_interval(two, 0, samples=1)[0] in (50.0, 75.0, 100.0)
+    for level in (0, 1, 95):
+        with pytest.raises(PolyloomError, match=f"level {level} is"):
+            bootstrap_interval(two, 0, level=level)
 
 
 def test_nan_is_never_significant():

@@ -94,6 +94,11 @@ def test_values_of_every_resampling_are_those_of_sacrebleu(metric):
         assert values == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.parametrize("metric", [CHRF, CHRF_WORDS], ids=lambda m: m.name)
+def test_orders_that_a_text_is_too_short_for_do_not_count(metric):
+    assert score(metric, ["a"], ["a"]).value == theirs(metric, "en").corpus_score(["a"], [["a"]]).score == 100.0
+
+
 def test_orders_without_a_match_are_smoothed():
     statistics_NP = bleu_statistics(["a b c d e f"], ["a b x d y f"], language="en")
     assert statistics_NP.tolist() == [[4, 1, 0, 0, 6, 5, 4, 3, 6]]

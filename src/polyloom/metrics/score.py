@@ -153,7 +153,7 @@ class Score:
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
         """Build the score that `to_dict` returned, bit for bit."""
-        metric, columns = METRICS.find(stored["metric"]), stored.get("statistics", stored.get("parts"))
+        metric, columns = METRICS.find(stored["metric"]), stored["statistics"]
         if columns.keys() != set(metric.statistics):
             raise PolyloomError(
                 f"{metric.name}: unexpected statistics {', '.join(columns)}. Known: {', '.join(metric.statistics)}."
