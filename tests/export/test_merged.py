@@ -1,12 +1,14 @@
 """A model with a merged LoRA computes, in Transformers alone, what the run computes for its condition."""
 
 import json
+import subprocess
+from pathlib import Path
 
 import pytest
 import torch
 import transformers
 
-from polyloom.backbones import FAMILIES
+from polyloom.backbones import FAMILIES, backbone_from_config
 from polyloom.conditions import Condition
 from polyloom.errors import ExportError
 from polyloom.export.adapter import generate_adapters
@@ -15,7 +17,8 @@ from polyloom.methods import METHODS
 from polyloom.model import Model
 from polyloom.workflows.export import export_run
 from polyloom.workflows.run import Run
-from tests.contracts.tiny import tiny_backbone, tiny_config, tiny_inputs
+from tests.contracts.tiny import config_of, tiny_backbone, tiny_config, tiny_inputs
+from tests.metrics.peers import PYTHON, needs_peers
 from tests.shared import polyloom
 from tests.tiny_run import tiny_recipe
 
@@ -23,6 +26,7 @@ CASES = [
     ("lm/tr", "hyper-stack", "llama"), ("lm/tr", "madx", "qwen3"), ("mlm/tr", "hyperx", "bert"),
     ("mlm/tr", "multilingual", "modernbert"), ("mt/en/tr", "hyper-adapters", "m2m_100"), ("mt/en/tr", "madx", "mt5"),
 ]  # fmt: skip
+CT2 = Path(__file__).parents[2] / "benchmarks" / "translation_ct2.py"
 
 
 @pytest.mark.parametrize(("condition", "method", "family"), CASES)
@@ -62,3 +66,28 @@ def test_the_command_writes_a_model_with_its_tokenizer(tmp_path):
     assert "AutoModelForMaskedLM.from_pretrained" in (tmp_path / "merged" / "README.md").read_text()
     error = polyloom("export", tmp_path / "run", "pos/aa", "--to", "merged", "-o", tmp_path / "out", fails=True)
     assert "merged: pos has a head of its own" in error
+
+
+@pytest.mark.parity
+@needs_peers
+def test_ctranslate2_translates_with_a_merged_model_as_the_run_does(tmp_path):
+    """Each direction becomes a model of CTranslate2, whose converter assumes the padding of M2M100 itself: piece 1."""
+    special = {"pad_token_id": 1, "bos_token_id": 0, "tie_word_embeddings": False}
+    backbone = backbone_from_config({"model_type": "m2m_100"} | config_of("m2m_100") | special)
+    config = tiny_config("hyper-adapters", block="lora", targets="all-linear")
+    model = Model(backbone, config, languages=("en", "tr", "sw"), tasks=["mt"]).eval()
+    torch.manual_seed(11)
+    for parameter in model.parameters():
+        parameter.data.normal_(std=0.3)
+    sources, starts = torch.randint(5, 60, (4, 7)), torch.full((4, 1), 2)
+    inputs = {"input_ids": sources, "attention_mask": torch.ones_like(sources), "decoder_input_ids": starts}
+    question = {"kind": "float32", "beams": 1, "new": 12, "sources": sources.tolist(), "starts": [2] * 4}
+    lines = "\n".join(map(json.dumps, ({"convert": True}, question)))
+    written = []
+    for adapter in generate_adapters(model, [Condition("mt", "en", "tr"), Condition("mt", "tr", "sw")]):
+        merged = write_merged(adapter, model.backbone, tmp_path / adapter.condition.target)
+        asked = subprocess.run([PYTHON, CT2, merged], input=lines, stdout=subprocess.PIPE, text=True, check=True)
+        written.append(json.loads(asked.stdout.splitlines()[1])["ids"])
+        expected = model.generate(inputs, [adapter.condition] * 4, max_new_tokens=12, num_beams=1, do_sample=False)
+        assert written[-1] == expected[:, 1:].tolist()
+    assert written[0] != written[1]

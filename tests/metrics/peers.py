@@ -11,7 +11,7 @@ import pytest
 PYTHON = os.environ.get("POLYLOOM_ADAPTERS_PYTHON", "")
 
 needs_peers = pytest.mark.skipif(
-    not PYTHON, reason="POLYLOOM_ADAPTERS_PYTHON names no Python with udtools, seqeval, ufal"
+    not PYTHON, reason="POLYLOOM_ADAPTERS_PYTHON names no Python with udtools, seqeval, ufal, ctranslate2"
 )
 
 
