@@ -1,11 +1,14 @@
 """What is particular to a method: its options do what they say."""
 
+import math
+
 import pytest
 import torch
 
 from polyloom.backbones import backbone_from_config
+from polyloom.conditions import Inventory
 from polyloom.errors import BackboneError, ConditionError, ConfigError
-from polyloom.methods import METHODS
+from polyloom.methods import METHODS, build_method
 from polyloom.methods.base import AdapterMethod
 from polyloom.methods.hyper_adapters import HyperAdaptersConfig
 from polyloom.model import Model
@@ -111,9 +114,10 @@ def test_madx_shares_the_language_adapter_between_tasks_and_the_task_adapter_bet
     assert not torch.equal(task["pos/en"], task["ner/en"])
 
 
+@pytest.mark.parametrize("typology", [False, True])
 @pytest.mark.parametrize("depth", [None, 0, 1, 2])
-def test_hyperx_lets_as_many_layers_know_the_language_as_it_is_told(depth):
-    model = tiny_model("hyperx", "bert", language_layers=depth)
+def test_hyperx_lets_as_many_layers_know_the_language_as_it_is_told(depth, typology):
+    model = tiny_model("hyperx", "bert", language_layers=depth, typology=typology)
     here, there = (at_sites(model.weights([condition])) for condition in ("pos/en", "pos/tr"))
     for site in here:
         assert torch.equal(here[site], there[site]) == (depth is not None and site.layer >= depth), site
@@ -131,6 +135,17 @@ def test_psf_samples_in_training_and_takes_the_mean_otherwise():
     model.train()
     one, other = (model.weights(["pos/en"]).block("classifier").tensors["weight"] for _ in range(2))
     assert not torch.equal(one, other)
+
+
+def test_psf_samples_from_a_normal_that_starts_narrow():
+    config, inventory = tiny_config("psf", latent_size=500), Inventory.of(LANGUAGES, TASKS)
+    method = build_method(config, shape=shared_backbone("bert").shape, inventory=inventory).train()
+    for kind in ("task", "language"):
+        mean, logvar = (method.get_parameter(f"latents.{kind}_{part}.weight").detach() for part in ("mean", "logvar"))
+        assert float(mean.std()) == pytest.approx(0.1, rel=0.1)
+        assert (logvar == -4).all()
+        drawn = method._sample(kind, torch.zeros(1, dtype=torch.long)).detach() - mean[0]
+        assert float(drawn.std()) == pytest.approx(math.exp(-4 / 2), rel=0.15)
 
 
 def test_psf_penalty_is_the_divergence_from_a_standard_normal():
