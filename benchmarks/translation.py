@@ -65,8 +65,9 @@ class Case:
     new: int = NEW
 
 
-FULL = [Case(size, beams) for size in SIZES for beams in (1, 5)] + [Case("base", beams, "bfloat16") for beams in (1, 5)]
-QUICK = [Case("mini", 1), Case("mini", 5)]
+CASES = {f"{size}-{beams}": Case(size, beams) for size in SIZES for beams in (1, 5)} | {
+    f"base-{beams}-bf16": Case("base", beams, "bfloat16") for beams in (1, 5)
+}
 
 
 def make_model(case: Case, method: MethodConfig) -> Model:
@@ -205,14 +206,19 @@ class Search:
                 shared, own = (self.search(self.shared[name], one) for one in (weights, Weights(weights.blocks)))
                 assert torch.equal(shared, own)
 
-    def check_round(self, made: Mapping[str, Any]) -> None:
-        """What was just timed is the same text; in bf16 sums of other batch shapes round otherwise."""
+    def check_round(self, made: Mapping[str, Any]) -> dict[str, float]:
+        """What was just timed is the same text; return the share of rows that are so in a batch of one, too.
+
+        Sums of other batch shapes round otherwise, which decides between pieces that are nearly as good.
+        """
         assert torch.equal(made["mixed"], made["anew"]) or self.case.dtype != "float32"
-        if self.case.dtype == "float32":
-            assert torch.equal(made["mixed"][self.some()], made["alone"])
-            assert torch.equal(made["bare"][self.some()], made["bare_alone"])
         if self.case.beams == 1:  # the last piece is the end there
             assert torch.equal(torch.tensor(made["written"]), made["mixed"][:, 1 : self.case.new])
+        pairs = {"alone": ("mixed", "alone"), "bare_alone": ("bare", "bare_alone")}
+        return {
+            name: float((made[all_rows][self.some()] == made[some]).all(-1).float().mean())
+            for name, (all_rows, some) in pairs.items()
+        }
 
 
 @torch.inference_mode()
@@ -221,6 +227,7 @@ def decode(case: Case, *, rounds: int) -> dict[str, Any]:
     search = Search(case)
     search.check()
     times: Times = {}
+    equal = []
     for number in range(WARMUP + rounds):
         search.turn, made = number, {}
         for name, run in search.variants().items():
@@ -228,8 +235,10 @@ def decode(case: Case, *, rounds: int) -> dict[str, Any]:
             made[name] = run()
             if number >= WARMUP:
                 times.setdefault(name, []).append(time.process_time() - began)
-        search.check_round(made)
-    return {"case": asdict(case), "summary": summarize_decode(case, times), "seconds": times}
+        equal.append(search.check_round(made))
+    shares = {name: float(np.mean([one[name] for one in equal])) for name in equal[0]}
+    assert case.dtype != "float32" or min(shares.values()) > 0.9
+    return {"case": asdict(case), "summary": summarize_decode(case, times), "equal rows": shares, "seconds": times}
 
 
 def summarize_decode(case: Case, times: Times) -> dict[str, dict[str, float]]:
@@ -335,14 +344,14 @@ def main() -> None:
     """Measure, print, keep."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["decode", "peer"])
-    parser.add_argument("--quick", action="store_true", help="smallest size only")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), help="sizes and beams; default: all")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--python", type=Path, default=os.environ.get("POLYLOOM_CT2_PYTHON"))
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     results = []
-    for case in QUICK if arguments.quick else FULL:
+    for case in map(CASES.__getitem__, arguments.cases):
         if arguments.what == "decode":
             results.append(decode(case, rounds=arguments.rounds))
         elif case.dtype == "float32":

@@ -43,6 +43,16 @@ def test_all_languages_begin_with_the_common_adapter():
     assert not same(language_block(method, "pos/en"), language_block(method, "pos/sw"))
 
 
+def test_a_language_has_the_common_adapter_plus_what_the_heads_generate():
+    method = perturbed()
+    assert method.inventory() == INVENTORY
+    inputs = method.project(method.keys(method.encode(["pos/sw"]), method.language_sites))
+    common = dict(method.common_adapter.named_parameters())
+    for name, tensor in language_block(method, "pos/sw").items():
+        difference = inputs @ method.hypernetwork["heads"].linears[name].weight.T
+        torch.testing.assert_close(tensor, common[name] + difference.view_as(tensor))
+
+
 def test_the_size_of_an_embedding_does_not_change_what_is_generated():
     method = perturbed()
     before = language_block(method, "pos/en")

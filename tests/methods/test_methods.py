@@ -11,6 +11,7 @@ from polyloom.errors import BackboneError, ConditionError, ConfigError
 from polyloom.methods import METHODS, build_method
 from polyloom.methods.base import AdapterMethod
 from polyloom.methods.hyper_adapters import HyperAdaptersConfig
+from polyloom.methods.psf import Psf
 from polyloom.model import Model
 from polyloom.weights import Site, Weights
 from tests.contracts.tiny import (
@@ -140,6 +141,7 @@ def test_psf_samples_in_training_and_takes_the_mean_otherwise():
 def test_psf_samples_from_a_normal_that_starts_narrow():
     config, inventory = tiny_config("psf", latent_size=500), Inventory.of(LANGUAGES, TASKS)
     method = build_method(config, shape=shared_backbone("bert").shape, inventory=inventory).train()
+    assert isinstance(method, Psf)
     for kind in ("task", "language"):
         mean, logvar = (method.get_parameter(f"latents.{kind}_{part}.weight").detach() for part in ("mean", "logvar"))
         assert float(mean.std()) == pytest.approx(0.1, rel=0.1)
@@ -164,6 +166,14 @@ def test_psf_penalty_is_the_divergence_from_a_standard_normal():
     torch.testing.assert_close(penalty, expected)
 
 
+def test_psf_generates_more_than_a_linear_function_of_its_vectors():
+    method = tiny_model("psf", "bert", latent_size=8).method
+    assert isinstance(method, Psf)
+    vector = torch.randn(1, 2 * 8)
+    zero, once, twice = (method.generator(factor * vector) for factor in (0.0, 1.0, 2.0))
+    assert not torch.allclose(twice - zero, 2 * (once - zero))
+
+
 def test_psf_never_predicts_a_label_that_a_task_lacks():
     model = tiny_model("psf", "bert")
     tensors = model.weights(["pos/en", "ner/en"]).block("classifier").tensors
@@ -182,6 +192,21 @@ def test_every_method_says_what_it_trains_and_where_it_comes_from(method):
         assert set(stage.trains) <= {*model.groups(), "heads"}
     if isinstance(model.method, AdapterMethod):
         assert model.weights(["pos/en/tr"]).num_parameters() > 0
+
+
+def test_stages_have_the_names_that_recipes_use_and_the_data_of_the_papers():
+    def stages(method: str, **settings) -> str:
+        found = tiny_model(method, "bert", **settings).method.stages()
+        return ", ".join(f"{stage.name}: {stage.tasks}" for stage in found)
+
+    stacked = "languages: raw-text, tasks: labelled"
+    for method in ("madx", "badx", "multilingual"):
+        assert stages(method) == f"head: raw-text, {stacked}"
+    assert stages("madx", language_adapters=False, invertible=False) == "tasks: labelled"
+    assert stages("hyper-stack") == stacked
+    assert stages("psf") == "joint: labelled"
+    for method in ("full", "dense", "hyperx", "hyper-adapters", "lang-adapters", "pair-adapters"):
+        assert stages(method) == "joint: all"
 
 
 @pytest.mark.parametrize(

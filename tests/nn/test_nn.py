@@ -68,6 +68,26 @@ def test_one_set_per_row_equals_each_row_with_its_own_set(function, shapes):
         torch.testing.assert_close(together[row : row + 1], alone, rtol=0, atol=1e-5)
 
 
+def test_blocks_compute_what_they_are_named_after():
+    hidden, output = torch.randn(B, T, D), torch.randn(B, T, D)
+
+    def random(kind: str) -> dict[str, Tensor]:
+        return {name: tensor[0] for name, tensor in random_weights(shapes_for(kind), 1).items()}
+
+    w = random("lora")
+    added = BLOCKS["lora"].apply(output, hidden, w, place="q")
+    torch.testing.assert_close(added, output + hidden @ w["q_down"].T @ w["q_up"].T)
+    w = random("classifier")
+    labels = BLOCKS["classifier"].apply(output, hidden, w, place="head")
+    torch.testing.assert_close(labels, hidden @ w["weight"].T + w["bias"])
+    w = random("invertible")
+    one, two = hidden.chunk(2, dim=-1)
+    one = one + (two @ w["f_in"].T + w["f_in_bias"]).relu() @ w["f_out"].T + w["f_out_bias"]
+    two = two + (one @ w["g_in"].T + w["g_in_bias"]).relu() @ w["g_out"].T + w["g_out_bias"]
+    embedded = BLOCKS["invertible"].apply(hidden, hidden, w, place="embedding")
+    torch.testing.assert_close(embedded, torch.cat([one, two], dim=-1))
+
+
 def test_invertible_adapter_is_inverted_exactly():
     hidden, weights = torch.randn(B, T, D, dtype=torch.float64), random_weights(shapes_for("invertible"), B)
     weights = {name: tensor.double() for name, tensor in weights.items()}
@@ -86,6 +106,8 @@ def test_layer_norm_agrees_with_torch():
     expected = torch.nn.functional.layer_norm(hidden, (D,), gain, bias)
     per_row = layer_norm(hidden, gain.expand(B, D), bias.expand(B, D))
     torch.testing.assert_close(per_row, expected)
+    coarse = torch.nn.functional.layer_norm(hidden, (D,), gain, bias, eps=0.5)
+    assert torch.equal(layer_norm(hidden, gain, bias, eps=0.5), coarse)
 
 
 def test_bank_gives_every_site_the_row_asked_for():
