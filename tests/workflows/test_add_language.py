@@ -1,13 +1,16 @@
 """A language added to a trained run: it gains, it begins as a relative, and nothing else changes by a bit."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from polyloom.cli import app
 from polyloom.conditions import Condition
 from polyloom.config import load_recipe
 from polyloom.data.catalog import resolve
@@ -26,7 +29,7 @@ from polyloom.workflows.add_language import (
 from polyloom.workflows.export import export_run
 from polyloom.workflows.run import Run
 from polyloom.workflows.train import train_recipe
-from tests.shared import lines_of, polyloom
+from tests.shared import lines_of
 
 KNOWN = ("boza", "bame", "kepa", "kumi", "neno", "nina")
 NEW = "baru"  # of boza's and bame's branch
@@ -119,12 +122,17 @@ def test_what_cannot_be_added_is_refused(trained, folder, tmp_path):
         add_language(run, NEW, tmp_path / "a", data=NewLanguageData(examples={"ner": "x"}))
 
 
-def test_the_command_says_what_came_of_it(trained, folder, tmp_path):
-    arguments = ["add", "language", trained, NEW, "--text", folder / "new.txt", "--steps", 8, "-o", tmp_path / "grown"]
+def test_the_command_says_what_came_of_it(trained, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("polyloom.cli.render.train.INTERVAL", -1)  # every donor and every step
+    arguments = ["add", "language", trained, NEW, "--text", folder / "new.txt", "--steps", 20, "-o", tmp_path / "grown"]
     arguments += ["--like", "boza,bame", "--test", f"pos=synthetic:{NEW}/test[:50]"]
-    said = dict(line.split("\t", 1) for line in polyloom(*arguments).splitlines())
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    said = dict(line.split("\t", 1) for line in result.stdout.splitlines())
     assert said["initialised from"] == "boza,bame"
     assert {"donors", "held out", f"pos/{NEW}", "seconds"} <= said.keys()
+    assert re.search(rf"donor {len(KNOWN)} of {len(KNOWN)}: [a-z]+, selection score -\d", result.stderr)
+    assert re.search(r"step 3 of 20: loss \d+\.\d+ nats", result.stderr)
+    assert re.search(r"step 20 of 20: held-out selection score -\d", result.stderr)
 
 
 def test_a_new_task_is_learnt_and_no_other_changes(trained, tmp_path):

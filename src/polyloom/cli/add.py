@@ -1,5 +1,6 @@
 """``polyloom add``: add a language or a task to a trained run."""
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -8,7 +9,7 @@ import typer
 from polyloom.cli.options import opens_runs
 
 if TYPE_CHECKING:
-    from polyloom.training.events import Event
+    from polyloom.training.events import Event, OnEvent
     from polyloom.workflows.add_language import AddLanguageResult
 
 app = typer.Typer(
@@ -67,7 +68,7 @@ def language(  # noqa: PLR0913 - options of a command
         data=NewLanguageData(text, _pairs(examples), _pairs(test)),
         settings=AddLanguageConfig(init_from=init_from, like=names, steps=steps, lr=lr, add_tokens=add_tokens),
         typology=Typology.read(typology) if typology else None,
-        on_event=_show,
+        on_event=_show_progress(),
     )  # fmt: skip
     _report(added)
 
@@ -93,11 +94,8 @@ def task(  # noqa: PLR0913 - options of a command
     from polyloom.workflows.run import Run  # noqa: PLC0415
 
     settings = AddLanguageConfig(like=(like,) if like else (), steps=steps, lr=lr)
-    _report(
-        add_task(
-            Run.load(run), name, into, examples=_pairs(examples), test=_pairs(test), settings=settings, on_event=_show
-        )
-    )
+    data = {"examples": _pairs(examples), "test": _pairs(test)}
+    _report(add_task(Run.load(run), name, into, **data, settings=settings, on_event=_show_progress()))
 
 
 def _report(added: "AddLanguageResult") -> None:
@@ -125,8 +123,26 @@ def _pairs(given: list[str] | None) -> dict[str, str]:
     return pairs
 
 
-def _show(event: "Event") -> None:
-    from polyloom.training.events import RowStep  # noqa: PLC0415 - imports NumPy
+def _show_progress() -> "OnEvent":
+    """Return a function that prints every validation, and in between what was done, at most every ten seconds."""
+    from polyloom.cli.render.train import INTERVAL  # noqa: PLC0415 - imports rich
+    from polyloom.training.events import DonorScored, RowStep  # noqa: PLC0415 - imports NumPy
 
-    if isinstance(event, RowStep) and event.score is not None:
-        typer.echo(f"step {event.step} of {event.steps}: held-out selection score {event.score:.3f}", err=True)
+    last = time.monotonic()
+
+    def on_event(event: "Event") -> None:
+        nonlocal last
+        waited = time.monotonic() - last > INTERVAL
+        match event:
+            case RowStep(score=float(score)):
+                text = f"step {event.step} of {event.steps}: held-out selection score {score:.3f}"
+            case RowStep() if waited:
+                text = f"step {event.step} of {event.steps}: loss {event.loss:.3f} nats"
+            case DonorScored() if waited:
+                text = f"donor {event.done} of {event.total}: {event.donor}, selection score {event.score:.3f}"
+            case _:
+                return
+        last = time.monotonic()
+        typer.echo(text, err=True)
+
+    return on_event

@@ -391,6 +391,23 @@ class RowAdded(Event, event="grown"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DonorScored(Event, event="donor"):
+    """The weights of a known language were scored on held-out data of an added one.
+
+    Attributes:
+        donor: The known language.
+        score: Its selection score.
+        done: Number of languages that were scored so far.
+        total: Number of languages that may be scored.
+    """
+
+    donor: str
+    score: float
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class RowStep(Event, event="row-step"):
     """An optimizer step for an added language or task was taken.
 

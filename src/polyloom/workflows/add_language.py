@@ -27,7 +27,7 @@ from polyloom.rundir import RunDir
 from polyloom.tasks import TASKS, TaskConfig
 from polyloom.training.added_rows import fit_added_row
 from polyloom.training.config import OptimConfig, TrainConfig
-from polyloom.training.events import OnEvent, RowAdded, RowStep
+from polyloom.training.events import DonorScored, OnEvent, RowAdded, RowStep
 from polyloom.training.loop import StagePlan, Step
 from polyloom.training.prepare import label_sets, prepare_dataset, training_datasets
 from polyloom.workflows.add_tokens import add_tokens
@@ -145,7 +145,7 @@ def add_language(  # noqa: PLR0913 - each has a meaning of its own
             f"method {model.method.config.name}: {model.method.summary}. It has no parameters per language that "
             "could be trained; hyperx, hyper-adapters, madx and lang-adapters have."
         )
-    donors = suggest_donors(run, name, held)
+    donors = suggest_donors(run, name, held, on_event)
     if settings.init_from in ("typology", "family"):
         typology = typology or read_typology(run.recipe.data.root)
     like = settings.like or languages_to_start_from(name, donors, settings.init_from, typology)
@@ -207,14 +207,16 @@ def languages_to_start_from(
     return {"best-donor": known[:1], "mean": known, "fresh": ()}[init_from]
 
 
-def suggest_donors(run: Run, name: str, held: Corpora) -> list[tuple[str, float]]:
+def suggest_donors(run: Run, name: str, held: Corpora, on_event: OnEvent) -> list[tuple[str, float]]:
     """Score the weights of every known language on held-out data of the newest one, the best first."""
     scored, others = [], {language for condition in held for language in condition.languages}
-    for donor in set(run.model.method.languages) - others:
+    donors = set(run.model.method.languages) - others
+    for donor in donors:
         asked = [Condition(c.task, *(donor if x == name else x for x in c.languages)) for c in held]
         if all(run.model.method.supports(condition) for condition in asked):
             _initialise(run, name, [donor], token=donor)
             scored.append((donor, selection_score(_held_scores(run, held))))
+            on_event(DonorScored(donor=donor, score=scored[-1][1], done=len(scored), total=len(donors)))
     return sorted(scored, key=lambda pair: (-pair[1], pair[0]))
 
 
