@@ -351,11 +351,11 @@ def test_unimax_is_even_but_for_capped_cells():
     np.testing.assert_allclose(unimax(sizes, 3000, 1) * sizes.sum(), sizes)
 
 
-def test_unimax_keeps_its_promise_for_cells_much_rarer_than_a_slot():
+@pytest.mark.parametrize("datasets_per_batch", [1, 4])
+def test_unimax_keeps_its_promise_for_cells_much_rarer_than_a_slot(datasets_per_batch):
     sizes = {"a/big": 2_000_000, "a/small": 5000, "a/tiny": 64}
-    made = Mixture(
-        stored(sizes), MixtureConfig(strategy="unimax", max_repeats=4), seed=0, rows_per_batch=32, steps=200_000
-    )
+    config = MixtureConfig(strategy="unimax", max_repeats=4, datasets_per_batch=datasets_per_batch)
+    made = Mixture(stored(sizes), config, seed=0, rows_per_batch=32, steps=200_000)
     epochs = made.epochs(200_000)
     assert 3.2 < epochs["a/tiny"] <= 5, epochs
     assert 3.7 < epochs["a/small"] < 4.3, epochs

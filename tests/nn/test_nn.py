@@ -165,9 +165,12 @@ def test_initializers_have_the_std_they_claim():
         assert (matrix == value).all(), name
 
 
-@pytest.mark.parametrize("kind", ["bottleneck", "lora", "invertible"])
-def test_a_block_with_neutral_values_has_no_effect(kind):
-    tensors = BLOCKS[kind].tensors(SHAPE, 6, norm="before")
+@pytest.mark.parametrize(
+    ("kind", "norm"), [("bottleneck", "before"), ("bottleneck", "after"), ("lora", "none"), ("invertible", "none")]
+)
+def test_a_block_with_neutral_values_has_no_effect(kind, norm):
+    tensors = BLOCKS[kind].tensors(SHAPE, 6, norm=norm)
+    assert {name for name, spec in tensors.items() if spec.neutral is not None}
     random = random_weights(shapes_of(tensors), B)
     values: dict[str, float] = {n: spec.neutral for n, spec in tensors.items() if spec.neutral is not None}
     neutral = random | {name: torch.full_like(random[name], value) for name, value in values.items()}
