@@ -374,6 +374,11 @@ def test_slots_are_apportioned_in_full_and_fairly(weights):
     assert (np.diff(quotas[np.argsort(shares, kind="stable")]) >= -1).all(), "no cell gets less than a smaller one"
 
 
+def test_shares_below_a_slot_get_one_and_no_more():
+    """Worked by hand: the small ones have half a slot each; what is left after theirs is the large one's."""
+    assert apportion(np.array([0.9, 0.05, 0.05]), 10).tolist() == [8, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("options", "mistakes"),
     [

@@ -174,6 +174,15 @@ def test_psf_generates_more_than_a_linear_function_of_its_vectors():
     assert not torch.allclose(twice - zero, 2 * (once - zero))
 
 
+def test_a_task_that_is_like_another_starts_with_its_vectors():
+    method = tiny_model("psf", "bert").method
+    method.add_task("dep", labels=3, like="ner")
+    for part in ("mean", "logvar"):
+        vectors = method.get_parameter(f"latents.task_{part}.weight")
+        assert torch.equal(vectors[method.tasks.row("dep")], vectors[method.tasks.row("ner")])
+        assert part == "logvar" or not torch.equal(vectors[method.tasks.row("dep")], vectors[0])
+
+
 def test_psf_never_predicts_a_label_that_a_task_lacks():
     model = tiny_model("psf", "bert")
     tensors = model.weights(["pos/en", "ner/en"]).block("classifier").tensors
