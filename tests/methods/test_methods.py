@@ -177,10 +177,10 @@ def test_psf_generates_more_than_a_linear_function_of_its_vectors():
 def test_a_task_that_is_like_another_starts_with_its_vectors():
     method = tiny_model("psf", "bert").method
     method.add_task("dep", labels=3, like="ner")
-    for part in ("mean", "logvar"):
-        vectors = method.get_parameter(f"latents.task_{part}.weight")
-        assert torch.equal(vectors[method.tasks.row("dep")], vectors[method.tasks.row("ner")])
-        assert part == "logvar" or not torch.equal(vectors[method.tasks.row("dep")], vectors[0])
+    means = method.get_parameter("latents.task_mean.weight")
+    new, like, other = (means[method.tasks.row(task)] for task in ("dep", "ner", "pos"))
+    assert torch.equal(new, like)
+    assert not torch.equal(new, other)
 
 
 def test_psf_never_predicts_a_label_that_a_task_lacks():

@@ -166,7 +166,8 @@ def test_initializers_have_the_std_they_claim():
 
 
 @pytest.mark.parametrize(
-    ("kind", "norm"), [("bottleneck", "before"), ("bottleneck", "after"), ("lora", "none"), ("invertible", "none")]
+    ("kind", "norm"),
+    [("bottleneck", "before"), ("bottleneck", "after"), ("lora", "before"), ("invertible", "before")],
 )
 def test_a_block_with_neutral_values_has_no_effect(kind, norm):
     tensors = BLOCKS[kind].tensors(SHAPE, 6, norm=norm)

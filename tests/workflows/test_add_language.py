@@ -126,7 +126,8 @@ def test_the_command_says_what_came_of_it(trained, folder, tmp_path, monkeypatch
     monkeypatch.setattr("polyloom.cli.render.train.INTERVAL", -1)  # every donor and every step
     arguments = ["add", "language", trained, NEW, "--text", folder / "new.txt", "--steps", 20, "-o", tmp_path / "grown"]
     arguments += ["--like", "boza,bame", "--test", f"pos=synthetic:{NEW}/test[:50]"]
-    result = CliRunner().invoke(app, list(map(str, arguments)))
+    result = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
     said = dict(line.split("\t", 1) for line in result.stdout.splitlines())
     assert said["initialised from"] == "boza,bame"
     assert {"donors", "held out", f"pos/{NEW}", "seconds"} <= said.keys()

@@ -93,9 +93,14 @@ def task(  # noqa: PLR0913 - options of a command
     from polyloom.workflows.add_language import AddLanguageConfig, add_task  # noqa: PLC0415 - imports torch
     from polyloom.workflows.run import Run  # noqa: PLC0415
 
-    settings = AddLanguageConfig(like=(like,) if like else (), steps=steps, lr=lr)
-    data = {"examples": _pairs(examples), "test": _pairs(test)}
-    _report(add_task(Run.load(run), name, into, **data, settings=settings, on_event=_show_progress()))
+    added = add_task(
+        Run.load(run), name, into,
+        examples=_pairs(examples),
+        test=_pairs(test),
+        settings=AddLanguageConfig(like=(like,) if like else (), steps=steps, lr=lr),
+        on_event=_show_progress(),
+    )  # fmt: skip
+    _report(added)
 
 
 def _report(added: "AddLanguageResult") -> None:

@@ -210,7 +210,7 @@ def languages_to_start_from(
 def suggest_donors(run: Run, name: str, held: Corpora, on_event: OnEvent) -> list[tuple[str, float]]:
     """Score the weights of every known language on held-out data of the newest one, the best first."""
     scored, others = [], {language for condition in held for language in condition.languages}
-    donors = set(run.model.method.languages) - others
+    donors = [language for language in run.model.method.languages if language not in others]
     for donor in donors:
         asked = [Condition(c.task, *(donor if x == name else x for x in c.languages)) for c in held]
         if all(run.model.method.supports(condition) for condition in asked):
