@@ -95,7 +95,7 @@ def test_wherever_a_run_is_killed_it_goes_on_to_the_same_end(world, tmp_path, mo
     run = tmp_path / "run-0"
     late = tmp_path / "late"
     alone(lambda: until_stage_two(setup, late), tmp_path / "end")
-    while done < kills:
+    while done < kills or (in_saves < kills // 5 and done < 4 * kills):  # how often a kill hits a save is chance
         if done == kills // 2:  # on a slow machine short lives may never get so far
             run, before = tmp_path / "run-late", 0
             shutil.copytree(late, run)
@@ -116,9 +116,9 @@ def test_wherever_a_run_is_killed_it_goes_on_to_the_same_end(world, tmp_path, mo
         assert not changed(expected["memory"], found["memory"])
         assert not leftovers(path)
         assert read_log(path)[-1]["event"] == "done"
-    assert in_saves >= kills // 5, f"only {in_saves} of {kills} kills were in the middle of a save"
+    assert in_saves >= kills // 5, f"only {in_saves} of {done} kills were in the middle of a save"
     assert stages == {False, True}, "both stages were hit"
-    print(f"{kills} kills, {in_saves} in the middle of a save, {number + 1} runs")
+    print(f"{done} kills, {in_saves} in the middle of a save, {number + 1} runs")
 
 
 def cut_off(setup, run, when, action):
