@@ -86,7 +86,8 @@ class AddLanguageResult:
     """The result of adding a language or a task.
 
     Attributes:
-        donors: Known languages with the score of their weights on the held-out data, the best first.
+        donors: Known languages with the score of their weights on the held-out data, the best first; none if they
+            were not needed to choose how the new parameters start.
         like: Languages that the new parameters started as.
         before: Scores of the test corpora before training, by condition.
         after: Scores after training.
@@ -145,10 +146,15 @@ def add_language(  # noqa: PLR0913 - each has a meaning of its own
             f"method {model.method.config.name}: {model.method.summary}. It has no parameters per language that "
             "could be trained; hyperx, hyper-adapters, madx and lang-adapters have."
         )
-    donors = suggest_donors(run, name, held, on_event)
+    known = _possible_donors(run, name, held)
+    paired = any(len(condition.languages) > 1 for condition in held)  # its token is that of the best donor
+    judged = not settings.like and (paired or settings.init_from in ("best-donor", "fresh"))
+    donors = score_donors(run, name, known, held, on_event) if judged else []
     if settings.init_from in ("typology", "family"):
         typology = typology or read_typology(run.recipe.data.root)
-    like = settings.like or languages_to_start_from(name, donors, settings.init_from, typology)
+    like = settings.like or languages_to_start_from(
+        name, [donor for donor, _ in donors] or known, settings.init_from, typology
+    )
     _initialise(run, name, like, token=next(iter((*like, *(donor for donor, _ in donors))), name))
     stored = model.method.stores_adapters("language")
     plan = _plan(run, learn, replace(settings, lr=settings.lr or (run.recipe.optim.lr if stored else 1e-2)))
@@ -190,10 +196,9 @@ def add_task(  # noqa: PLR0913 - each has a meaning of its own
 
 
 def languages_to_start_from(
-    name: str, donors: Sequence[tuple[str, float]], init_from: InitFrom, typology: Typology | None
+    name: str, known: Sequence[str], init_from: InitFrom, typology: Typology | None
 ) -> tuple[str, ...]:
-    """Return the languages whose mean a new one starts as; none for fresh parameters."""
-    known = tuple(donor for donor, _ in donors)
+    """Return which of the known languages, the best donor first, a new one starts as the mean of."""
     if init_from in ("typology", "family"):
         if typology is None:
             raise PolyloomError(f"--init-from {init_from}: no tables of languages. Name their folder: --typology DIR.")
@@ -204,19 +209,29 @@ def languages_to_start_from(
         if not chosen:
             raise PolyloomError(f"--init-from {init_from}: the tables have no data on {name} and the run's languages.")
         return chosen
-    return {"best-donor": known[:1], "mean": known, "fresh": ()}[init_from]
+    return {"best-donor": tuple(known[:1]), "mean": tuple(known), "fresh": ()}[init_from]
 
 
-def suggest_donors(run: Run, name: str, held: Corpora, on_event: OnEvent) -> list[tuple[str, float]]:
-    """Score the weights of every known language on held-out data of the newest one, the best first."""
-    scored, others = [], {language for condition in held for language in condition.languages}
-    donors = [language for language in run.model.method.languages if language not in others]
-    for donor in donors:
+def _possible_donors(run: Run, name: str, held: Corpora) -> list[str]:
+    """Return the known languages that the newest one could start as."""
+
+    def applies(donor: str) -> bool:
         asked = [Condition(c.task, *(donor if x == name else x for x in c.languages)) for c in held]
-        if all(run.model.method.supports(condition) for condition in asked):
-            _initialise(run, name, [donor], token=donor)
-            scored.append((donor, selection_score(_held_scores(run, held))))
-            on_event(DonorScored(donor=donor, score=scored[-1][1], done=len(scored), total=len(donors)))
+        return all(run.model.method.supports(condition) for condition in asked)
+
+    others = {language for condition in held for language in condition.languages}
+    return [donor for donor in run.model.method.languages if donor not in others and applies(donor)]
+
+
+def score_donors(
+    run: Run, name: str, known: Sequence[str], held: Corpora, on_event: OnEvent
+) -> list[tuple[str, float]]:
+    """Score the weights of known languages on held-out data of the newest one, the best first."""
+    scored = []
+    for donor in known:
+        _initialise(run, name, [donor], token=donor)
+        scored.append((donor, selection_score(_held_scores(run, held))))
+        on_event(DonorScored(donor=donor, score=scored[-1][1], done=len(scored), total=len(known)))
     return sorted(scored, key=lambda pair: (-pair[1], pair[0]))
 
 
