@@ -1,6 +1,7 @@
 """What is particular to a method: its options do what they say."""
 
 import math
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -190,6 +191,29 @@ def test_psf_never_predicts_a_label_that_a_task_lacks():
     assert torch.isinf(tensors["bias"][1, 0, 3:]).all()
     with pytest.raises(ConditionError, match="6 labels, but this generator has at most 5"):
         model.method.add_task("dep", labels=6)
+
+
+@pytest.mark.parametrize("name", ["madx", "lang-adapters", "hyperx", "hyper-stack"])
+def test_a_language_that_is_like_several_starts_as_their_mean(name):
+    method = tiny_model(name, "m2m_100").method
+    method.add_language("xx", like=["sw", "no"])
+    sw, no, new = (method.languages.row(language) for language in ("sw", "no", "xx"))
+    tables = method.growing("language")
+    assert tables
+    for table in tables:
+        for parameter in table.parameters():
+            rows = parameter.unflatten(0, (-1, table.rows_per_key))
+            torch.testing.assert_close(rows[new], (rows[sw] + rows[no]) / 2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_sizes_are_positive(method):
+    """An embedding of no numbers would say nothing of its language, and no loss would tell."""
+    config = tiny_config(method)
+    for setting in {field.name for field in fields(config)} - {"stored_size"}:  # of which 0 means none
+        if setting.endswith("_size"):
+            with pytest.raises(ConfigError, match=f"{setting}: 0 is not positive"):
+                replace(config, **{setting: 0})
 
 
 @pytest.mark.parametrize("method", METHODS)
