@@ -7,7 +7,6 @@ from typing import Any
 
 from experiments.materials import family
 from experiments.read import Values, average, over, row
-from experiments.studies import lm
 from experiments.studies.labs import LABS
 
 COMMON = family(1)[0]
@@ -39,15 +38,11 @@ def bits(name: str, languages: Iterable[str], *, study: str = "lm") -> Values:
     return average(row(study, name), [f"lm/{language}" for language in languages])
 
 
-def added_bits(name: str, start: str, *, after: bool) -> Values:
-    """Average bits per byte of the languages that were added to a row from a start, before or after training."""
+def added_bits(name: str, language: str, start: str, *, after: bool) -> Values:
+    """Return the bits per byte of a language that was added to a row from a start, before or after its training."""
     found = row("lm", name)
-
-    def value(run: Mapping[str, Any], language: str) -> float:
-        (score,) = run["added"][f"{language}/{start}"]["after" if after else "before"].values()
-        return float(score)
-
-    return Values([found], [fmean(value(run, language) for language in lm.ADDED) for run in found.runs])
+    key = "after" if after else "before"
+    return Values([found], [run["added"][f"{language}/{start}"][key][f"lm/{language}"] for run in found.runs])
 
 
 def bleu(name: str, *, into: bool) -> Values:
