@@ -177,11 +177,13 @@ def test_psf_generates_more_than_a_linear_function_of_its_vectors():
 
 def test_a_task_that_is_like_another_starts_with_its_vectors():
     method = tiny_model("psf", "bert").method
+    tables = [method.get_parameter(f"latents.task_{part}.weight") for part in ("mean", "logvar")]
+    torch.nn.init.normal_(tables[1])  # all are equal at first
     method.add_task("dep", labels=3, like="ner")
-    means = method.get_parameter("latents.task_mean.weight")
-    new, like, other = (means[method.tasks.row(task)] for task in ("dep", "ner", "pos"))
-    assert torch.equal(new, like)
-    assert not torch.equal(new, other)
+    for table in tables:
+        new, like, other = (table[method.tasks.row(task)] for task in ("dep", "ner", "pos"))
+        assert torch.equal(new, like)
+        assert not torch.equal(new, other)
 
 
 def test_psf_never_predicts_a_label_that_a_task_lacks():

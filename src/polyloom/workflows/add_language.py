@@ -149,13 +149,12 @@ def add_language(  # noqa: PLR0913 - each has a meaning of its own
     known = _possible_donors(run, name, held)
     paired = any(len(condition.languages) > 1 for condition in held)  # its token is that of the best donor
     judged = not settings.like and (paired or settings.init_from in ("best-donor", "fresh"))
-    donors = score_donors(run, name, known, held, on_event) if judged else []
+    donors = _score_donors(run, name, known, held, on_event) if judged else []
+    known = [donor for donor, _ in donors] or known
     if settings.init_from in ("typology", "family"):
         typology = typology or read_typology(run.recipe.data.root)
-    like = settings.like or languages_to_start_from(
-        name, [donor for donor, _ in donors] or known, settings.init_from, typology
-    )
-    _initialise(run, name, like, token=next(iter((*like, *(donor for donor, _ in donors))), name))
+    like = settings.like or languages_to_start_from(name, known, settings.init_from, typology)
+    _initialise(run, name, like, token=next(iter((*like, *known)), name))
     stored = model.method.stores_adapters("language")
     plan = _plan(run, learn, replace(settings, lr=settings.lr or (run.recipe.optim.lr if stored else 1e-2)))
     fitted = _fit(run, plan, held, tested, on_event, first_added_token=old if settings.add_tokens else None)
@@ -223,7 +222,7 @@ def _possible_donors(run: Run, name: str, held: Corpora) -> list[str]:
     return [donor for donor in run.model.method.languages if donor not in others and applies(donor)]
 
 
-def score_donors(
+def _score_donors(
     run: Run, name: str, known: Sequence[str], held: Corpora, on_event: OnEvent
 ) -> list[tuple[str, float]]:
     """Score the weights of known languages on held-out data of the newest one, the best first."""
