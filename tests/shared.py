@@ -1,16 +1,20 @@
 """What tests share: real corpora and a real pretrained backbone (which a clone does not have; CI does, and must not
-skip), lines of a corpus, commands in this process, and what one that was run has to say."""
+skip), lines of a corpus, and commands, in this process or in a child of it."""
 
 import os
 import socket
+import subprocess
+import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
-from polyloom.cli import app
+from polyloom.cli import app, main
 from polyloom.data.catalog import resolve
 from polyloom.data.records import Text
 from polyloom.errors import PolyloomError
@@ -35,6 +39,37 @@ def polyloom(*arguments: object, stdin: str = "", fails: bool = False) -> str:
         return str(result.exception)
     assert result.exit_code == 0, result.output + repr(result.exception)
     return result.stdout
+
+
+def start_command(*arguments: object, **options: Any) -> "subprocess.Popen[str]":
+    """Start a command in a real process, with real pipes and signals, forked from this one.
+
+    A new interpreter takes seconds to import torch and Transformers; this one has done it. That ``python -m polyloom``
+    is the same command is shown by the few tests that start one.
+
+    Args:
+        *arguments: Arguments of ``polyloom``.
+        **options: Options of `subprocess.Popen`.
+    """
+
+    def run() -> None:
+        os.closerange(3, 1 << 12)  # as a new program has none; `Popen` waits until its own one is closed
+        torch.set_num_threads(1)  # renews torch's pool, whose threads a fork does not have
+        sys.argv = ["polyloom", *map(str, arguments)]
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+        code: Any = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(int(code or 0))
+
+    return subprocess.Popen(["polyloom"], preexec_fn=run, text=True, **options)  # noqa: PLW1509
 
 
 class Done(NamedTuple):

@@ -1,14 +1,20 @@
-"""The house rules that a machine can check: imports point down, files and functions stay short, nothing is pickled."""
+"""The house rules that a machine can check: imports point down, nothing is pickled, names stay where they belong.
+
+Every rule is one test that lists all who break it.
+"""
 
 import ast
 import subprocess
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from polyloom.methods import METHODS
+from polyloom.tasks import TASKS
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "polyloom"
-FILES = sorted(PACKAGE.rglob("*.py"))
 # ARCHITECTURE.md, "Layers". A part may import parts of lower layers, and itself.
 LAYERS = {
     "errors": 0, "version": 0, "ranges": 0,
@@ -59,57 +65,6 @@ THIRD_PARTY = {
         *("tensor_files", "training", "evaluate", "export", "probe", "config", "loading", "workflows", "serve"),
     },
 }
-
-
-def part_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-
-
-def imports(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{path}: relative import"
-            found.add(node.module or "")
-    return found
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_point_down(path):
-    part = part_of(path)
-    for name in imports(path):
-        if name.startswith("polyloom."):
-            other = name.split(".")[1]
-            assert other == part or LAYERS[other] < LAYERS[part], f"{part} imports {other}"
-        elif (package := name.split(".")[0]) in THIRD_PARTY:
-            assert part in THIRD_PARTY[package], f"{part} imports {package}"
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_files_and_functions_stay_short(path):
-    text = path.read_text()
-    assert len(text.splitlines()) <= 600
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef):
-            assert (node.end_lineno or 0) - node.lineno < 60, f"{path.name}: {node.name}"
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_nothing_is_unpickled_and_no_foreign_code_is_run(path):
-    names = {n.attr for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Attribute)}
-    assert not names & {"exec", "eval_js", "load_module"}
-    assert not imports(path) & {"pickle", "dill", "joblib"}
-    text = path.read_text()
-    assert "torch.load" not in text
-    assert text.count("trust_remote_code") == text.count("trust_remote_code=False")
-
-
-def test_every_part_has_a_layer():
-    assert {part_of(path) for path in FILES} <= LAYERS.keys()
-
-
 # Where the name of a task may stand in code: the tasks themselves, and what names corpora or writes recipes.
 NAMES_TASKS = {
     "data/catalog.py", "data/synthetic/corpus.py",
@@ -118,56 +73,150 @@ NAMES_TASKS = {
     "backbones/families.py",  # a module of BERT's head
     "evaluate/comet.py",  # a key of COMET's own input
 }  # fmt: skip
-
-
-def literals(path: Path) -> set[str]:
-    """All strings of a file; docstrings and help texts are never equal to a name."""
-    return {
-        n.value
-        for n in ast.walk(ast.parse(path.read_text()))
-        if isinstance(n, ast.Constant) and isinstance(n.value, str)
-    }
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_tasks_are_named_in_their_own_files_only(path):
-    from polyloom.tasks import TASKS
-
-    if part_of(path) != "tasks" and str(path.relative_to(PACKAGE)) not in NAMES_TASKS:
-        assert not literals(path) & {name + end for name in TASKS for end in ("", "/")}
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_methods_are_asked_what_they_can_do_not_what_they_are(path):
-    from polyloom.methods import METHODS
-
-    classes = {name for method in METHODS.values() for name in (method.__name__, method.config_type.__name__)}
-    classes |= {"AdapterMethod", "StackedMethod", "ExportedAdapters"}
-    if part_of(path) == "methods":
-        return
-    for node in ast.walk(ast.parse(path.read_text())):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in ("isinstance", "issubclass")
-        ):
-            names = {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}
-            assert not names & classes
-
-
-# Names of tensors, whose meaning a block kind alone knows; formats of other libraries translate them.
+# Names of tensors, whose meaning a block kind alone knows.
 TENSORS = {"down", "up", "up_bias", "down_bias", "norm_weight", "norm_bias"}
+NAMES_TENSORS = {
+    "nn/blocks.py",
+    "export/adapterhub.py",  # translates them into the names of another library
+    "backbones/families.py",  # linear layers of a model may be called like tensors of a bottleneck
+}
+RUN_FILES = {"recipe.yaml", "log.jsonl", "checkpoints", "evaluations", "probes", "tensorboard"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_tensors_of_blocks_are_named_by_their_kind_only(path):
-    # Linear layers of a model may be called like tensors of a bottleneck, so families may name them.
-    if str(path.relative_to(PACKAGE)) not in ("nn/blocks.py", "export/adapterhub.py", "backbones/families.py"):
-        assert not literals(path) & TENSORS
+@dataclass
+class Source:
+    """What the rules ask about a file of the package. The tree is not kept: all trees together slow Python down.
+
+    Attributes:
+        name: Path in the package.
+        part: The package or module of ``LAYERS`` that the file belongs to.
+        text: Its code.
+        imports: Modules that are imported anywhere in it, with their dots.
+        strings: All string constants. Docstrings and help texts are never equal to a name.
+        attributes: All names after a dot.
+        variables: All names without a dot: of variables, functions and classes.
+        type_checks: The classes in every ``isinstance`` and ``issubclass``, by the code of the call.
+    """
+
+    name: str
+    part: str
+    text: str
+    imports: set[str] = field(default_factory=set)
+    strings: set[str] = field(default_factory=set)
+    attributes: set[str] = field(default_factory=set)
+    variables: set[str] = field(default_factory=set)
+    type_checks: dict[str, set[str]] = field(default_factory=dict)
+
+
+def read(path: Path) -> Source:
+    """Parse a file once, for all rules."""
+    name, text = path.relative_to(PACKAGE).as_posix(), path.read_text(encoding="utf-8")
+    source = Source(name, name.partition("/")[0].removesuffix(".py"), text)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            source.imports |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            # `from polyloom import cli` imports a part as well.
+            source.imports |= {f"polyloom.{a.name}" for a in node.names} if module == "polyloom" else {module}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            source.strings.add(node.value)
+        elif isinstance(node, ast.Attribute):
+            source.attributes.add(node.attr)
+        elif isinstance(node, ast.Name):
+            source.variables.add(node.id)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+            classes = {one.id for one in ast.walk(node.args[1]) if isinstance(one, ast.Name)}
+            source.type_checks[ast.unparse(node)] = classes
+    return source
+
+
+@pytest.fixture(scope="module")
+def sources() -> list[Source]:
+    found = [read(path) for path in sorted(PACKAGE.rglob("*.py"))]
+    assert len(found) > 100
+    return found
+
+
+def test_every_part_has_a_layer(sources):
+    assert {source.part for source in sources} <= LAYERS.keys()
+    assert set().union(*THIRD_PARTY.values()) <= LAYERS.keys()
+
+
+def test_imports_point_down(sources):
+    wrong = []
+    for source in sources:
+        for module in source.imports:
+            if module.startswith("polyloom."):
+                other = module.split(".")[1]
+                # A public name, as in `from polyloom import train`, is of the top.
+                if other != source.part and LAYERS.get(other, LAYERS["__init__"]) >= LAYERS[source.part]:
+                    wrong.append(f"{source.name} imports {module}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_imports_are_absolute(sources):
+    # The other rules do not see relative imports.
+    wrong = [f"{source.name} imports {m}" for source in sources for m in source.imports if m.startswith(".")]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_libraries_are_imported_by_their_parts_only(sources):
+    wrong = []
+    for source in sources:
+        libraries = {module.partition(".")[0] for module in source.imports}
+        forbidden = {library for library in libraries & THIRD_PARTY.keys() if source.part not in THIRD_PARTY[library]}
+        wrong += [f"{source.name} imports {library}" for library in forbidden]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nothing_is_unpickled_and_no_foreign_code_is_run(sources):
+    wrong = []
+    for source in sources:
+        libraries = {module.partition(".")[0] for module in source.imports}
+        wrong += [f"{source.name} imports {name}" for name in libraries & {"pickle", "dill", "joblib", "marshal"}]
+        wrong += [f"{source.name}: .{name}" for name in source.attributes & {"exec", "eval_js", "load_module"}]
+        # With a dot, `eval` and `compile` are torch's and re's; without, they run strings.
+        wrong += [f"{source.name}: {name}" for name in source.variables & {"exec", "eval", "compile"}]
+        if "torch.load" in source.text:
+            wrong.append(f"{source.name}: torch.load")
+        if source.text.count("trust_remote_code") != source.text.count("trust_remote_code=False"):
+            wrong.append(f"{source.name}: trust_remote_code is not False")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_tasks_are_named_in_their_own_files_only(sources):
+    names = {name + end for name in TASKS for end in ("", "/")}
+    others = [source for source in sources if source.part != "tasks" and source.name not in NAMES_TASKS]
+    wrong = [f"{source.name}: {name}" for source in others for name in source.strings & names]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_methods_are_asked_what_they_can_do_not_what_they_are(sources):
+    methods = {name for method in METHODS.values() for name in (method.__name__, method.config_type.__name__)}
+    methods |= {"AdapterMethod", "StackedMethod", "ExportedAdapters"}
+    wrong = []
+    for source in sources:
+        if source.part != "methods":
+            wrong += [f"{source.name}: {code}" for code, classes in source.type_checks.items() if classes & methods]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_tensors_of_blocks_are_named_by_their_kind_only(sources):
+    others = [source for source in sources if source.name not in NAMES_TENSORS]
+    wrong = [f"{source.name}: {name}" for source in others for name in source.strings & TENSORS]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_files_of_a_run_are_named_by_the_run_directory_only(sources):
+    others = [source for source in sources if source.name != "rundir.py" and source.part != "cli"]
+    wrong = [f"{source.name}: {name}" for source in others for name in source.strings & RUN_FILES]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_no_large_file_is_part_of_the_repository():
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
     sizes = {name: (ROOT / name).stat().st_size for name in names.split("\0") if name and (ROOT / name).exists()}
     assert sizes
-    assert [name for name, size in sizes.items() if size > 1_000_000] == []
+    wrong = [f"{name}: {size:,} bytes" for name, size in sizes.items() if size > 1_000_000]
+    assert not wrong, "\n".join(wrong)

@@ -22,7 +22,7 @@ from polyloom.registry import Registry, code_hashes, load_code, load_extensions,
 from polyloom.tasks import register_task
 from polyloom.tasks.tagging import Pos
 from polyloom.training.prepare import prepare_dataset
-from tests.shared import EXAMPLES, polyloom
+from tests.shared import EXAMPLES, polyloom, start_command
 
 RECIPE = """
 backbone: {config: {model_type: bert, vocab_size: 100, hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 2}}
@@ -50,17 +50,19 @@ def test_a_file_that_is_not_there_or_fails_is_named(tmp_path):
         load_code(tmp_path / "wrong.py")
 
 
+def command(*arguments: object, stdin: str = "") -> str:
+    """Run a command in a process of its own, because what it registers stays registered; return what it prints."""
+    process = start_command(*arguments, **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE))
+    printed, errors = process.communicate(stdin)
+    assert process.returncode == 0, errors
+    return printed
+
+
 def test_code_brings_a_method_to_the_command_line(tmp_path):
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     assert "unknown method 'task-adapters'" in polyloom("plan", tmp_path / "recipe.yaml", fails=True)
-    script = (  # a process of its own: what is registered stays registered
-        "import sys; from polyloom.cli import main; "
-        f"sys.argv = ['polyloom', 'plan', {str(tmp_path / 'recipe.yaml')!r}, '--json', '--code', "
-        f"{str(EXAMPLES / 'own_method.py')!r}]; main()"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert '"chosen": "task-adapters"' in done.stdout
+    printed = command("plan", tmp_path / "recipe.yaml", "--json", "--code", EXAMPLES / "own_method.py")
+    assert '"chosen": "task-adapters"' in printed
 
 
 def test_an_installed_package_brings_a_method(tmp_path):
@@ -76,15 +78,6 @@ def test_an_installed_package_brings_a_method(tmp_path):
     (tmp_path / "their_package.py").write_text("raise RuntimeError('broken')\n")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "extension 'method' (their_package) cannot be imported: RuntimeError('broken')" in done.stderr
-
-
-def command(*arguments: object, stdin: str = "") -> str:
-    """Run a command in a process of its own and return what it prints."""
-    script = "import sys; from polyloom.cli import main; main()"
-    words = [sys.executable, "-c", script, *map(str, arguments)]
-    done = subprocess.run(words, input=stdin, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_code_brings_a_task_to_train_predict_and_evaluate(tmp_path, load_example):

@@ -38,40 +38,51 @@ def steps(path):
     return [step for job in jobs for step in job["steps"]]
 
 
-@pytest.mark.parametrize("path", ACTIONS, ids=lambda path: path.stem)
-def test_actions_of_others_are_pinned_by_hash_and_their_version_is_named(path):
-    used = re.findall(r"^\s*(?:- )?uses: (.+)$", path.read_text(), flags=re.MULTILINE)
-    assert len(used) == sum("uses" in step for step in steps(path))
-    for action in used:
-        own = action.startswith("./") and (ROOT / action / "action.yml").is_file()
-        assert own or re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
+def test_actions_of_others_are_pinned_by_hash_and_their_version_is_named():
+    wrong = []
+    for path in ACTIONS:
+        used = re.findall(r"^\s*(?:- )?uses: (.+)$", path.read_text(), flags=re.MULTILINE)
+        assert len(used) == sum("uses" in step for step in steps(path)), path
+        for action in used:
+            own = action.startswith("./") and (ROOT / action / "action.yml").is_file()
+            if not own and not re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action):
+                wrong.append(f"{path.name}: {action}")
+    assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", ACTIONS, ids=lambda path: path.stem)
-def test_every_script_that_a_workflow_runs_exists(path):
-    for step in steps(path):
-        for line in step.get("run", "").splitlines():
-            for word in shlex.split(line, comments=True):
-                if word.startswith(".ci/"):
-                    script = ROOT / word
-                    assert script.is_file(), word
-                    assert script.stat().st_mode & 0o111, word
-                elif word.startswith("tests/"):
-                    assert (ROOT / word).is_dir(), word
+def test_every_script_that_a_workflow_runs_exists():
+    lines = [(path, line) for path in ACTIONS for step in steps(path) for line in step.get("run", "").splitlines()]
+    wrong, scripts = [], 0
+    for path, line in lines:
+        for word in shlex.split(line, comments=True):
+            if word.startswith(".ci/"):
+                scripts += 1
+                if not (ROOT / word).is_file() or not (ROOT / word).stat().st_mode & 0o111:
+                    wrong.append(f"{path.name}: {word}: no program")
+            elif word.startswith("tests/") and not (ROOT / word).is_dir():
+                wrong.append(f"{path.name}: {word}: no folder")
+    assert scripts > 3
+    assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_workflows_may_only_read_unless_a_job_needs_more(path):
-    content = read(path)
-    assert content["permissions"] == {"contents": "read"}
-    for name, job in content["jobs"].items():
-        assert "timeout-minutes" in job, name
-        written = {scope for scope, access in job.get("permissions", {}).items() if access == "write"}
-        assert written <= {"id-token", "attestations", "pages"}, name
-        # A job that can sign or publish runs nothing of the checkout.
-        assert not written or not any("actions/checkout" in step.get("uses", "") for step in job["steps"])
-    assert "secrets." not in path.read_text()
-    assert "pull_request_target" not in path.read_text()
+def test_workflows_may_only_read_unless_a_job_needs_more():
+    wrong = []
+    for path in WORKFLOWS:
+        content = read(path)
+        if content["permissions"] != {"contents": "read"}:
+            wrong.append(f"{path.name}: {content['permissions']}")
+        wrong += [f"{path.name}: {text}" for text in ("secrets.", "pull_request_target") if text in path.read_text()]
+        for name, job in content["jobs"].items():
+            if "timeout-minutes" not in job:
+                wrong.append(f"{path.name}: {name}: without an end")
+            written = {scope for scope, access in job.get("permissions", {}).items() if access == "write"}
+            if not written <= {"id-token", "attestations", "pages"}:
+                wrong.append(f"{path.name}: {name}: may write {', '.join(written)}")
+            # A job that can sign or publish runs nothing of the checkout.
+            if written and any("actions/checkout" in step.get("uses", "") for step in job["steps"]):
+                wrong.append(f"{path.name}: {name}: may write, and has the checkout")
+    assert WORKFLOWS
+    assert not wrong, "\n".join(wrong)
 
 
 def test_ci_runs_every_python_that_the_package_names():
@@ -104,13 +115,12 @@ def test_versions_agree():
     assert citation["license"] == PROJECT["license"]
 
 
-@pytest.mark.parametrize("name", ["tools"])
-def test_locked_tools_have_hashes_and_are_those_that_are_listed(name):
-    lock = (ROOT / ".ci" / f"{name}.lock").read_text()
+def test_locked_tools_have_hashes_and_are_those_that_are_listed():
+    lock = (ROOT / ".ci" / "tools.lock").read_text()
     entries = re.split(r"\n(?=\S)", lock.strip())
     locked = {entry.partition("==")[0] for entry in entries if not entry.startswith("#")}
     assert all("--hash=sha256:" in entry for entry in entries if not entry.startswith("#"))
-    listed = (ROOT / ".ci" / f"{name}.in").read_text().splitlines()
+    listed = (ROOT / ".ci" / "tools.in").read_text().splitlines()
     assert {line for line in listed if not line.startswith("#")} <= locked
 
 

@@ -175,7 +175,7 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-m", "polyloom", "config", "schema"],
+        [sys.executable, "-m", "polyloom", "list", "recipes", "--json"],
         stdout=writer,
         stderr=subprocess.PIPE,
         text=True,

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from polyloom.cli import main
 from polyloom.config import load_recipe
 from polyloom.workflows.run import Run
 from polyloom.workflows.train import train_recipe
+from tests.shared import start_command
 from tests.tiny_run import pos_tag, sentences, tiny_recipe
 
 TASKS = ("mlm", "pos", "ner", "dep", "nli")
@@ -213,11 +213,8 @@ def test_long_sentences_are_answered(predict):
 def test_who_waits_gets_an_answer_and_may_leave_early(trained, predict):
     words = ("ba", "do", "fi")
     answers = predict("pos/aa", stdin="\n".join(words))[1].split("\n\n")
-    with subprocess.Popen(
-        [sys.executable, "-m", "polyloom", "predict", str(trained), "pos/aa"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    ) as process:  # fmt: skip
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with start_command("predict", trained, "pos/aa", **pipes) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from polyloom.cli.render import train as train_view
 from polyloom.evaluate.matrix import MARK
 from polyloom.io.sealed import read_sealed
 from polyloom.training.events import Event, StepTaken
-from tests.shared import Done, Run
+from tests.reliability.forks import together
+from tests.shared import Done, Run, start_command
 from tests.tiny_run import tiny_recipe
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
@@ -144,17 +146,13 @@ def test_curves_for_tensorboard(run, recipe, tmp_path, monkeypatch):
     assert "pip install 'polyloom[track]'" in absent.stderr
 
 
-def test_on_a_terminal_it_is_drawn_and_the_cursor_comes_back(recipe, tmp_path, datasets):
+def test_on_a_terminal_it_is_drawn_and_the_cursor_comes_back(recipe, tmp_path, datasets, monkeypatch):
+    for name, value in {"POLYLOOM_CACHE": str(datasets), "TERM": "xterm", "COLUMNS": "100"}.items():
+        monkeypatch.setenv(name, value)
     leader, follower = pty.openpty()
-    command = [sys.executable, "-m", "polyloom", "train", str(recipe), "-o", str(tmp_path / "run")]
-    environment = os.environ | {
-        "POLYLOOM_CACHE": str(datasets),
-        "OMP_NUM_THREADS": "1",
-        "TERM": "xterm",
-        "COLUMNS": "100",
-    }
     drawn = b""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=follower, text=True, env=environment) as process:
+    command = ("train", recipe, "-o", tmp_path / "run")
+    with start_command(*command, stdout=subprocess.PIPE, stderr=follower) as process:
         os.close(follower)
         while chunk := _read(leader):
             drawn += chunk
@@ -175,7 +173,8 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
-def test_of_several_processes_one_talks(recipe, tmp_path, datasets):
+@pytest.mark.nightly
+def test_of_several_processes_of_torchrun_one_talks(recipe, tmp_path, datasets):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*launcher, "-m", "polyloom", "train", str(recipe), "-o", str(tmp_path / "run")]
     environment = os.environ | {"POLYLOOM_CACHE": str(datasets), "OMP_NUM_THREADS": "1"}
@@ -183,6 +182,25 @@ def test_of_several_processes_one_talks(recipe, tmp_path, datasets):
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{tmp_path / 'run' / 'checkpoints' / 'step-00000006'}\n"
     assert done.stderr.count("Validation at step 6") == 1
+
+
+def test_of_several_processes_one_talks(recipe, tmp_path, datasets, monkeypatch):
+    """As above, in two forked processes that a launcher would have started."""
+    monkeypatch.setenv("POLYLOOM_CACHE", str(datasets))
+
+    def work(process_group):
+        monkeypatch.setattr("polyloom.training.distributed.init_distributed", lambda: nullcontext(process_group))
+        monkeypatch.setattr(sys, "argv", ["polyloom", "train", str(recipe), "-o", str(tmp_path / "run")])
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+        return out.getvalue(), err.getvalue()
+
+    (stdout, stderr), silent = together(work, tmp_path / "processes", size=2)
+    assert stdout == f"{tmp_path / 'run' / 'checkpoints' / 'step-00000006'}\n"
+    assert stderr.count("Validation at step 6") == 1
+    assert silent == ("", "")
 
 
 @pytest.mark.parametrize("command", ["train", "evaluate", "compare", "predict"])

@@ -216,7 +216,7 @@ def zipped(folder: Path, one: str, other: str, split: str) -> list[Bitext]:
 @pytest.mark.parametrize(
     ("collection", "one", "other"),
     [
-        ("bible", "eng", "deu"), ("bible", "isl", "tsn"),
+        pytest.param("bible", "eng", "deu", marks=pytest.mark.nightly), ("bible", "isl", "tsn"),
         ("seed", "eng_Latn", "ita_Latn"), ("seed", "vec_Latn", "lmo_Latn"),
         ("storybooks", "en", "sw"), ("storybooks", "ha-ne", "en"), ("storybooks", "lgg", "lgg-official"),
     ],

@@ -62,20 +62,20 @@ def test_entities_of_a_document_are_refused_and_those_of_its_dtd_are_not_dropped
 
 
 READ = """
-import json, re, sys, time
+import json, re, sys
 from pathlib import Path
 from polyloom.data.readers.bitext import read_bitext
 from polyloom.errors import DataError
 def peak():
     return int(re.search(r"VmHWM:\\s*([0-9]+) kB", Path("/proc/self/status").read_text())[1]) / 1024
-before, start = peak(), time.process_time()
+before = peak()
 try:
     for _ in read_bitext(Path(sys.argv[1]), ("en", "de")):
         pass
     refused, line = "", 0
 except DataError as error:
     refused, line = error.what, error.line
-print(json.dumps([refused, line, peak() - before, time.process_time() - start]))
+print(json.dumps([refused, line, peak() - before]))
 """
 OPEN = b"<tmx><body>\n<tu><tuv xml:lang='en'><seg>"
 EMPTY = b"<tuv xml:lang='%d'><seg/></tuv>\n"
@@ -96,12 +96,11 @@ def test_memories_without_end_are_refused_in_little_memory(tmp_path, kind):
     path = tmp_path / ("t.tmx.xz" if kind == "xz bomb" else "t.tmx")
     path.write_bytes(make())
     done = subprocess.run([sys.executable, "-c", READ, path], capture_output=True, check=True, text=True)
-    refused, line, grown, seconds = json.loads(done.stdout)
-    print(f"{kind}: {refused} (line {line}), {grown:.0f} MiB, {seconds:.1f} s")
+    refused, line, grown = json.loads(done.stdout)
+    print(f"{kind}: {refused} (line {line}), {grown:.0f} MiB")
     assert what in refused
     assert line
     assert grown < 64
-    assert seconds < 10
 
 
 @pytest.mark.parametrize("wanted", [5_000, pytest.param(50_000, marks=pytest.mark.nightly)])

@@ -16,10 +16,13 @@ from threading import Thread
 import pytest
 
 FOLDER = os.environ.get("POLYLOOM_BROWSER")
-pytestmark = pytest.mark.skipif(
-    not FOLDER or not shutil.which("node"),
-    reason="needs node, and a folder with playwright-core, axe-core (POLYLOOM_BROWSER)",
-)
+pytestmark = [
+    pytest.mark.nightly,  # builds the site, which takes half a minute
+    pytest.mark.skipif(
+        not FOLDER or not shutil.which("node"),
+        reason="needs node, and a folder with playwright-core, axe-core (POLYLOOM_BROWSER)",
+    ),
+]
 VIEWS = ["desktop", "phone", "dark", "dark-phone"]
 # One of each kind: the first page, a long recipe, wide tables, quoted messages, generated pages, a figure.
 PAGES = [

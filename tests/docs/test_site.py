@@ -1,4 +1,8 @@
-"""The built site: no dead link, nothing from other hosts, every page reachable, and all that the code has is in it."""
+"""The built site: no dead link, nothing from other hosts, every page reachable, and all that the code has is in it.
+
+Building it takes half a minute. With every change of the documents or the package, .github/workflows/site.yml builds
+it, too, and a warning or a dead link is an error there.
+"""
 
 import json
 import os.path
@@ -6,6 +10,7 @@ import re
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
 
+import pytest
 import typer
 
 import polyloom
@@ -15,6 +20,7 @@ from polyloom.methods import METHODS
 from polyloom.tasks import TASKS
 from tests.docs.conftest import ROOT
 
+pytestmark = pytest.mark.nightly
 OTHER_HOST = re.compile(r"(https?:)?//")
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import subprocess
+from typing import Any
 
 import pytest
 import typer
@@ -52,14 +53,16 @@ def test_every_quoted_message_is_one_of_the_code():
     quoted = re.findall(r"^> (.+)$", (DOCS / "troubleshooting.md").read_text(), flags=re.MULTILINE)
     known = list(templates())
     assert len(quoted) >= 30
-    assert [text for text in quoted if not any(holds(one, text.split("…")) for one in known)] == []
+    wrong = [text for text in quoted if not any(holds(one, text.split("…")) for one in known)]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_every_figure_in_the_choice_of_methods_is_in_the_results():
     known = "".join((DOCS / name).read_text() for name in ("results.md", "hyper-stack.md"))
     figures = re.findall(r"\d+\.\d+(?: ± \d+\.\d+)?|\d+ %|\d+,\d+", (DOCS / "choosing.md").read_text())
     assert len(figures) > 20
-    assert [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.]\d)", known)] == []
+    wrong = [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.]\d)", known)]
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +76,7 @@ def test_code_of_explanations_runs_and_prints_what_stands_below(path, capsys):
         assert shown in printed
 
 
+@pytest.mark.nightly  # trains in another environment
 def test_the_way_from_other_libraries_is_open(tmp_path, monkeypatch, capsys):
     """Every block, in order; those of `adapters` in its own environment."""
     python = os.environ.get("POLYLOOM_ADAPTERS_PYTHON")
@@ -108,27 +112,35 @@ def options(command):
         yield from (((name, *path), known, group) for path, known, group in options(child))
 
 
-@pytest.mark.parametrize("path", [*DOCUMENTS, *SCRIPTS], ids=lambda path: path.name)
-def test_commands_and_their_options_exist(path):
+def test_commands_and_their_options_exist():
     known = {path: (names, group) for path, names, group in options(typer.main.get_command(app))}
-    text = path.read_text() if path.suffix == ".sh" else "\n".join(blocks(path, "sh", "bash"))
-    for line in re.findall(r"(?:^|\| |-m )polyloom +(\S.*)", text.replace("\\\n", " "), flags=re.MULTILINE):
-        words = shlex.split(re.split(r" [|<>&]", line)[0], comments=True)
-        name = max((p for p in known if tuple(words[: len(p)]) == p), key=len)
-        names, is_group = known[name]
-        assert not is_group or words[-1].startswith("--"), line
-        if name == ("lm-eval",):
-            continue  # its options are lm-eval's own
-        given = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
-        assert given <= names, line
+    wrong, checked = [], 0
+    for path in [*DOCUMENTS, *SCRIPTS]:
+        text = path.read_text() if path.suffix == ".sh" else "\n".join(blocks(path, "sh", "bash"))
+        for line in re.findall(r"(?:^|\| |-m )polyloom +(\S.*)", text.replace("\\\n", " "), flags=re.MULTILINE):
+            checked += 1
+            words = shlex.split(re.split(r" [|<>&]", line)[0], comments=True)
+            name = max((p for p in known if tuple(words[: len(p)]) == p), key=len)
+            names, is_group = known[name]
+            if is_group and not words[-1].startswith("--"):
+                wrong.append(f"{path.name}: {line}: no such command")
+            unknown = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)} - names
+            if unknown and name != ("lm-eval",):  # whose options are lm-eval's own
+                wrong.append(f"{path.name}: {line}: no {', '.join(unknown)}")
+    assert checked > 100
+    assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("kind", [*(m.config_type for m in METHODS.values()), *(t.Config for t in TASKS.values())])
-def test_no_setting_inherits_the_description_of_another_default(kind):
+def test_no_setting_inherits_the_description_of_another_default():
     """The reference says of a setting what the nearest class that describes it says, defaults included."""
-    for field in dataclasses.fields(kind):
-        describes = next(
-            base for base in kind.__mro__ if f"\n    {field.name}: " in inspect.cleandoc(base.__doc__ or "")
-        )
-        default = {one.name: one.default for one in dataclasses.fields(describes)}[field.name]
-        assert field.default == default, field.name
+    kinds: list[Any] = [method.config_type for method in METHODS.values()] + [task.Config for task in TASKS.values()]
+    wrong = []
+    for kind in kinds:
+        for field in dataclasses.fields(kind):
+            describes = next(
+                base for base in kind.__mro__ if f"\n    {field.name}: " in inspect.cleandoc(base.__doc__ or "")
+            )
+            default = {one.name: one.default for one in dataclasses.fields(describes)}[field.name]
+            if field.default != default:
+                wrong.append(f"{kind.__name__}.{field.name}: {field.default}, described is {default}")
+    assert not wrong, "\n".join(wrong)

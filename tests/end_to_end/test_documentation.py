@@ -29,14 +29,16 @@ def commands() -> list[str]:
     return [line for line in lines if line]
 
 
-def test_the_readme_has_commands():
-    assert len(commands()) >= 5
-
-
-@pytest.mark.parametrize("command", commands())
-def test_readme_commands_work_in_an_empty_directory(command, tmp_path, monkeypatch):
+def test_readme_commands_work_in_an_empty_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    polyloom(*shlex.split(command)[1:])
+    assert len(commands()) >= 5
+    wrong = []
+    for command in commands():
+        try:
+            polyloom(*shlex.split(command)[1:])
+        except AssertionError as error:
+            wrong.append(f"{command}: {error}")
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
@@ -53,13 +55,20 @@ def test_examples_run_as_commands(path):
     subprocess.run([sys.executable, "-W", "error", path], cwd=ROOT, env=ENVIRONMENT, check=True, timeout=120)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_links_between_files_lead_somewhere(path):
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text()):
-        if not target.startswith(("http:", "https:", "mailto:")):
-            assert (path.parent / target).exists(), target
+def test_links_between_files_lead_somewhere():
+    wrong, checked = [], 0
+    for path in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text()):
+            if not target.startswith(("http:", "https:", "mailto:")):
+                checked += 1
+                if not (path.parent / target).exists():
+                    wrong.append(f"{path.relative_to(ROOT)}: {target}")
+    assert checked > 100
+    assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_documents_speak_of_the_project_alone(path):
-    assert not re.search(r"/work/|/opt/|/root/|\.\./shared|pypi\.org/simple", path.read_text())
+def test_documents_speak_of_the_project_alone():
+    machine = re.compile(r"/work/|/opt/|/root/|\.\./shared|pypi\.org/simple")
+    lines = [(path.relative_to(ROOT), line) for path in DOCUMENTS for line in path.read_text().splitlines()]
+    wrong = [f"{path}: {line}" for path, line in lines if machine.search(line)]
+    assert not wrong, "\n".join(wrong)

