@@ -1,12 +1,15 @@
 """A crawl of sixty languages becomes a dataset for each: without near-duplicates, the same bytes after a kill."""
 
+import itertools
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import time
+import tempfile
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +22,10 @@ from polyloom.config import load_recipe
 from polyloom.data.readers.bitext import Filter
 from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import DataError
+from polyloom.io.remote import RemoteFolder
 from polyloom.training.published import open_published
 from polyloom.workflows.train import train_recipe
+from tests.reliability.forks import DIED, die_at, ended, fork
 from tests.tiny_decoder import decoder_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -102,15 +107,89 @@ def test_a_recipe_trains_from_them(place, whole, tmp_path):
     train_recipe(load_recipe(tmp_path / "recipe.yaml", ["train.steps=2"]), tmp_path / "run")
 
 
+class CutOffError(Exception):
+    pass
+
+
+def encode_share(folder, rank, rows, number=None):
+    """Encode what one of two tasks has of some documents; perhaps die at a place in the working folder."""
+    from datatrove.data import Document
+
+    from polyloom.workflows.crawl import EncodeDocuments
+
+    if number is not None:
+        die_at(number, among=lambda at: str(folder) in str(at.target))
+    given = (Document(row["text"], row["id"], metadata=row) for row in rows[rank::2])
+    list(EncodeDocuments(str(folder), task="lm", tokenizer="").run(given, rank, 2))
+
+
+def write_datasets(folder):
+    """Write the datasets and the catalogue."""
+    from polyloom.workflows.crawl import WriteCatalogue, WriteDatasets
+
+    (folder / "datasets").mkdir(exist_ok=True)
+    into = (folder / "datasets").as_uri()
+    for rank in range(2):
+        WriteDatasets(str(folder), into, corpus="crawl").run(None, rank, 2)
+    WriteCatalogue(str(folder), into).run()
+
+
+def test_tasks_that_died_at_any_place_run_again_and_the_result_is_the_same_bytes(place, tmp_path, monkeypatch):
+    """The steps that are ours, without datatrove's executor, which runs tasks again that did not end."""
+    from polyloom.workflows import crawl
+
+    rows = [row for row in documents() if row["language"] in LANGUAGES[:2]]
+    tokenizer = load_tokenizer(place / "decoder")
+    monkeypatch.setattr(crawl, "load_tokenizer", lambda _: tokenizer)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where killed tasks leave files
+    for rank in range(2):
+        encode_share(tmp_path / "whole", rank, rows)
+        for number in itertools.count(1):
+            if (code := ended(fork(partial(encode_share, tmp_path / "killed", rank, rows, number)))) != DIED:
+                break
+        assert code == 0
+        assert number > 6, "before and after each of the files is made: two of languages, and a note"
+    write_datasets(tmp_path / "whole")
+    # Object storage has whole files only, and cannot be used in a child of a process that used it. So writing is
+    # interrupted between two files, and an error takes the place of death.
+    write = RemoteFolder.write
+    for number in itertools.count():
+        written = itertools.count()
+
+        def write_or_stop(folder, name, content, number=number, written=written):
+            if next(written) == number:
+                raise CutOffError
+            write(folder, name, content)
+
+        monkeypatch.setattr(RemoteFolder, "write", write_or_stop)
+        with suppress(CutOffError):
+            write_datasets(tmp_path / "killed")
+            break
+    assert number > 4, "parts and manifests of two datasets, and the catalogue"
+    assert content(tmp_path, "killed") == content(tmp_path, "whole")
+
+
+# The script, which dies when it is about to make a file.
+DYING = """
+import runpy, sys
+from tests.reliability.forks import die_at
+file, *sys.argv = sys.argv[1:]
+die_at(1, among=lambda at: str(at.target) == file)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.nightly
 def test_killed_tasks_run_again_and_the_result_is_the_same_bytes(place, whole):
+    """The third task has done its work when it dies, but datatrove has not noted it."""
     for pipeline in ("encode", "write"):
-        process = subprocess.Popen(command(place, "killed"), cwd=ROOT, stderr=subprocess.DEVNULL)
         done = place / "killed" / "work" / "logs" / pipeline / "completions"
-        while not done.is_dir() and process.poll() is None:
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
-        assert 0 < len(list(done.iterdir())) < TASKS
+        dying = [sys.executable, "-c", DYING, str(done / "00002"), *command(place, "killed")[1:]]
+        process = subprocess.Popen(dying, cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True)
+        assert process.wait() == DIED
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # a process of datatrove that would wait for ever
+        assert sorted(path.name for path in done.iterdir()) == ["00000", "00001"]
     subprocess.run(command(place, "killed"), check=True, capture_output=True, cwd=ROOT)
     assert content(place, "killed") == whole
 

@@ -1,19 +1,21 @@
 """Saved by time and stopped by signals: what is lost is bounded, and what is resumed ends with the same bits."""
 
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from polyloom.checkpoint import read_tensors
 from polyloom.config import load_recipe
 from polyloom.rundir import RunDir
+from polyloom.training import trainer
 from polyloom.training.average import average_run
 from polyloom.training.events import StepTaken
 from polyloom.training.stopping import StopSignals
@@ -90,25 +92,31 @@ def test_several_processes_save_by_time_and_stop_by_the_signal_of_one_after_the_
         assert same(one, other)
 
 
-def test_killed_at_any_moment_at_most_one_interval_is_lost(world, tmp_path):
-    interval = 0.5
-    settings = {"save_every": None, "save_minutes": interval / 60, "steps": 100_000, "rows_per_batch": 4}
-    setup = tiny_setup(world, train=settings)
-    run = tmp_path / "run"
-    child = fork(lambda: tiny_fit(setup, run).run())
-    end = time.monotonic() + 60
-    while len(RunDir(run).steps()) < 2 and time.monotonic() < end:
-        time.sleep(0.01)
-    time.sleep(0.7 * interval)
-    os.kill(child, signal.SIGKILL)
-    assert ended(child) == -signal.SIGKILL
-    lines = (run / "log.jsonl").read_bytes()
-    (run / "log.jsonl").write_bytes(lines[: lines.rindex(b"\n") + 1])
-    steps = [event for event in read_log(run) if event["event"] == "step"]
-    done = next(event["time"] for event in read_log(run) if event["event"] == "saved" and event["total"] == saved(run))
-    longest = max(b["time"] - a["time"] for a, b in pairwise(steps))
-    assert steps[-1]["total"] > saved(run)
-    assert steps[-1]["time"] - done <= interval + longest
+def test_killed_after_any_step_at_most_one_interval_is_lost(world, tmp_path, monkeypatch):
+    """By a clock on which a step takes a second, and nothing else takes any time."""
+    seconds, interval = 0, 3
+    setup = tiny_setup(world, train=NEVER | {"save_minutes": interval / 60, "steps": 12})
+    monkeypatch.setattr(trainer, "time", SimpleNamespace(monotonic=lambda: seconds, perf_counter=time.perf_counter))
+
+    def killed_after(run, last):
+        def on_event(event):
+            nonlocal seconds
+            if isinstance(event, StepTaken):
+                seconds += 1
+                if event.total == last:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        tiny_fit(setup, run, on_event=on_event).run()
+
+    lost = []
+    for last in range(1, 11):
+        run = tmp_path / str(last)
+        assert ended(fork(partial(killed_after, run, last))) == -signal.SIGKILL
+        assert read_log(run)[-1]["total"] == last
+        lost.append(last - saved(run))
+    # A checkpoint is due after the first step that begins when the interval is over: an interval and one step.
+    assert lost == [1, 2, 3, 4, 1, 2, 3, 4, 1, 2]
+    assert max(lost) <= interval + 1
 
 
 def test_checkpoints_by_time_do_not_take_the_place_of_those_that_are_averaged(world, tmp_path):
@@ -136,29 +144,49 @@ def test_a_signal_stops_after_the_current_step_and_a_second_one_at_once(world, t
 def test_signals_that_a_launcher_repeats_count_as_one():
     with StopSignals(launched=True) as stop:
         os.kill(os.getpid(), signal.SIGTERM)
+        stop._first = math.inf  # just now, however slow this machine is
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.received == signal.SIGTERM
-        stop._first -= 6
+        stop._first = -math.inf  # long ago
         with pytest.raises(SystemExit):
             os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def started(command, run, **more):
-    """Start a command that trains, and wait until it has taken some steps."""
-    process = subprocess.Popen(
-        [sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | more, start_new_session=True,
+# The command polyloom, which gets a signal after its fifth step: from itself, or from its launcher.
+SIGNALLED = """
+import os, signal, time
+from polyloom.cli import main
+from polyloom.rundir import RunDir
+from polyloom.training.stopping import StopSignals
+
+note, receive, received = RunDir.note, StopSignals._receive, []
+
+def note_and_signal(folder, event):  # only the first process notes
+    note(folder, event)
+    if event["event"] == "step" and event["total"] == 5:
+        os.kill(os.getppid() if "RANK" in os.environ else os.getpid(), signal.{name})
+        while not received:  # a launcher passes it on
+            time.sleep(0.01)
+
+def note_and_receive(stop, number, frame):
+    received.append(number)
+    receive(stop, number, frame)
+
+RunDir.note, StopSignals._receive = note_and_signal, note_and_receive
+main()
+"""
+STEPS, SAVED = 12, 6  # the signal comes when the sixth step begins
+
+
+def run_signalled(tmp_path, name, *arguments, launcher=()):
+    """Run the command to its end."""
+    script = tmp_path / "signalled.py"
+    script.write_text(SIGNALLED.format(name=name))
+    return subprocess.run(
+        [sys.executable, *launcher, script, *arguments], cwd=ROOT, capture_output=True, text=True, check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True,
     )  # fmt: skip
-    end = time.monotonic() + 200
-    while not ((run / "log.jsonl").exists() and (run / "log.jsonl").read_text().count('"event": "step"') > 3):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return process
-
-
-STEPS = 150
 
 
 @pytest.fixture(scope="module")
@@ -177,17 +205,15 @@ def expected(recipe, tmp_path_factory):
 
 @pytest.mark.parametrize(("number", "code"), [SIGNALS[0], pytest.param(*SIGNALS[1], marks=pytest.mark.nightly)])
 def test_the_command_says_where_it_saved_and_resumes_to_the_same_end(tmp_path, recipe, expected, number, code):
-    run = tmp_path / "run"
-    process = started(["-m", "polyloom", "train", str(recipe), "-o", str(run)], run)
-    process.send_signal(number)
-    out, said = process.communicate(timeout=100)
-    assert (process.returncode, out) == (code, "")
-    step = saved(run)
-    assert 3 < step < STEPS, "the recipe asks for no checkpoint before its end"
-    assert f"{signal.Signals(number).name}: saving after this step." in said
-    assert f"Interrupted at step {step}; it is saved in {RunDir(run).checkpoint(step)}. To resume from there:" in said
-    assert said.splitlines()[-1].strip() == f"polyloom train {recipe} -o {run}"
-    assert read_log(run)[-1]["total"] == step
+    run, name = tmp_path / "run", signal.Signals(number).name
+    done = run_signalled(tmp_path, name, "train", recipe, "-o", run)
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    assert RunDir(run).steps() == [SAVED], "the recipe asks for no checkpoint before its end"
+    assert f"{name}: saving after this step." in done.stderr
+    where = RunDir(run).checkpoint(SAVED)
+    assert f"Interrupted at step {SAVED}; it is saved in {where}. To resume from there:" in done.stderr
+    assert done.stderr.splitlines()[-1].strip() == f"polyloom train {recipe} -o {run}"
+    assert read_log(run)[-1]["total"] == SAVED
     found = alone(lambda: read_tensors(train_recipe(load_recipe(recipe), run)), tmp_path / "end")
     assert not changed(found, expected)
 
@@ -195,13 +221,11 @@ def test_the_command_says_where_it_saved_and_resumes_to_the_same_end(tmp_path, r
 @pytest.mark.nightly
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_the_same_holds_under_torchrun(tmp_path, recipe, number, code):
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "polyloom", "train"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     run = tmp_path / "run"
-    process = started([*torchrun, str(recipe), "-o", str(run)], run)
-    process.send_signal(number)
-    _, said = process.communicate(timeout=100)
-    assert process.returncode == 1, "torchrun's own"
-    step = saved(run)
-    assert 3 < step < STEPS
-    assert f"it is saved in {RunDir(run).checkpoint(step)}. To resume from there with the same launcher:" in said
-    assert read_log(run)[-1]["total"] == step
+    done = run_signalled(tmp_path, signal.Signals(number).name, "train", recipe, "-o", run, launcher=launcher)
+    assert done.returncode == 1, "torchrun's own"
+    assert RunDir(run).steps() == [SAVED]
+    where = RunDir(run).checkpoint(SAVED)
+    assert f"it is saved in {where}. To resume from there with the same launcher:" in done.stderr
+    assert read_log(run)[-1]["total"] == SAVED
