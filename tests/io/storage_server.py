@@ -11,7 +11,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
@@ -35,12 +35,10 @@ def moto_server(folder: Path) -> Iterator[str]:
 
 
 def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
-    for _ in range(600):
-        if match := re.search(r"Running on (http://\S+)", log.read_text()):
-            return match[1]
+    while not (match := re.search(r"Running on (http://\S+)", log.read_text())):
         assert process.poll() is None, log.read_text()
         time.sleep(0.05)
-    raise TimeoutError(log.read_text())
+    return match[1]
 
 
 def call(method: str, url: str, body: bytes = b"", **headers: str) -> bytes:
@@ -49,7 +47,7 @@ def call(method: str, url: str, body: bytes = b"", **headers: str) -> bytes:
     signed = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
     headers = {"Content-Type": "application/octet-stream", "Authorization": signed} | headers
     request = urllib.request.Request(url, data=body or None, method=method, headers=headers)
-    with urllib.request.urlopen(request, timeout=10) as response:
+    with urllib.request.urlopen(request) as response:
         content: bytes = response.read()
     return content
 
@@ -91,7 +89,6 @@ class Request:
     method: str
     path: str
     headers: dict[str, str]
-    when: float = field(default_factory=time.monotonic)
 
 
 class Proxy:
@@ -155,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
             case "reset":
                 self._reset()
             case "stall":
-                self.proxy.closing.wait(30)
+                self.proxy.closing.wait()
                 self._reset()
             case "status":
                 assert fault
@@ -169,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _pass_on(self, kind: str | None, body: bytes) -> None:
         headers = dict(self.headers.items())
         headers.pop({"whole": "range", "unconditional": "if-match"}.get(kind or "", ""), None)
-        with closing(http.client.HTTPConnection(self.proxy.upstream, timeout=20)) as connection:
+        with closing(http.client.HTTPConnection(self.proxy.upstream)) as connection:
             connection.request(self.command, self.path, body, headers)
             response = connection.getresponse()
             content = response.read()
@@ -188,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
         if kind in ("cut", "drip"):
             self._answer(response.status, answer, half, length)
             if kind == "drip":
-                self.proxy.closing.wait(30)
+                self.proxy.closing.wait()
             self._reset()
         else:
             self._answer(response.status, answer, content, length)

@@ -116,10 +116,12 @@ def test_changes_within_a_tick_of_the_clock_are_noticed(file, read, monkeypatch)
 
 def test_a_file_that_was_just_written_is_not_remembered_until_later(file, read, cache, monkeypatch):
     os.utime(file, ns=(0, 0))
+    changed = file.stat().st_ctime_ns
+    clock = SimpleNamespace(time_ns=lambda: changed + hashes.SETTLED)
+    monkeypatch.setattr(hashes, "time", clock)
     remembered_sha256(file)
     assert not cache.exists(), "an old time of modification proves nothing: any program can set it"
-    monkeypatch.setattr(hashes, "SETTLED", 0)
-    time.sleep(TICK)
+    clock.time_ns = lambda: changed + hashes.SETTLED + 1
     assert remembered_sha256(file) == remembered_sha256(file)
     assert len(read) == 2
 

@@ -1,6 +1,6 @@
 """What launchers start: train a recipe in a folder. ``python -m tests.reliability.script RECIPE FOLDER [DIE_AT]``.
 
-With a step to die at, the second process kills itself there, the first time.
+With a step to die at, the last process kills itself there, the first time.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ def die_once(process_group: ProcessGroup, run: Path, step: int) -> None:
     take, mark = TrainLoop._take, run / "died"
 
     def take_or_die(loop: TrainLoop, index: int, *arguments: Any, **options: Any) -> Step:
-        if process_group.rank == 1 and index == step and not mark.exists():
+        if process_group.rank == process_group.size - 1 and index == step and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return take(loop, index, *arguments, **options)

@@ -97,6 +97,8 @@ def test_a_discarded_request_leaves_room():
     assert take(queue) == rows[:1]
     queue.discard(rows[0])  # it was taken
     assert len(queue) == 0
+    assert not queue._waiting
+    assert not queue._served, "nothing is kept about callers that have gone"
 
 
 def test_a_closed_queue_gives_what_it_has():
@@ -109,10 +111,10 @@ def test_a_closed_queue_gives_what_it_has():
 
 def test_an_idle_queue_waits_for_a_full_batch_but_not_longer():
     queue, taken = filled(room=100), []
-    thread = threading.Thread(target=lambda: taken.append(queue.take(max_tokens=32, max_wait=5.0)))
+    # Without a full batch it waits for longer than a test may take.
+    thread = threading.Thread(target=lambda: taken.append(queue.take(max_tokens=32, max_wait=600.0)), daemon=True)
     thread.start()
     for _ in range(4):
         queue.put(Row())
-    thread.join(timeout=2.0)
-    assert not thread.is_alive(), "four rows of eight tokens are a full batch"
-    assert len(taken[0]) == 4
+    thread.join()
+    assert len(taken[0]) == 4, "four rows of eight tokens are a full batch"

@@ -1,4 +1,7 @@
-"""Two minutes of what `benchmarks/soak.py` does for longer: memory stays, and nothing fails (R16)."""
+"""Two minutes of what `benchmarks/soak.py` does for longer: memory stays, and nothing fails (R16).
+
+That the cache keeps its bytes while conditions come and go is counted in `test_engine`.
+"""
 
 import json
 import subprocess
@@ -14,6 +17,8 @@ from benchmarks.soak import is_disturbed
 SOAK = Path(__file__).parents[2] / "benchmarks" / "soak.py"
 
 
+@pytest.mark.nightly
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_memory_stays_while_conditions_come_and_go(tmp_path):
     """50,000 languages in a cache of 16 MB. Other tests run beside it, so latency is not judged here.

@@ -17,7 +17,7 @@ from polyloom.workflows import report, run  # noqa: F401 - before the children, 
 from tests.reliability.forks import fork
 from tests.strangers.variants import make_variant
 
-WALL = 60.0  # seconds until a child is killed
+WALL = 600.0  # seconds until a child is killed that hangs; a stalled machine must not reach it
 COMMANDS = {
     "predict": ["predict", "PLACE", "pos/aa"],
     "report": ["report", "PLACE", "-o", "NEW"],
