@@ -2,11 +2,12 @@
 skip), lines of a corpus, and commands, in this process or in a child of it."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +42,38 @@ def polyloom(*arguments: object, stdin: str = "", fails: bool = False) -> str:
     return result.stdout
 
 
+def in_child(main: Callable[[], Any], words: Sequence[str]) -> Callable[[], None]:
+    """Return what a forked process does instead of becoming another program: it calls a function and ends.
+
+    Args:
+        main: The function of a program.
+        words: Its command.
+    """
+
+    def run() -> None:
+        os.closerange(3, 1 << 12)  # as a new program has none; `Popen` waits until its own one is closed
+        signal.set_wakeup_fd(-1)  # of the parent's event loop
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        torch.set_num_threads(1)  # renews torch's pool, whose threads a fork does not have
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", 1), open(2, "w", 1)  # noqa: SIM115
+        sys.argv, code = list(words), 1
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+            if isinstance(end.code, str):
+                sys.stderr.write(f"{end.code}\n")
+        except BaseException:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+    return run
+
+
 def start_command(*arguments: object, **options: Any) -> "subprocess.Popen[str]":
     """Start a command in a real process, with real pipes and signals, forked from this one.
 
@@ -52,24 +85,8 @@ def start_command(*arguments: object, **options: Any) -> "subprocess.Popen[str]"
         **options: Options of `subprocess.Popen`.
     """
 
-    def run() -> None:
-        os.closerange(3, 1 << 12)  # as a new program has none; `Popen` waits until its own one is closed
-        torch.set_num_threads(1)  # renews torch's pool, whose threads a fork does not have
-        sys.argv = ["polyloom", *map(str, arguments)]
-        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
-        code: Any = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code
-        except BaseException:
-            traceback.print_exc()
-            code = 1
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(int(code or 0))
-
-    return subprocess.Popen(["polyloom"], preexec_fn=run, text=True, **options)  # noqa: PLW1509
+    words = ["polyloom", *map(str, arguments)]
+    return subprocess.Popen(words, preexec_fn=in_child(main, words), text=True, **options)  # noqa: PLW1509
 
 
 class Done(NamedTuple):

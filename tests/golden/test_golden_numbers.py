@@ -132,6 +132,11 @@ def test_every_recipe_is_planned_with_every_alternative(recipe: str) -> None:
         assert (cost["extra_parameters"] is None) == (cost["reason"] is not None)
 
 
+def test_the_command_plans_without_a_network() -> None:
+    printed, _ = python(OFFLINE, "plan", BASE, "--json")
+    assert json.loads(printed) == plan(BASE)
+
+
 @pytest.mark.timing
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_is_planned_in_time(recipe: str) -> None:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from benchmarks.object_storage import measure, summarize, write_recipe
 
 from polyloom.config import load_recipe
 from polyloom.errors import DataError, ObjectChangedError, StorageError
-from polyloom.io.remote import RemoteFolder
+from polyloom.io.remote import RETRY_LIMITS, RemoteFolder
 from polyloom.training.published import CATALOGUE
 from polyloom.workflows.train import prepare_training, train_recipe
 from tests.io.storage_server import Fault, Proxy, call, environment, moto_server
@@ -48,7 +49,9 @@ def storage(tmp_path_factory):
 
 @pytest.fixture
 def proxy(storage, tmp_path, monkeypatch):
-    """The proxy; blocks of other tests are forgotten."""
+    """The proxy; blocks of other tests are forgotten, and no answer of a slow machine is given up."""
+    patient = replace(RETRY_LIMITS, total=600.0, request=600.0, stall=600.0)
+    monkeypatch.setitem(RemoteFolder.__init__.__kwdefaults__, "limits", patient)
     monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "cache"))
     storage[0].clear()
     yield storage[0]

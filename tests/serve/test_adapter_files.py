@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -19,6 +17,7 @@ from polyloom.serve.models import ServedModel
 from polyloom.workflows.run import Run
 from polyloom.workflows.train import train
 from tests.serve.test_web import Served
+from tests.shared import polyloom
 from tests.tiny_decoder import decoder_recipe
 
 
@@ -106,9 +105,7 @@ def test_over_http(decoder, tmp_path):
 
 
 def test_an_export_names_the_model_as_the_other_server_does(decoder, tmp_path):
-    command = ["export", str(decoder.path), "lm/aa", "--to", "peft", "-o", str(tmp_path / "out")]
-    subprocess.run(
-        [sys.executable, "-m", "polyloom", *command, "--base-name", "my-model"], check=True, capture_output=True
-    )
+    options = ["--to", "peft", "-o", tmp_path / "out", "--base-name", "my-model"]
+    polyloom("export", decoder.path, "lm/aa", *options)
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == "my-model"

@@ -19,6 +19,7 @@ import pytest
 
 import polyloom as pl
 from polyloom.cli import main
+from polyloom.client import client as client_module
 from polyloom.client import connection
 from polyloom.data.records import Bitext
 from polyloom.errors import (
@@ -53,7 +54,7 @@ def served(run, translator, folder):
 
 @pytest.fixture
 def client(served):
-    with pl.connect(served.url, key=KEY, timeout=120) as client:
+    with pl.connect(served.url, key=KEY, timeout=600) as client:
         yield client
 
 
@@ -167,11 +168,6 @@ with pl.connect({served.url!r}, key={KEY!r}) as client:
 def test_the_death_of_the_models_is_ridden_out(served, client):
     expected = client.predict(["ba do"] * 10, "pos/aa")
     os.kill(served.model_process(), signal.SIGKILL)
-    with (
-        pl.connect(served.url, key=KEY, timeout=0.3) as impatient,
-        pytest.raises(UnavailableError, match="Try again in a few seconds"),
-    ):
-        impatient.predict("ba do", "pos/aa")
     assert list(map(rounded, client.predict(["ba do"] * 10, "pos/aa"))) == list(map(rounded, expected))
 
 
@@ -228,43 +224,71 @@ def refuses(status: int, **headers: str) -> Step:
     return lambda handler, _: handler.say(status, {"status": status, "detail": f"status {status}"}, **headers)
 
 
-def hangs_up(begin: bytes = b"") -> Step:
+def hangs_up(begin: bytes = b"", end: bytes = b"") -> Step:
+    """Answer in chunks, as the server does, and close the connection without a word."""
+
     def step(handler: Handler, _: list[dict[str, Any]]) -> None:
         if begin:
             handler.send_response(200)
             handler.send_header("Transfer-Encoding", "chunked")
             handler.end_headers()
-            handler.wfile.write(b"%x\r\n%b\r\n" % (len(begin), begin))
+            handler.wfile.write(b"%x\r\n%b\r\n" % (len(begin), begin) + end)
         handler.close_connection = True
 
     return step
 
 
+def bound_server() -> ThreadingHTTPServer:
+    """A server that has a port, and does not listen yet."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=False)
+    server.server_bind()
+    return server
+
+
 @contextlib.contextmanager
 def scripted(
-    *steps: Step, handler: type[BaseHTTPRequestHandler] = Handler, port: int = 0
+    *steps: Step, handler: type[BaseHTTPRequestHandler] = Handler, server: ThreadingHTTPServer | None = None
 ) -> Iterator[tuple[str, list[list[str]]]]:
     """Serve some steps; the inputs of each request are noted."""
     asked: list[list[str]] = []
     kind = type("Scripted", (handler,), {"steps": iter(steps), "asked": asked})
-    with ThreadingHTTPServer(("127.0.0.1", port), kind) as server:
-        server.daemon_threads = True
-        server.block_on_close = False
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    with server or bound_server() as listening:
+        listening.RequestHandlerClass = kind
+        listening.server_activate()
+        listening.daemon_threads = True
+        listening.block_on_close = False
+        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}", asked
+            yield f"http://127.0.0.1:{listening.server_port}", asked
         finally:
-            server.shutdown()
+            listening.shutdown()
             thread.join()
 
 
+class Clock:
+    """The time of a client: it passes only where the client waits."""
+
+    def __init__(self) -> None:
+        self.now, self.waits = 0.0, list[float]()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.waits.append(seconds)
+
+
 @pytest.fixture
-def impatient(monkeypatch):
-    monkeypatch.setattr(connection, "PAUSE", 0.01)
+def clock(monkeypatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(connection, "time", made)
+    monkeypatch.setattr(client_module, "GRACE", 600.0)  # of real time, as a busy machine is slow
+    return made
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize(
     ("steps", "asked"),
     [
@@ -281,7 +305,6 @@ def test_rows_without_an_answer_are_asked_again_alone(steps, asked):
         assert ["".join(row) for row in noted] == [*asked, "e"]
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
@@ -289,58 +312,58 @@ def test_rows_without_an_answer_are_asked_again_alone(steps, asked):
         (500, PredictionError), (503, UnavailableError), (504, DeadlineError),
     ],
 )  # fmt: skip
-def test_every_problem_has_its_class(status, kind):
-    with scripted(*[answers(status)] * 50) as (url, noted), pl.connect(url, timeout=0.1) as client:
+def test_every_problem_has_its_class(clock, status, kind):
+    with scripted(*[answers(status)] * 50) as (url, noted), pl.connect(url, timeout=60) as client:
         with pytest.raises(pl.PolyloomError, match=f"status {status}") as found:
             client.predict(["a"], "pos/aa")
         assert found.type is kind
-        assert (len(noted) > 1) == (status in (429, 503))
+        assert len(noted) == len(clock.waits) + 1
+        if status in (429, 503):  # waits of half a second, then twice as long up to eight seconds, and by chance longer
+            assert [0.5 <= wait / 2**i <= 0.75 for i, wait in enumerate(clock.waits[:5])] == [True] * 5
+            assert 60 - 12 <= sum(clock.waits) <= 60
+        else:
+            assert not clock.waits
 
 
-def test_no_one_waits_longer_than_the_time_allows():
-    with scripted(*[refuses(429, Retry_After="30")] * 2) as (url, noted), pl.connect(url, timeout=5) as client:
+def test_no_one_waits_longer_than_the_time_allows(clock):
+    with scripted(*[refuses(429, Retry_After="700")] * 2) as (url, noted), pl.connect(url, timeout=600) as client:
         with pytest.raises(OverloadedError, match="status 429"):
             client.predict("a", "pos/aa")
-        assert len(noted) == 1
+        assert (len(noted), clock.waits) == (1, [])
     with pytest.raises(pl.PolyloomError, match="timeout: 0 is not a number of seconds up to 3600"):
         pl.connect(url, timeout=0)
 
 
-@pytest.mark.usefixtures("impatient")
-def test_a_connection_that_the_server_closed_is_opened_again_at_once(monkeypatch):
-    monkeypatch.setattr(connection.Patience, "wait", lambda *_: pytest.fail("waited"))
-
-    def closes(handler: Handler, rows: list[dict[str, Any]]) -> None:
-        answers()(handler, rows)
-        handler.close_connection = True  # without a word
-
-    with scripted(closes, answers()) as (url, noted), pl.connect(url) as client:
+def test_a_connection_that_the_server_closed_is_opened_again_at_once(clock):
+    whole = hangs_up(answer(0, "A"), b"0\r\n\r\n")
+    with scripted(whole, answers()) as (url, noted), pl.connect(url) as client:
         assert [client.predict(text, "pos/aa") for text in "ab"] == ["A", "B"]
         assert noted == [["a"], ["b"]]
+        assert not clock.waits
 
 
-@pytest.mark.usefixtures("impatient")
-def test_a_server_that_is_started_again_is_waited_for(monkeypatch):
+def test_a_server_that_is_started_again_is_waited_for(clock, monkeypatch):
+    """It listens from the client's third wait on; its port is its own all the time."""
     with scripted() as (url, _):
-        client = pl.connect(url, timeout=30)
+        client = pl.connect(url, timeout=600)
         client.close()
-    refused = threading.Event()
-    wait = connection.Patience.wait
-
-    def noted(*arguments: Any) -> bool:
-        refused.set()
-        return wait(*arguments)
-
-    monkeypatch.setattr(connection.Patience, "wait", noted)
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(client.predict, "a", "pos/aa")
-        assert refused.wait(10)
-        with scripted(answers(), port=int(url.rpartition(":")[2])):
-            assert asked.result() == "A"
-    client.close()
-    client.timeout = 0.1
+    server = bound_server()
+    client._connection = connection.Connection(f"http://127.0.0.1:{server.server_port}")
     with pytest.raises(UnavailableError, match="nobody listens there"):
         client.predict("a", "pos/aa")
+    clock.waits.clear()
+    with contextlib.ExitStack() as stack:
+        sleep = clock.sleep
+
+        def start(seconds: float) -> None:
+            sleep(seconds)
+            if len(clock.waits) == 3:
+                stack.enter_context(scripted(answers(), server=server))
+
+        monkeypatch.setattr(clock, "sleep", start)
+        assert client.predict("a", "pos/aa") == "A"
+        assert len(clock.waits) == 3
+    client.close()
 
 
 def test_requests_have_no_more_rows_and_bytes_than_the_server_allows():

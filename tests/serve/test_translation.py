@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import pytest
 from polyloom.backbones.decoding import Decoding
 from polyloom.conditions import Condition
 from polyloom.errors import PredictionError
+from polyloom.inference.in_flight import InFlight
 from polyloom.inference.predictor import Predictor
 from polyloom.serve import Engine, Limits
 from polyloom.workflows.run import Run
+from tests.serve.test_engine import answers
 from tests.tasks.test_translation import DIRECTIONS, model_for, sentence
 from tests.tasks.test_translation import tokenizer as tokenizer  # noqa: PLC0414 - a fixture
 
@@ -41,45 +44,53 @@ def serve(work, *runs, **limits):
     return asyncio.run(main())
 
 
-async def ask(engine, asked):
-    answers = await asyncio.gather(*(engine.answer(name, text) for name, text in asked), return_exceptions=True)
-    return [answer if isinstance(answer, BaseException) else answer.prediction for answer in answers]
-
-
 @pytest.mark.parametrize("room", [4, 64])
 def test_translations_are_those_of_the_run(run, room):
     long = ". ".join(sentence(number) for number in range(12)) + "."  # is translated sentence by sentence
     asked = [*rows(60), (DIRECTIONS[0], long), (DIRECTIONS[1], " ")]
     expected = run.predict([text for _, text in asked], [name for name, _ in asked])
     assert len(set(expected)) > 40
-    assert serve(lambda engine: ask(engine, asked), run, max_rows_in_flight=room) == expected
+    assert serve(lambda engine: answers(engine, asked), run, max_rows_in_flight=room) == expected
 
 
 def test_beams_give_what_they_give_in_batches(run, tokenizer):
     beams = replace(run, predictor=Predictor(run.model, tokenizer=tokenizer, decoding=Decoding(beams=2)))
     asked = rows(10)
     expected = beams.predict([text for _, text in asked], [name for name, _ in asked])
-    assert serve(lambda engine: ask(engine, asked), beams) == expected
+    assert serve(lambda engine: answers(engine, asked), beams) == expected
 
 
-def test_a_caller_that_goes_away_leaves_the_batch(run):
+def test_a_caller_that_goes_away_leaves_the_batch(run, monkeypatch):
+    """The first step does not end before nineteen of twenty callers have gone; the next one has one row."""
+    gone, step, steps = threading.Event(), InFlight.step, []
+
+    def held(self):
+        steps.append(len(self))
+        gone.wait()
+        return step(self)
+
+    monkeypatch.setattr(InFlight, "step", held)
+
     async def work(engine):
-        tasks = [asyncio.create_task(engine.answer(name, text)) for name, text in rows(20)]
-        while not engine.worker.rows_in_flight:
+        with engine.queue._changed:  # the lock without which the worker takes nothing
+            tasks = [asyncio.create_task(engine.answer(name, text)) for name, text in rows(20)]
+            await asyncio.sleep(0)  # each of them runs until it waits
+        while not steps:
             await asyncio.sleep(0.001)
         for task in tasks[1:]:
             task.cancel()
-        first = await tasks[0]
-        assert engine.worker.rows_in_flight == 0
-        return first.prediction
+        await asyncio.gather(*tasks[1:], return_exceptions=True)
+        gone.set()
+        return (await tasks[0]).prediction
 
     name, text = rows(20)[0]
-    assert serve(work, run) == run.predict(text, name)
+    found = serve(work, run)
+    assert steps[0] >= 20, "long texts are several rows"
+    assert set(steps[1:]) == {1}
+    assert found == run.predict(text, name)
 
 
 def test_a_step_that_fails_ends_its_rows_and_nothing_else(run, monkeypatch):
-    from polyloom.inference.in_flight import InFlight
-
     step, steps = InFlight.step, []
 
     def fail(self):
@@ -91,7 +102,7 @@ def test_a_step_that_fails_ends_its_rows_and_nothing_else(run, monkeypatch):
     monkeypatch.setattr(InFlight, "step", fail)
 
     async def work(engine):
-        return await ask(engine, rows(5)), await ask(engine, rows(5))
+        return await answers(engine, rows(5)), await answers(engine, rows(5))
 
     failed, after = serve(work, run)
     assert all(isinstance(one, PredictionError) and "no memory" in str(one) for one in failed)
@@ -116,7 +127,7 @@ def test_a_damaged_direction_fails_alone(run, monkeypatch):
     expected = run.predict([text for _, text in asked], [name for name, _ in asked])
     monkeypatch.setattr(run.model.method, "weights", weights)
     run.predictor.cache.clear()
-    found = serve(lambda engine: ask(engine, asked), run)
+    found = serve(lambda engine: answers(engine, asked), run)
     run.predictor.cache.clear()
     for (asked_for, _), text, wanted in zip(asked, found, expected, strict=True):
         assert isinstance(text, PredictionError) if asked_for == name else text == wanted

@@ -1,8 +1,10 @@
 """HTTP: our protocol and those of others, judged by their own clients where there is one."""
 
+import asyncio
 import contextlib
 import gzip
 import hashlib
+import http.client
 import http.server
 import json
 import os
@@ -17,39 +19,73 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.shared import free_port, lines_of
-
 pytest.importorskip("fastapi")
+
+import uvicorn
+from starlette.exceptions import HTTPException
+
+from polyloom.cli import main
+from polyloom.errors import UnavailableError
+from polyloom.serve import supervisor
+from polyloom.serve.limits import Limits
+from polyloom.serve.web import health
+from polyloom.serve.web import server as web_server
+from polyloom.serve.web.app import build_app
+from polyloom.serve.web.context import Context, WebLimits
+from polyloom.serve.web.keys import Keys
+from polyloom.serve.web.middleware import BodyLimit
+from tests.serve.forked import forked_models
+from tests.shared import free_port, in_child, lines_of
 
 
 class Served:
-    """A server in a process of its own."""
+    """A server in a process of its own: a fork of this one, which has all time, as a busy machine is slow.
 
-    def __init__(self, *arguments: object) -> None:
+    Args:
+        *arguments: Arguments of ``polyloom serve``.
+        new: Whether it is ``python -m polyloom``, with the limits of time that the package sets.
+    """
+
+    def __init__(self, *arguments: object, new: bool = False) -> None:
+        self.arguments, self.new = ["serve", *map(str, arguments), "--threads", "1", "--timeout", "600"], new
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in stop
+        self.choose_port()
+        while not self.start():
+            assert "address already in use" in self.logged(), self.logged()
+            self.choose_port()
+
+    def choose_port(self) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in stop
-        command = [sys.executable, "-m", "polyloom", "serve", *map(str, arguments), "--port", str(self.port)]
-        self.command = [*command, "--threads", "1", "--timeout", "600"]  # a busy machine is slow
-        self.start()
 
-    def start(self) -> None:
-        self.process = subprocess.Popen(self.command, stderr=self.log)
-        self.wait_until_ready()
+    def start(self) -> bool:
+        """Start it, and return whether it became ready."""
+        arguments = [*self.arguments, "--port", str(self.port)]
+        if self.new:
+            self.process = subprocess.Popen([sys.executable, "-m", "polyloom", *arguments], stderr=self.log)
+            return self.wait_until_ready()
+        with forked_models(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(web_server, "DRAIN", 600)
+            patch.setattr(health, "CANARY", 600.0)
+            patch.setattr(supervisor, "PAUSE", 0.05)
+            run = in_child(main, ["polyloom", *arguments])
+            self.process = subprocess.Popen(["polyloom"], stderr=self.log, preexec_fn=run)  # noqa: PLW1509
+        return self.wait_until_ready()
 
-    def wait_until_ready(self) -> None:
-        ready = False
-        while not ready:
-            assert self.process.poll() is None, self.logged()
-            time.sleep(0.1)
+    def wait_until_ready(self) -> bool:
+        """Wait until it is ready, or has ended."""
+        while self.process.poll() is None:
             with contextlib.suppress(OSError):
-                ready = self.get("/readyz")[0] == 200
+                if self.get("/readyz")[0] == 200:
+                    return True
+            time.sleep(0.02)
+        return False
 
     def logged(self) -> str:
         self.log.seek(0)
@@ -92,7 +128,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(run, translator):
-    server = Served(run.path, translator.path)
+    server = Served(run.path, translator.path, new=True)
     yield server
     server.stop()
 
@@ -141,30 +177,74 @@ def test_mistakes_are_problems(served, path, body, status):
     assert json.loads(content).keys() == {"type", "title", "status", "detail", "error"}
 
 
+# A body, the status of the response or of the error of its only row, and how many batches the model computes for it.
 HOSTILE = {
-    "a million letters": {"rows": [{"condition": "pos/aa", "input": "a" * 1_000_000}]},
-    "combining marks": {"rows": [{"condition": "pos/aa", "input": "a" + "\u0301" * 40_000}]},
-    "a lone surrogate": b'{"rows": [{"condition": "pos/aa", "input": "\\ud800"}]}',
-    "NUL": {"rows": [{"condition": "pos/aa\0", "input": "\0"}]},
-    "depth": b'{"rows": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-    "a huge number": b'{"rows": ' + b"9" * 100_000 + b"}",
-    "not UTF-8": b'{"rows": [{"condition": "pos/aa", "input": "\xff"}]}',
-    "a condition of letters": {"rows": [{"condition": "x" * 100_000, "input": "a"}]},
-    "no words": {"rows": [{"condition": "pos/aa", "input": []}]},
+    "a million letters": ({"rows": [{"condition": "pos/aa", "input": "a" * 1_000_000}]}, 413, 0),
+    "combining marks": ({"rows": [{"condition": "pos/aa", "input": "a" + "\u0301" * 40_000}]}, 200, 1),
+    "a lone surrogate": (b'{"rows": [{"condition": "pos/aa", "input": "\\ud800"}]}', 422, 0),
+    "NUL": ({"rows": [{"condition": "pos/aa\0", "input": "\0"}]}, 404, 0),
+    "depth": (b'{"rows": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400, 0),
+    "a huge number": (b'{"rows": ' + b"9" * 100_000 + b"}", 400, 0),
+    "not UTF-8": (b'{"rows": [{"condition": "pos/aa", "input": "\xff"}]}', 400, 0),
+    "a condition of letters": ({"rows": [{"condition": "x" * 100_000, "input": "a"}]}, 422, 0),
+    "no words": ({"rows": [{"condition": "pos/aa", "input": []}]}, 200, 0),
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_requests_are_refused_or_answered(served, name):
+def test_hostile_requests_are_refused_before_the_model_or_answered(served, name):
     """R11."""
-    status, content, _ = served.request("POST", "/v1/predict", HOSTILE[name])
-    assert status in (200, 400, 413, 422), content[:500]
+    body, expected, batches = HOSTILE[name]
+    before = served.number("batches")
+    status, content, _ = served.request("POST", "/v1/predict", body)
+    if status == 200:
+        (row,) = json.loads(content)["results"]
+        status = row.get("error", {"status": 200})["status"]
+    assert status == expected
+    assert served.number("batches") - before == batches
     assert served.post("/v1/predict", {"rows": [{"condition": "pos/aa", "input": "ba"}]})[0] == 200
+
+
+@pytest.mark.timing
+def test_hostile_requests_take_seconds_at_most(served):
+    for body, _, _ in HOSTILE.values():
+        start = time.monotonic()
+        served.request("POST", "/v1/predict", body)
+        assert time.monotonic() - start < 10
 
 
 def test_a_large_body_is_refused(served):
     status, content, _ = served.request("POST", "/v1/predict", b'{"rows": "' + b"a" * (5 << 20) + b'"}')
     assert (status, json.loads(content)["title"]) == (413, "Body too large")
+
+
+@pytest.mark.parametrize("length", [None, 1001, 10**12])
+def test_of_a_large_body_only_so_much_is_read(length):
+    """A caller that announces its size is answered when it has sent that, or sixteen times the largest body."""
+    read, sent, most = 0, [], 1000
+
+    async def receive():
+        nonlocal read
+        read += 100
+        return {"type": "http.request", "body": b"a" * 100, "more_body": length is None or read < length}
+
+    async def send(event):
+        sent.append(event)
+
+    async def parse(scope, receive, send):
+        """Read the whole body, as an application does."""
+        while (await receive())["more_body"]:
+            pass
+
+    headers = [(b"content-length", str(length).encode())] if length else []
+    request = BodyLimit(parse, most)({"type": "http", "headers": headers}, receive, send)
+    if length is None:
+        with pytest.raises(HTTPException, match="413"):
+            asyncio.run(request)
+    else:
+        asyncio.run(request)
+        assert sent[0]["status"] == 413
+    assert read == {None: 1100, 1001: 1100, 10**12: 16 * most}[length]
 
 
 def test_hugging_faces_client_understands(served, run, monkeypatch):
@@ -241,8 +321,9 @@ def test_the_dashboard_shows_numbers_that_exist(served):
     assert all(re.search(rf"^{name}\b", numbers, re.MULTILINE) for name in shown)
 
 
-def test_traces_go_to_a_collector_without_texts(run):
+def test_traces_go_to_a_collector_without_texts(run, monkeypatch):
     """A span for the request, within that of its caller, and one for each row."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "600")
     received: list[bytes] = []
 
     class Collector(http.server.BaseHTTPRequestHandler):
@@ -292,21 +373,73 @@ def test_answers_of_other_protocols_say_what_made_them(served):
     ]  # fmt: skip
 
 
-def test_a_caller_that_hangs_up_is_forgotten(served):
-    """R8: nothing waits any more, and others are answered."""
+class Unanswered:
+    """Stands for the process with the models: it keeps rows until their callers have gone.
+
+    Attributes:
+        waiting: Number of rows that wait.
+    """
+
+    limits, starts, is_alive = Limits(), 1, True
+
+    def __init__(self) -> None:
+        self.waiting = 0
+
+    async def answer(self, *_: object, **__: object) -> None:
+        self.waiting += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.waiting -= 1
+
+    async def counts(self) -> None:
+        raise UnavailableError("the process with the models died. Try again in a few seconds.")
+
+
+@contextlib.contextmanager
+def serving(models: Any) -> Iterator[tuple[int, Context]]:
+    """Serve in a thread of this process."""
+    context = Context(models, Keys(None), WebLimits())
+    config = uvicorn.Config(build_app(context), port=0, log_level="warning", lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.001)
+    yield server.servers[0].sockets[0].getsockname()[1], context
+    server.should_exit = True
+    thread.join()
+
+
+def head_of(body: bytes, *headers: str) -> bytes:
+    """Return what stands before the body of a request for rows."""
+    lines = ["POST /v1/predict HTTP/1.1", "Host: x", "Content-Type: application/json", *headers]
+    return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode()
+
+
+def test_a_caller_that_hangs_up_is_forgotten():
+    """R8: nothing waits any more."""
+    models = Unanswered()
     body = json.dumps({"rows": [{"condition": "dep/aa", "input": ["ba"] * 60}] * 200}).encode()
-    head = (
-        f"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    name = 'requests_total{outcome="cancelled"}'
-    before = served.number(name)
-    while served.number(name) == before:  # a request can be answered before its caller hangs up
-        with socket.create_connection(("127.0.0.1", served.port)) as connection:
-            connection.sendall(head.encode() + body)
-            time.sleep(0.1)
-    assert served.post("/v1/predict", {"rows": [{"condition": "pos/aa", "input": "ba"}]})[0] == 200
-    while served.number("num_requests_running") or served.number("num_requests_waiting"):
-        time.sleep(0.1)
+    with serving(models) as (port, context):
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(head_of(body) + body)
+            while models.waiting < 200:
+                time.sleep(0.001)
+        while models.waiting:
+            time.sleep(0.001)
+        numbers = context.metrics.page({}).decode()
+    assert 'polyloom_requests_total{outcome="cancelled"} 200.0' in numbers
+    assert "polyloom_num_requests_running 0.0" in numbers
+
+
+def test_without_a_process_with_the_models_a_server_is_not_ready():
+    with serving(Unanswered()) as (port, _):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz")
+        with refused.value as answer:
+            assert (answer.code, answer.headers["retry-after"]) == (503, "1")
+            assert "Try again in a few seconds" in json.loads(answer.read())["detail"]
 
 
 @pytest.mark.filterwarnings("ignore")  # of schemathesis itself
@@ -323,21 +456,33 @@ def test_no_request_that_the_description_allows_breaks_the_server(served, tmp_pa
 
 
 def test_sigterm_loses_no_accepted_request(run):
-    """R9: requests that were sent are answered, and the server ends."""
+    """R9: requests that were accepted are answered, also if they are sent to the end afterwards; the server ends.
+
+    A server asks for the body (100 Continue) when it has accepted a request.
+    """
     server = Served(run.path)
-    body = {"rows": [{"condition": "dep/aa", "input": ["ba"] * 60}] * 100}
-    with ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(server.post, "/v1/predict", body) for _ in range(8)]
-        states = ('requests_total{outcome="answered"}', "num_requests_running", "num_requests_waiting")
-        while sum(map(server.number, states)) < 800:  # until all are accepted
+    body = json.dumps({"rows": [{"condition": "dep/aa", "input": ["ba"] * 60}] * 20}).encode()
+    connections = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(8)]
+    for connection in connections:
+        connection.sendall(head_of(body, "Expect: 100-continue"))
+        assert connection.recv(25, socket.MSG_WAITALL) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    for connection in connections[:4]:
+        connection.sendall(body)
+    server.process.send_signal(signal.SIGTERM)
+    with contextlib.suppress(OSError):  # until it listens no more
+        while True:
+            socket.create_connection(("127.0.0.1", server.port)).close()
             time.sleep(0.01)
-        logged = server.stop()
-    for one in asked:
-        status, found = one.result()
-        assert status == 200
-        assert all("prediction" in row for row in found["results"])
+    for connection in connections[4:]:
+        connection.sendall(body)
+    for connection in connections:
+        with connection, contextlib.closing(http.client.HTTPResponse(connection)) as response:
+            response.begin()
+            assert response.status == 200
+            assert ["prediction" in row for row in json.load(response)["results"]] == [True] * 20
+    logged = server.stop()
     lines = [json.loads(line) for line in logged.splitlines() if line.startswith("{")]
-    assert [line["rows"] for line in lines if line["path"] == "/v1/predict"] == [100] * 8
+    assert [line["rows"] for line in lines if line["path"] == "/v1/predict"] == [20] * 8
     assert '"ba"' not in logged, "the log has no texts"
 
 
@@ -370,12 +515,10 @@ def test_a_process_that_dies_comes_back(run, tmp_path):
     server = Served(path)
     path.rename(tmp_path / "away")  # so that no other process can take its place yet
     os.kill(server.model_process(), signal.SIGKILL)
-    while (answer := server.request("GET", "/readyz"))[0] == 200:
+    while server.get("/readyz")[0] == 200:
         time.sleep(0.01)
-    status, _, headers = answer
-    assert (status, headers["retry-after"]) == (503, "1")
     (tmp_path / "away").rename(path)
-    server.wait_until_ready()
+    assert server.wait_until_ready()
     assert server.post("/v1/predict", {"rows": [{"condition": "pos/aa", "input": "ba"}]})[0] == 200
     assert server.number("model_process_starts") >= 2
     server.stop()
