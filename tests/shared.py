@@ -105,3 +105,21 @@ def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
+
+
+class Clock:
+    """The time of a module: it passes only where the module waits.
+
+    Attributes:
+        waits: The seconds of every wait.
+    """
+
+    def __init__(self) -> None:
+        self.now, self.waits = 0.0, list[float]()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.waits.append(seconds)

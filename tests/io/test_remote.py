@@ -31,6 +31,7 @@ from polyloom.io.range_cache import RangeCache
 from polyloom.io.remote import RemoteFolder, RetryLimits
 from tests.io.storage_server import Fault, Proxy, call, environment, moto_server
 from tests.reliability.forks import ended, fork
+from tests.shared import Clock
 
 # Where requests are counted, no answer may be given up because the machine is slow. ALERT gives up silent answers, and
 # slow ones with them, so its requests are not counted exactly. Reads wait by `Clock`, obstore's writes by the real one.
@@ -54,24 +55,6 @@ def server(tmp_path_factory) -> Iterator[Proxy]:
         proxy = Proxy(url)
         yield proxy
         proxy.close()
-
-
-class Clock:
-    """The time of the module that reads: it passes only where the module waits.
-
-    Attributes:
-        waits: The seconds of every wait.
-    """
-
-    def __init__(self) -> None:
-        self.now, self.waits = 0.0, list[float]()
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        self.waits.append(seconds)
 
 
 @pytest.fixture

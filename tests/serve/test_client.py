@@ -31,7 +31,7 @@ from polyloom.errors import (
     UnavailableError,
 )
 from tests.serve.test_web import Served
-from tests.shared import lines_of
+from tests.shared import Clock, lines_of
 
 KEY = "secret"
 SOURCE = "boza"
@@ -264,20 +264,6 @@ def scripted(
         finally:
             listening.shutdown()
             thread.join()
-
-
-class Clock:
-    """The time of a client: it passes only where the client waits."""
-
-    def __init__(self) -> None:
-        self.now, self.waits = 0.0, list[float]()
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        self.waits.append(seconds)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def ask_all(port, rows, seed):
 
 def assert_served_as_predicted(run, clients, *options):
     """Let clients ask a server at once; every answer is that of a serial run."""
-    server = Served(run.path, "--timeout", 600, *options)
+    server = Served(run.path, *options)
     with ThreadPoolExecutor(len(clients)) as pool:
         found = list(pool.map(ask_all, [server.port] * len(clients), clients, range(len(clients))))
     server.stop()

@@ -30,7 +30,6 @@ pytest.importorskip("fastapi")
 import uvicorn
 from starlette.exceptions import HTTPException
 
-from polyloom.cli import main
 from polyloom.errors import UnavailableError
 from polyloom.serve import supervisor
 from polyloom.serve.limits import Limits
@@ -41,7 +40,7 @@ from polyloom.serve.web.context import Context, WebLimits
 from polyloom.serve.web.keys import Keys
 from polyloom.serve.web.middleware import BodyLimit
 from tests.serve.forked import forked_models
-from tests.shared import free_port, in_child, lines_of
+from tests.shared import free_port, lines_of, start_command
 
 
 class Served:
@@ -68,14 +67,14 @@ class Served:
         """Start it, and return whether it became ready."""
         arguments = [*self.arguments, "--port", str(self.port)]
         if self.new:
-            self.process = subprocess.Popen([sys.executable, "-m", "polyloom", *arguments], stderr=self.log)
+            command = [sys.executable, "-m", "polyloom", *arguments]
+            self.process = subprocess.Popen(command, stderr=self.log, text=True)
             return self.wait_until_ready()
         with forked_models(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(web_server, "DRAIN", 600)
             patch.setattr(health, "CANARY", 600.0)
             patch.setattr(supervisor, "PAUSE", 0.05)
-            run = in_child(main, ["polyloom", *arguments])
-            self.process = subprocess.Popen(["polyloom"], stderr=self.log, preexec_fn=run)  # noqa: PLW1509
+            self.process = start_command(*arguments, stderr=self.log)
         return self.wait_until_ready()
 
     def wait_until_ready(self) -> bool:
