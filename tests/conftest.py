@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -12,6 +13,7 @@ import torch
 from polyloom import registry
 from polyloom.backbones import FAMILIES
 from polyloom.data.readers.formats import READERS
+from polyloom.io import access
 from polyloom.methods import METHODS
 from polyloom.metrics import METRICS
 from polyloom.nn.blocks import BLOCKS
@@ -20,12 +22,15 @@ from polyloom.tasks import TASKS
 from tests.shared import EXAMPLES, SHARED, UNPACK
 
 torch.set_num_threads(1)
+REGISTRIES = (METHODS, TASKS, BLOCKS, FAMILIES, READERS, METRICS)
+STATE = pytest.StashKey[dict[str, object]]()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cells_of_this_session(tmp_path_factory):
+def _cells_of_this_session(tmp_path_factory, request):
     """Nothing that an earlier version encoded is found again, and nothing is left in anybody's home."""
     os.environ["POLYLOOM_CACHE"] = str(tmp_path_factory.mktemp("datasets"))
+    request.session.stash[STATE] = shared_state()
 
 
 @pytest.fixture(scope="session")
@@ -56,12 +61,39 @@ def pytest_configure(config):
         load_code(file)
 
 
+def shared_state() -> dict[str, object]:
+    """What all tests of a process share, and which a test could leave changed."""
+    return {
+        "environment": {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
+        "working directory": Path.cwd(),
+        "registered": [*(list(table._items) for table in REGISTRIES), list(registry._files)],
+        "allowed paths": list(access._allowed),
+        "torch": (torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()),
+    }
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item, nextitem):
+    """No file of tests leaves something behind: which file comes next in a process is chance."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        before, after = item.session.stash[STATE], shared_state()
+        item.session.stash[STATE] = after
+        changed = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
+        assert not changed, f"{item.path} leaves changed: {changed}"
+
+
 @pytest.fixture
-def load_example(monkeypatch):
-    """Load an example as --code does; what it registers is gone after the test."""
-    for table in (METHODS, TASKS, BLOCKS, FAMILIES, READERS, METRICS):
+def own_registries(monkeypatch):
+    """What a test registers is gone after it."""
+    for table in REGISTRIES:
         monkeypatch.setattr(table, "_items", dict(table._items))
-    monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
+    monkeypatch.setattr(registry, "_files", list(registry._files))
+
+
+@pytest.fixture
+def load_example(own_registries):
+    """Load an example as --code does."""
 
     def load(name):
         load_code(EXAMPLES / f"{name}.py")

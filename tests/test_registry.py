@@ -24,6 +24,8 @@ from polyloom.tasks.tagging import Pos
 from polyloom.training.prepare import prepare_dataset
 from tests.shared import EXAMPLES, polyloom, start_command
 
+pytestmark = pytest.mark.usefixtures("own_registries")
+
 RECIPE = """
 backbone: {config: {model_type: bert, vocab_size: 100, hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 2}}
 method: {name: task-adapters, adapter_size: 8}

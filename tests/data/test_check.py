@@ -2,9 +2,9 @@
 
 import json
 import random
-import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from polyloom.data.check import CorpusRole, Lengths, Report, Role, check_corpora
 from polyloom.data.records import Bitext, Kind, Pair, Record, Tagged, Text, Tree
 from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import DataError
+from tests.reliability.forks import peak_memory
 from tests.shared import DATA, lines_of, needs_data
 
 
@@ -243,7 +244,7 @@ def test_reports_are_json():
     assert json.loads(json.dumps(report.to_dict()))["overlaps"][0]["count"] == 200
 
 
-def test_memory_grows_by_few_bytes_per_sentence():
+def test_memory_grows_by_few_bytes_per_sentence(tmp_path):
     class Long(Made):
         def records(self, kind: Kind, *, direction: tuple[str, str] | None = None) -> Iterator[Record]:
             for number in range(self.stop or 0):
@@ -252,11 +253,8 @@ def test_memory_grows_by_few_bytes_per_sentence():
                 )
 
     def peak(sentences: int) -> int:
-        tracemalloc.start()
-        check(("mlm/xx", "train", Long("long", stop=sentences)))
-        most = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return most
+        work = partial(check, ("mlm/xx", "train", Long("long", stop=sentences)))
+        return peak_memory(work, tmp_path / str(sentences))
 
     # 16 bytes at rest; arrays grow by an eighth, and hashes are sorted in a copy. A text alone has more than 150.
     assert (peak(30_000) - peak(10_000)) / 20_000 < 40

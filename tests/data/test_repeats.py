@@ -1,7 +1,5 @@
 """Of rows with the same key the first is kept, in order, however the rows come and whatever was written to the disk."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +12,7 @@ from polyloom.data.packing import pack
 from polyloom.data.readers.bitext import pair_key
 from polyloom.data.repeats import KEY_TYPE, Repeats
 from tests.data.test_bitext import pairs_of
+from tests.reliability.forks import peak_memory
 from tests.shared import DATA, needs_data
 
 COLUMNS: Columns = {"tokens": "ints", "length": "int"}
@@ -72,10 +71,9 @@ def test_memory_hardly_grows_with_the_number_of_rows(tmp_path, monkeypatch):
                 keys["high"] = np.arange(start, start + 1000, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
                 yield packed, keys
 
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        tracemalloc.start()
-        assert sum(len(part.sizes) for part in Repeats(folder).without(packs())) == count
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
+        def work(count=count, packs=packs, folder=tmp_path / str(number)):
+            folder.mkdir()
+            assert sum(len(part.sizes) for part in Repeats(folder).without(packs())) == count
+
+        peaks.append(peak_memory(work, tmp_path / f"child-{number}"))
     assert peaks[1] - peaks[0] < 8 * (200_000 - 20_000), "a set of hashes would take 12 to 24 bytes for each row"

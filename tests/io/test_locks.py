@@ -1,6 +1,8 @@
 """Processes that need the same take turns, and nobody waits for a dead one."""
 
+import importlib
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -74,7 +76,6 @@ def test_without_a_cache_that_can_be_written_nobody_waits(tmp_path, monkeypatch)
 # What Windows does not have: modules that cannot be imported, signals, flags and functions of `os`.
 WITHOUT_POSIX = """
 import os, signal, sys
-import torch, transformers.modeling_utils
 os.chdir(sys.argv[1])
 for name in ("fcntl", "resource", "pwd", "grp", "termios"):
     sys.modules[name] = None
@@ -86,25 +87,29 @@ for name in ("pread", "pwrite", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "getuid
 
 
 def _run_without_posix(code, folder):
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_POSIX + code, folder], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", WITHOUT_POSIX + code, folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_every_module_can_be_imported_without_fcntl(tmp_path):
+    """In a fork, which has torch and Transformers already, but imports our own modules again."""
     # Not Ray's replicas and datatrove's steps: these libraries cannot be imported where fcntl is missing.
-    _run_without_posix(
-        """
-import importlib, pkgutil
-import polyloom
-for module in pkgutil.walk_packages(polyloom.__path__, "polyloom."):
-    if module.name not in ("polyloom.__main__", "polyloom.serve.ray", "polyloom.workflows.crawl"):
-        importlib.import_module(module.name)
-""",
-        tmp_path,
-    )
+    left_out = ("polyloom.__main__", "polyloom.serve.ray", "polyloom.workflows.crawl")
+
+    def import_all() -> None:
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("polyloom", "ray", "datatrove")]:
+            del sys.modules[name]
+        sys.argv = ["", str(tmp_path)]
+        exec(WITHOUT_POSIX, {})
+        import polyloom
+
+        for module in pkgutil.walk_packages(polyloom.__path__, "polyloom."):
+            if module.name not in left_out:
+                importlib.import_module(module.name)
+
+    assert ended(fork(import_all)) == 0
 
 
 def test_without_fcntl_files_and_folders_are_written_whole_and_a_live_writer_is_left_alone(tmp_path):

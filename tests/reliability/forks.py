@@ -4,6 +4,7 @@ Children can die at a place of their own (`die_at`), and show what they would le
 """
 
 import builtins
+import gc
 import io
 import itertools
 import json
@@ -13,6 +14,7 @@ import shutil
 import signal
 import time
 import traceback
+import tracemalloc
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
@@ -93,6 +95,19 @@ def together(work: Work, folder: Path, *, size: int = 1) -> list[Any]:
 def alone(work: Callable[[], Any], folder: Path) -> Any:
     """The same for one child."""
     return together(lambda _: work(), folder)[0]
+
+
+def peak_memory(work: Callable[[], Any], folder: Path) -> int:
+    """The most bytes that Python held at a time during some work, in a child: threads of other tests do not count."""
+
+    def measure() -> int:
+        gc.collect()
+        gc.freeze()  # with few old objects, garbage of this work is collected soon
+        tracemalloc.start()
+        work()
+        return tracemalloc.get_traced_memory()[1]
+
+    return int(alone(measure, folder))
 
 
 def read_log(run: Path) -> list[dict[str, Any]]:

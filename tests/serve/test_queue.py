@@ -112,7 +112,7 @@ def test_a_closed_queue_gives_what_it_has():
 def test_an_idle_queue_waits_for_a_full_batch_but_not_longer():
     queue, taken = filled(room=100), []
     # Without a full batch it waits for longer than a test may take.
-    thread = threading.Thread(target=lambda: taken.append(queue.take(max_tokens=32, max_wait=600.0)), daemon=True)
+    thread = threading.Thread(target=lambda: taken.append(queue.take(max_tokens=32, max_wait=1e6)), daemon=True)
     thread.start()
     for _ in range(4):
         queue.put(Row())

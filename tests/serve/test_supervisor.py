@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 import signal
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -23,12 +22,12 @@ from tests.tiny_run import tiny_recipe
 PATIENT = Limits(timeout=600.0)  # a busy machine is slow
 
 
-def supervise(run, work, *, starts=forked_models, **limits):
+def supervise(run, work, **limits):
     async def main():
         async with Supervisor([run.path], limits=replace(PATIENT, **limits), threads=1) as models:
             return await work(models)
 
-    with starts():
+    with forked_models():
         return asyncio.run(main())
 
 
@@ -52,7 +51,7 @@ def test_answers_errors_and_descriptions_come_through(run):
         wrong = await ask(models, [("pos/xx", "ba"), ("pos/aa", 3)])
         return await ask(models, rows), wrong, models.info(), await models.counts(), models._child.process.pid
 
-    found, wrong, info, counts, process = supervise(run, work, starts=nullcontext)  # a new interpreter
+    found, wrong, info, counts, process = supervise(run, work)
     for answer, prediction, (condition, _) in zip(found, expected, rows, strict=True):
         assert answer["condition"] == condition
         assert all(list(answer["prediction"][key]) == list(getattr(prediction, key)) for key in ("labels", "heads")
