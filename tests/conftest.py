@@ -24,6 +24,7 @@ from tests.shared import EXAMPLES, SHARED, UNPACK
 torch.set_num_threads(1)
 REGISTRIES = (METHODS, TASKS, BLOCKS, FAMILIES, READERS, METRICS)
 STATE = pytest.StashKey[dict[str, object]]()
+VARIABLES = os.environ.keys() - {"PYTEST_CURRENT_TEST"}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -63,8 +64,9 @@ def pytest_configure(config):
 
 def shared_state() -> dict[str, object]:
     """What all tests of a process share, and which a test could leave changed."""
+    ours = {name for name in os.environ if name.startswith("POLYLOOM_")}  # libraries add others when they are imported
     return {
-        "environment": {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
+        "environment": {name: os.environ.get(name) for name in sorted(VARIABLES | ours)},
         "working directory": Path.cwd(),
         "registered": [*(list(table._items) for table in REGISTRIES), list(registry._files)],
         "allowed paths": list(access._allowed),

@@ -42,6 +42,12 @@ def polyloom(*arguments: object, stdin: str = "", fails: bool = False) -> str:
     return result.stdout
 
 
+def nightly(*values: Any) -> list[Any]:
+    """Values of a parameter that CI leaves out; a tuple is a row of values."""
+    rows = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*row, marks=pytest.mark.nightly) for row in rows]
+
+
 def in_child(main: Callable[[], Any], words: Sequence[str]) -> Callable[[], None]:
     """Return what a forked process does instead of becoming another program: it calls a function and ends.
 

@@ -1,10 +1,23 @@
 """torch.compile: one graph for all conditions, no break, no recompilation."""
 
+from collections.abc import Hashable
+
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter, CompileCounterWithBackend
 
-from tests.contracts.tiny import ROWS, covering_cases, method_with, shared_backbone, tiny_inputs, tiny_model
+from polyloom.backbones import FAMILIES
+from tests.contracts.tiny import (
+    ROWS,
+    block_of,
+    case_id,
+    cases,
+    method_with,
+    shared_backbone,
+    tiny_inputs,
+    tiny_model,
+)
+from tests.covering import Case, covering
 
 
 def mixtures(model):
@@ -13,7 +26,12 @@ def mixtures(model):
     return [model.method.encode(listed[i:] + listed[:i]) for i in range(4)]
 
 
-@pytest.mark.parametrize("case", covering_cases())
+def traced(case: Case) -> set[Hashable]:
+    """What makes another graph: the block, and the stacks of the family."""
+    return {block_of(case), tuple(FAMILIES[case[1]].stacks)}
+
+
+@pytest.mark.parametrize("case", covering(cases(), traced, name=case_id))
 def test_one_graph_serves_many_conditions(case):
     method, family, settings = case
     # Tracing time grows with layers, and the graph of a second layer is the graph of the first.

@@ -4,11 +4,14 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.end_to_end.test_documentation import ENVIRONMENT, ROOT
 
 PAGE = (ROOT / "docs" / "explanation" / "internet-scale.md").read_text()
 
 
+@pytest.mark.nightly  # plans for many languages
 def test_the_plan_prints_what_the_page_says(tmp_path: Path) -> None:
     (commands,) = re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL)
     done = subprocess.run(

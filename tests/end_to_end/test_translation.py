@@ -75,6 +75,7 @@ def vocabulary(corpus, recipe_file):
     return corpus / "vocabulary"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_learns_to_translate(method, recipe_file, vocabulary, tmp_path):
     recipe = load_recipe(recipe_file, [f"method={method}"])

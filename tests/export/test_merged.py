@@ -70,6 +70,7 @@ def test_the_command_writes_a_model_with_its_tokenizer(tmp_path):
 
 @pytest.mark.parity
 @needs_peers
+@pytest.mark.nightly
 def test_ctranslate2_translates_with_a_merged_model_as_the_run_does(tmp_path):
     """Each direction becomes a model of CTranslate2, whose converter assumes the padding of M2M100 itself: piece 1."""
     special = {"pad_token_id": 1, "bos_token_id": 0, "tie_word_embeddings": False}

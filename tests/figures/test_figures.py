@@ -20,6 +20,7 @@ from polyloom.figures.trees import draw_tree
 from polyloom.metrics.score import BLEU
 from tests.evaluate.test_directions import RESOURCES, direction, score, scored
 from tests.report.reading import Page
+from tests.shared import nightly
 
 
 def read(figure: Any) -> Page:
@@ -127,7 +128,7 @@ def test_a_series_without_values_gets_no_bars():
     assert {"first", "second"} <= set(texts(read(bar_figure(["s0"], {"first": [1.0], "second": [2.0]}, label="x"))))
 
 
-@pytest.mark.parametrize("count", [2, 30, 100])
+@pytest.mark.parametrize("count", [2, 30, *nightly(100)])
 def test_figures_have_room_for_few_and_for_many(tmp_path, count):
     probe = languages(count)
     names = probe["languages"]

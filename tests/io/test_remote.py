@@ -492,7 +492,7 @@ def test_threads_wait_at_the_same_time(storage):
     """No request is answered before all eight threads have sent theirs."""
     storage.put("a")
     folder = storage.folder(limits=IMPATIENT)
-    together = threading.Barrier(8, timeout=100.0)
+    together = threading.Barrier(8)
     storage.proxy.before = lambda _: together.wait() and None
     with ThreadPoolExecutor(8) as threads:
         assert set(threads.map(lambda _: folder.read_range("a", 0, 9), range(8))) == {CONTENT[:9]}

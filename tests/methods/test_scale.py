@@ -62,7 +62,7 @@ def test_a_bank_moves_seldom_while_it_grows():
 def test_the_scale_benchmark_holds(tmp_path):
     """Adding the 300th language against the first, and batched against single generation; ratios in one run."""
     script, output = BENCHMARKS / "scale.py", tmp_path / "scale.json"
-    subprocess.run([sys.executable, script, "--quick", "--json", output], check=True, timeout=280)
+    subprocess.run([sys.executable, script, "--quick", "--json", output], check=True)
     measured = json.loads(output.read_text())
     assert measured["adding"][0]["ratio"] <= 1.2
     assert measured["generating"][0]["speedup"] >= 3.0
@@ -72,5 +72,5 @@ def test_the_scale_benchmark_holds(tmp_path):
 def test_a_step_of_training_costs_no_more_with_a_bank_of_many_languages(tmp_path):
     """G14 wants 1.1 at full size (`benchmarks/banks.py`); with dense gradients this one costs several times more."""
     script, output = BENCHMARKS / "banks.py", tmp_path / "banks.json"
-    subprocess.run([sys.executable, script, "--quick", "--rounds", "20", "--json", output], check=True, timeout=280)
+    subprocess.run([sys.executable, script, "--quick", "--rounds", "20", "--json", output], check=True)
     assert json.loads(output.read_text())["step_over_step"] < 1.2

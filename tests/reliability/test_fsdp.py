@@ -12,6 +12,7 @@ from polyloom.training.distributed import ProcessGroup, trained_banks
 from polyloom.training.events import StepTaken
 from tests.reliability.forks import alone, read_log, together
 from tests.reliability.tiny import CALM, changed, distance, tiny_fit, tiny_setup, weights
+from tests.shared import nightly
 
 SETTINGS = {"steps": 20, "strategy": "fsdp", "evaluate_every": 10, "save_every": 5, "rows_per_batch": 4}
 
@@ -32,7 +33,7 @@ def trained(setup, run, process_group, *, stop=None):
     return {"weights": weights(setup), "optimizer": optimizer}
 
 
-@pytest.mark.parametrize("method", ["hyperx", "madx"])
+@pytest.mark.parametrize("method", ["hyperx", *nightly("madx")])
 def test_shards_train_validate_save_and_resume_as_one_process_does(world, tmp_path, method):
     setup = tiny_setup(world, method, optim=CALM, train=SETTINGS, mixture={"datasets_per_batch": 4})
     (one,) = together(lambda process_group: trained(setup, tmp_path / "one", process_group), tmp_path)

@@ -36,7 +36,7 @@ def launch(command, recipe, run, *more, **environment):
             command, cwd=ROOT, env=settings, stdout=output, stderr=output, start_new_session=True
         )
         try:
-            assert process.wait(timeout=200) == 0, Path(output.name).read_text()
+            assert process.wait() == 0, Path(output.name).read_text()
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -85,7 +85,7 @@ def test_an_error_of_one_process_ends_all_without_a_launcher_that_does(world, tm
         cache = tmp_path / ("file" if rank == failing else "cache")  # a file has no folders, so this cannot be written
         environment = os.environ | group | {"RANK": str(rank), "POLYLOOM_CACHE": str(cache)}
         processes.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
-    ends = [process.communicate(timeout=200)[1] for process in processes]
+    ends = [process.communicate()[1] for process in processes]
     assert [process.returncode for process in processes] == [1, 1]
     assert "Not a directory" in ends[failing]
     assert f"Another process ended with an error. process {failing}: " in ends[1 - failing]

@@ -15,6 +15,7 @@ from polyloom.tensor_files import join
 from polyloom.training.events import StepTaken
 from tests.reliability.forks import alone, ended, fork, read_log, together
 from tests.reliability.tiny import changed, record, rejoined, saved, tiny_fit, tiny_loop, tiny_setup, weights
+from tests.shared import nightly
 
 DROPOUT = {"dropout": True, "steps": 200, "save_every": 7}
 
@@ -40,7 +41,8 @@ def left_at(setup, run, step, *, process_group=None):
 @pytest.mark.parametrize(
     ("method", "steps", "cuts", "resumed"),
     [
-        ("hyperx", 200, (5, 39, 170), [35, 168]),
+        *nightly(("hyperx", 200, (5, 39, 170), [35, 168])),
+        ("hyperx", 40, (5, 39), [35]),
         ("madx", 40, (5, 39, 70), [35, 68]),  # the last one in the second stage
         ("psf", 40, (5, 30), [28]),
     ],

@@ -23,6 +23,7 @@ from polyloom.workflows.train import train_recipe
 from tests.reliability.forks import alone, ended, fork, read_log, together
 from tests.reliability.test_resume import left_at, whole_run
 from tests.reliability.tiny import changed, saved, tiny_fit, tiny_setup
+from tests.shared import nightly
 from tests.tiny_run import tiny_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +69,7 @@ def test_checkpoints_by_time_do_not_change_the_run_and_bound_what_is_lost(world,
     assert same(expected, alone(lambda: whole_run(setup, tmp_path / "broken"), tmp_path / "other"))
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", ["ddp", *nightly("fsdp")])
 def test_several_processes_save_by_time_and_stop_by_the_signal_of_one_after_the_same_step(world, tmp_path, strategy):
     setup = tiny_setup(world, train=NEVER | {"steps": 12, "strategy": strategy})
 

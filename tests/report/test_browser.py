@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 
 FOLDER = os.environ.get("POLYLOOM_BROWSER")
-pytestmark = pytest.mark.skipif(
-    not FOLDER or not shutil.which("node"),
-    reason="needs node, and a folder with playwright-core, axe-core (POLYLOOM_BROWSER)",
-)
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(
+        not FOLDER or not shutil.which("node"),
+        reason="needs node, and a folder with playwright-core, axe-core (POLYLOOM_BROWSER)",
+    ),
+]
 VIEWS = ["desktop", "phone", "dark"]
 
 
@@ -31,7 +34,7 @@ def folder(page, tmp_path_factory):
 def seen(folder):
     script = Path(__file__).with_name("browser.mjs")
     command = ["node", str(script), str(folder / "report.html"), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

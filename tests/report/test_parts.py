@@ -183,6 +183,7 @@ def test_arcs_are_wrong_exactly_where_las_counts_them_wrong():
         ) in drawn.texts
 
 
+@pytest.mark.nightly
 def test_a_hundred_languages_make_a_page_well_below_two_megabytes(madx, tmp_path):
     run = Path(shutil.copytree(madx, tmp_path / "run"))
     languages = [f"language{i}" for i in range(100)]

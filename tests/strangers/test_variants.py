@@ -10,7 +10,7 @@ import pytest
 MEGABYTES = 1024.0
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("count", [8, pytest.param(200, marks=pytest.mark.nightly)])
 @pytest.mark.timeout(1200)
 def test_no_variant_ends_in_a_traceback(theirs, tmp_path, count):
     done = subprocess.run(

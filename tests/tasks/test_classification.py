@@ -155,6 +155,7 @@ def test_onnx_has_the_logits_of_the_labels_and_not_of_the_vocabulary(tmp_path):
     assert json.loads((folder / "model.json").read_text())["labels"] == list(LABELS)
 
 
+@pytest.mark.nightly
 def test_onnx_of_a_generated_classifier_is_that_classifier(tmp_path):
     """psf generates the classifier; the task's own is never trained."""
     tasks = {"cls": LABELS, "pos": ("A", "B", "C", "D", "E")}

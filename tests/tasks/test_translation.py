@@ -24,6 +24,7 @@ from polyloom.tasks.batch import make_batch
 from polyloom.tasks.formats import StreamItem
 from polyloom.tasks.translation import Translation
 from tests.contracts.tiny import CONFIGS, tiny_config
+from tests.shared import nightly
 
 LANGUAGES = ["en", "de", "sw", "tr", "yo", "fi", "fr"]
 DIRECTIONS = [f"mt/{a}/{b}" for a in LANGUAGES for b in LANGUAGES if a != b][:32]
@@ -106,8 +107,8 @@ def test_losses_do_not_depend_on_the_rows_beside(tokenizer):
     torch.testing.assert_close(torch.tensor(together), torch.tensor(alone), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["hyper-adapters", "lang-adapters", "pair-adapters", "dense"])
-@pytest.mark.parametrize("beams", [pytest.param(1, marks=pytest.mark.nightly), 5])
+@pytest.mark.parametrize("method", ["hyper-adapters", *nightly("lang-adapters", "pair-adapters", "dense")])
+@pytest.mark.parametrize("beams", [*nightly(1), 5])
 def test_32_directions_in_one_batch_say_what_each_says_alone(tokenizer, method, beams):
     model, decoding = model_for(tokenizer, method), Decoding(beams=beams, max_extra=8, max_ratio=1.0)
     chosen = [asked(example) for example in examples(tokenizer)]
@@ -147,7 +148,7 @@ def test_many_directions_translated_together_say_what_each_says_alone_also_throu
     assert len({text for texts in together.values() for text in texts}) > 5
 
 
-@pytest.mark.parametrize("method", ["hyper-adapters", "lang-adapters"])
+@pytest.mark.parametrize("method", ["hyper-adapters", *nightly("lang-adapters")])
 def test_weights_cached_and_evicted_in_between_change_nothing(tokenizer, method):
     """64 rows of 32 directions, in batches of 7, with room for two conditions."""
     model, decoding = model_for(tokenizer, method), Decoding(beams=5, max_extra=4, max_ratio=1.0)

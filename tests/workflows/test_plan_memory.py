@@ -28,7 +28,7 @@ from polyloom.workflows.planning import DeviceMemory, plan_memory
 from polyloom.workflows.planning.memory import _empty_model, layer_bytes
 from tests.decoder_sizes import DECODERS, PARAMETERS, settings
 from tests.reliability.forks import alone
-from tests.shared import free_port, polyloom
+from tests.shared import free_port, nightly, polyloom
 from tests.tiny_decoder import decoder_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ def sharded_bytes(name: str, devices: int) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("devices", DEVICES)
+@pytest.mark.parametrize("devices", [DEVICES[0], *nightly(*DEVICES[1:])])
 @pytest.mark.parametrize("name", list(DECODERS)[1:])
 def test_weights_are_counted_as_fsdp_shards_them(tmp_path: Path, name: str, devices: int) -> None:
     found = alone(lambda: sharded_bytes(name, devices), tmp_path)
@@ -165,6 +165,7 @@ def table() -> str:
     return markdown(columns, rows)
 
 
+@pytest.mark.nightly
 def test_the_table_of_the_docs_is_what_the_plan_says() -> None:
     text = (ROOT / "docs" / "language-models.md").read_text()
     assert table() in text

@@ -13,6 +13,7 @@ from polyloom.backbones.backbone import Backbone
 from polyloom.backbones.families import family_of
 from polyloom.errors import BackboneError, PolyloomError, suggest
 from polyloom.io.model_folder import WEIGHTS, check_config, check_sizes, find_folder, num_elements
+from polyloom.nn.empty import empty_modules
 
 
 def load_backbone(
@@ -70,7 +71,7 @@ def _reading(name: str | Path, what: str) -> Iterator[None]:
 
 
 def _without_weights(auto_class: Any, config: transformers.PretrainedConfig) -> Any:
-    with torch.device("meta"):
+    with empty_modules():
         return auto_class.from_config(config)
 
 
@@ -118,9 +119,9 @@ def backbone_from_config(settings: Mapping[str, Any], *, device: str = "cpu") ->
             known = [name for name in defaults.to_dict() if name not in general]
             raise BackboneError(f"backbone.config.{key}: {model_type} has no such key. {suggest(key, known)}")
     config = transformers.AutoConfig.for_model(model_type, **settings)
-    with torch.device(device):
+    with empty_modules() if device == "meta" else torch.device(device):
         model = getattr(transformers, family.auto_class).from_config(config)
-    if family.fairseq and "init_std" not in settings:
+    if family.fairseq and "init_std" not in settings and device != "meta":
         _init_as_fairseq(model)
     return Backbone(model.eval(), family)
 

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-import torch
 from pydantic import TypeAdapter, ValidationError
 
 from polyloom.conditions import Condition
@@ -23,6 +23,7 @@ from polyloom.io.printable import is_printable
 from polyloom.io.yaml import describe, read_settings
 from polyloom.methods import METHODS, Method, build_method
 from polyloom.methods.base import layer_blocks
+from polyloom.nn.empty import empty_modules
 from polyloom.recipes import find_file, shipped_recipes
 from polyloom.registry import HINT
 from polyloom.tasks import TASKS, TaskConfig, find_task
@@ -266,11 +267,16 @@ def parse_settings(kind: type[_Settings], value: Mapping[str, Any], *, source: s
     return found
 
 
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
 def _checked(kind: Any, value: Any, mistakes: list[str], *, path: str) -> Any:
     """Check a value repeatedly, each time without its wrong keys, so that no mistake hides another."""
     while True:
         try:
-            return TypeAdapter(kind).validate_json(json.dumps(value))
+            return _adapter(kind).validate_json(json.dumps(value))
         except ValidationError as error:
             details = error.errors(include_url=False)
             whole = {str(detail["loc"][0]): int(detail["input"]) for detail in details if _is_whole(detail)}
@@ -445,7 +451,7 @@ def _backbone_shape(backbone: BackboneConfig | None, mistakes: list[str]) -> Bac
 def _fit_mistakes(recipe: Recipe, shape: BackboneShape) -> list[str]:
     """List the settings that do not fit together: method, backbone, languages, stages, training directions."""
     try:
-        with torch.device("meta"):
+        with empty_modules():
             method = build_method(recipe.method, shape=shape, inventory=recipe.inventory())
     except ConfigError as error:
         return list(error.mistakes)

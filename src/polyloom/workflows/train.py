@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from polyloom.backbones import Backbone
 from polyloom.checkpoint import load_checkpoint, read_manifest
 from polyloom.conditions import Condition
@@ -32,6 +30,7 @@ from polyloom.loading import build_backbone, build_tokenizer, configure_tasks
 from polyloom.methods import build_method
 from polyloom.metrics.score import Score
 from polyloom.model import Model
+from polyloom.nn.empty import empty_modules
 from polyloom.rundir import RunDir
 from polyloom.tasks import find_task
 from polyloom.training.distributed import ProcessGroup, is_sharded
@@ -344,7 +343,7 @@ def _check_directions(recipe: Recipe) -> None:
         return
     shape = backbone_from_recipe(recipe, device="meta").shape
     try:
-        with torch.device("meta"):
+        with empty_modules():
             method = build_method(recipe.method, shape=shape, inventory=recipe.inventory())
     except PolyloomError:  # it may need labels, which are not read yet
         return

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from polyloom.backbones import Backbone
@@ -16,6 +15,7 @@ from polyloom.methods import METHODS, Method, MethodConfig, build_method
 from polyloom.methods.base import Stage
 from polyloom.model import parameter_groups, stages_that_train
 from polyloom.nn.blocks import BLOCKS
+from polyloom.nn.empty import empty_modules
 from polyloom.tasks import TaskConfig
 from polyloom.weights import Weights
 
@@ -183,7 +183,7 @@ def _cost(config: MethodConfig, backbone: Backbone, recipe: Recipe) -> Cost:
 
 
 def _build(config: MethodConfig, backbone: Backbone, recipe: Recipe) -> Method:
-    with torch.device("meta"):
+    with empty_modules():
         return build_method(config, shape=backbone.shape, inventory=recipe.inventory()).eval()
 
 
@@ -206,7 +206,7 @@ def _one_condition(method: Method) -> Weights:
     for task in method.tasks:
         for rest in (next(iter(method.directions), language), language):
             try:
-                with torch.device("meta"):
+                with empty_modules():
                     return method.weights([f"{task}/{rest}"])
             except ConditionError as error:
                 reasons.append(str(error))

@@ -12,6 +12,7 @@ from polyloom.backbones import Backbone
 from polyloom.config import Recipe
 from polyloom.methods import build_method
 from polyloom.model import Model, supported_conditions
+from polyloom.nn.empty import empty_modules
 from polyloom.nn.tables import Bank
 from polyloom.tasks import TASKS
 from polyloom.training.config import Strategy, TrainConfig
@@ -86,7 +87,7 @@ def _empty_model(recipe: Recipe) -> Model:
         backbone.to(torch.bfloat16)
     if recipe.backbone.attention:
         backbone.model.set_attn_implementation(recipe.backbone.attention)
-    with torch.device("meta"):
+    with empty_modules():
         method = build_method(recipe.method, shape=backbone.shape, inventory=recipe.inventory())
         return Model(backbone, method, tasks=recipe.tasks)
 
@@ -164,7 +165,7 @@ def layer_bytes(backbone: Backbone, *, size: int, length: int) -> int:
 def _generated_bytes(model: Model, *, rows: int, datasets: int, size: int) -> int:
     """Return the bytes of the weights of a micro-batch: made once for a condition, and copied to the rows."""
     conditions = supported_conditions(model.method)
-    with torch.device("meta"):
+    with empty_modules():
         one = BYTES_PER_PARAMETER * model.weights(conditions[:1]).num_parameters()
     distinct = min(rows, datasets, len(conditions))
     copies = rows if distinct > 1 else 0
