@@ -18,7 +18,7 @@ from polyloom.data.readers.pairs import read_pairs
 from polyloom.data.readers.text import read_json_text, read_text
 from polyloom.errors import DataError
 from polyloom.io import files
-from tests.shared import DATA, needs_data
+from tests.shared import DATA, needs_data, nightly
 
 pytestmark = needs_data
 
@@ -160,7 +160,7 @@ def test_a_million_lines_are_damaged():
     assert sum(count for *_, count in FORMATS.values()) >= 1_000_000
 
 
-@pytest.mark.parametrize("share", [0.1, pytest.param(1.0, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("share", [0.05, *nightly(1.0)])
 @pytest.mark.parametrize("name", FORMATS)
 def test_damaged_lines_are_read_or_refused_with_their_number(name, share, monkeypatch):
     file, read, source, count = FORMATS[name]

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from polyloom.evaluate.matrix import Matrix
 from polyloom.workflows.run import Run
 from polyloom.workflows.train import train
@@ -16,6 +18,7 @@ def bits_per_byte(matrix: Matrix) -> dict[str, float]:
     return {condition: some[0].value for condition, some in scores.items()}
 
 
+@pytest.mark.nightly
 def test_both_languages_are_learnt_though_they_contradict_each_other(tmp_path):
     run = train(decoder_recipe(tmp_path), tmp_path / "run")
     scores = bits_per_byte(run.evaluate())

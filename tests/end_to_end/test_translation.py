@@ -91,6 +91,7 @@ def test_every_method_learns_to_translate(method, recipe_file, vocabulary, tmp_p
         assert "tok:13a" in dataset.scores[0].signature
 
 
+@pytest.mark.nightly
 def test_a_run_is_resumed_in_mid_corpus_bit_for_bit(recipe_file, vocabulary, tmp_path):
     recipe = load_recipe(recipe_file, ["train.steps=8", "train.save_every=4"])
     train_recipe(recipe, tmp_path / "whole")

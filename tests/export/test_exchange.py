@@ -161,9 +161,9 @@ def every_case() -> list[Made]:
 
 
 def facts(case: Made) -> set[Hashable]:
-    """Method with format, and family with all but the method."""
+    """Method, family, task and each setting, with the format."""
     task, method, family, settings, format_ = case
-    return {(method, format_), (family, task, format_, *settings)}
+    return {(fact, format_) for fact in (task, method, family, *settings.items())}
 
 
 @pytest.fixture(scope="module", params=["some", pytest.param("all", marks=pytest.mark.nightly)])

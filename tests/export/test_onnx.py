@@ -46,7 +46,7 @@ def right(model, condition, family):
     ("family", "method"),
     [
         ("xlm-roberta", "hyperx"),
-        ("bert", "madx"),
+        pytest.param("bert", "madx", marks=pytest.mark.nightly),
         pytest.param("m2m_100", "hyper-adapters", marks=pytest.mark.nightly),
         pytest.param("llama", "hyperx", marks=pytest.mark.nightly),
     ],

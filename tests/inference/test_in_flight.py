@@ -10,6 +10,7 @@ from polyloom.errors import PredictionError
 from polyloom.inference.cache import WeightCache
 from polyloom.inference.in_flight import InFlight
 from polyloom.tasks.translation import end_of
+from tests.shared import nightly
 from tests.tasks.test_translation import asked, batch_of, examples, model_for
 from tests.tasks.test_translation import tokenizer as tokenizer  # noqa: PLC0414 - a fixture
 
@@ -39,7 +40,7 @@ def generated(model, tokenizer, rows):
     return model.generate_ids(batch, eos_id=end_of(tokenizer), decoding=GREEDY)
 
 
-@pytest.mark.parametrize("family", ["m2m_100", "mbart", "marian", "t5", "mt5"])
+@pytest.mark.parametrize("family", ["m2m_100", "mt5", *nightly("mbart", "marian", "t5")])
 def test_texts_are_those_of_a_batch(tokenizer, family):
     model = model_for(tokenizer, family=family)
     rows = [asked(example) for example in examples(tokenizer)]

@@ -4,6 +4,7 @@ import pytest
 
 from tests.reliability.forks import together
 from tests.reliability.tiny import CALM, changed, distance, record, tiny_loop, tiny_setup, weights
+from tests.shared import nightly
 
 MIXED = {"mixture": {"datasets_per_batch": 4}, "train": {"rows_per_batch": 4}}
 CASES = {
@@ -33,7 +34,7 @@ def take(setup, process_group, *, steps=50):
     return {"weights": weights(setup), "tasks": tasks}
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [case for case in CASES if case != "badx"] + nightly("badx"))
 def test_two_processes_are_one(world, tmp_path, case):
     method = case.partition(",")[0]
     setup = tiny_setup(world, method, optim=CALM, **CASES[case])

@@ -11,6 +11,7 @@ from polyloom.rundir import RunDir
 from polyloom.workflows.train import prepare_training
 from tests.reliability.forks import together
 from tests.reliability.tiny import changed, distance, tiny_fit, weights
+from tests.shared import nightly
 from tests.tiny_decoder import decoder_recipe
 
 STORED = {"name": "madx", "block": "lora", "targets": ["q", "v", "down"], "adapter_size": 4, "invertible": False}
@@ -67,8 +68,8 @@ def compare(tmp_path, **settings):
     assert all(t.dtype == torch.float32 for n, t in shards["weights"].items() if n not in shards["frozen"])
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("checkpointing", [*nightly(False), True])
+@pytest.mark.parametrize("dtype", ["fp32", *nightly("bf16")])
 def test_generated_lora_on_shards_of_llama(tmp_path, dtype, checkpointing):
     decoder_recipe(tmp_path)
     compare(tmp_path, dtype=dtype, checkpointing=checkpointing)

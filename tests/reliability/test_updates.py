@@ -13,6 +13,7 @@ from polyloom.nn.tables import Bank, normal_init, sparse_gradients, sparse_rows
 from polyloom.training.added_rows import fit_added_row
 from polyloom.training.optim import RowAdam
 from tests.reliability.tiny import CALM, METHODS, changed, distance, record, rejoined, tiny_loop, tiny_setup, weights
+from tests.shared import nightly
 from tests.tiny_run import LANGUAGES
 
 CONSTANT = {"schedule": "constant", "warmup_steps": 0}
@@ -80,7 +81,7 @@ def test_the_state_of_row_adam_has_the_rows_that_were_updated(layout):
 
 
 @pytest.mark.parametrize("accumulate", [1, 4])
-@pytest.mark.parametrize("method", ["madx", "badx", "multilingual"])
+@pytest.mark.parametrize("method", ["madx", *nightly("badx", "multilingual")])
 def test_sparse_gradients_of_banks_change_no_bit(world, method, accumulate, monkeypatch):
     """A step costs the rows that it uses, not those of the whole bank, and ends with the same weights."""
     ends, sparse = [], set()

@@ -95,6 +95,7 @@ def test_how_a_step_is_computed_does_not_matter_but_what_is_read_does(tmp_path, 
     assert difference > 1e-4 if tolerance is None else difference <= tolerance
 
 
+@pytest.mark.nightly
 def test_bf16_learns_as_fp32_does(tmp_path):
     losses = {}
     for precision in ("fp32", "bf16"):
@@ -324,6 +325,7 @@ def test_the_head_of_a_task_that_a_step_does_not_have_stays_where_it_is(tmp_path
     assert {there for there, _ in moved} == {True, False}
 
 
+@pytest.mark.nightly
 def test_pairs_are_learnt(tmp_path):
     """The label hangs on the first word of the second text, which only whoever sees both can find."""
     data = {"train": {"nli/aa": str(tmp_path / "aa-train.pairs.tsv")}, "validation": {}}
