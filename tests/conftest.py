@@ -1,5 +1,6 @@
 """One torch thread: on few cores that is several times faster, and results do not depend on the machine."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -62,6 +63,12 @@ def pytest_configure(config):
         load_code(file)
 
 
+def pytest_collection_finish():
+    """Collect garbage of the tests alone, which is quick: libraries have more than a million objects that stay."""
+    gc.collect()
+    gc.freeze()
+
+
 def shared_state() -> dict[str, object]:
     """What all tests of a process share, and which a test could leave changed."""
     ours = {name for name in os.environ if name.startswith("POLYLOOM_")}  # libraries add others when they are imported
@@ -79,6 +86,7 @@ def pytest_runtest_teardown(item, nextitem):
     """No file of tests leaves something behind: which file comes next in a process is chance."""
     yield
     if nextitem is None or nextitem.path != item.path:
+        gc.collect()  # else datasets stay open, hundreds of files of them
         before, after = item.session.stash[STATE], shared_state()
         item.session.stash[STATE] = after
         changed = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
