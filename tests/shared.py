@@ -57,9 +57,8 @@ def in_child(main: Callable[[], Any], words: Sequence[str]) -> Callable[[], None
     """
 
     def run() -> None:
-        os.closerange(
-            3, os.sysconf("SC_OPEN_MAX")
-        )  # as a new program has none; `Popen` waits until its own one is closed
+        # A new program has none of these files, and `Popen` waits until its pipe is closed, whatever number that has.
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         signal.set_wakeup_fd(-1)  # of the parent's event loop
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)

@@ -95,6 +95,7 @@ def test_scripts_without_spaces_name_the_extra_that_they_need(monkeypatch):
 @pytest.mark.parametrize(
     "unit", ["a\u0301", "\u0301", "🇩🇪", "a-", "a.", "a@", "'a", "1,", "!-", 'א"', "แมว", "\u2060a"]
 )
+@pytest.mark.timing
 @pytest.mark.timeout(20)
 def test_time_grows_with_the_length_of_the_text_not_with_its_square(unit):
     segment(unit * (50_000 // len(unit)), "fr")

@@ -32,7 +32,6 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples" / "web" / "fineweb2.py"
 LANGUAGES = [f"l{number}" for number in range(60)]
 TASKS, DOCUMENTS = 4, 1200  # of all languages; one in ten is there twice
-pytestmark = pytest.mark.timeout(600)
 
 
 def documents() -> list[dict[str, str]]:

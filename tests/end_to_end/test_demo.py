@@ -60,7 +60,6 @@ def run_script(text: str, folder: Path) -> str:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(900)
 def test_the_demo_goes_through(tmp_path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("POLYLOOM_CACHE", str(tmp_path / "datasets"))
     monkeypatch.delenv("POLYLOOM_DATA", raising=False)

@@ -124,7 +124,6 @@ def follow(commands: list[str], shell: Callable[[str], str], changed: Mapping[st
 
 
 @needs_data
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("shell", "steps"), [("here", 3), pytest.param("bash", None, marks=pytest.mark.nightly)], indirect=["shell"]
 )
@@ -163,7 +162,6 @@ def test_the_first_hour(pretrained, mirror, shell, tmp_path, monkeypatch, steps)
 
 @needs_data
 @pytest.mark.nightly
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("shell", ["bash"], indirect=True)
 def test_a_tagger_for_ten_languages(pretrained, mirror, shell, tmp_path, monkeypatch):
     shutil.copy(EXAMPLES / "tagger.yaml", tmp_path)
@@ -190,7 +188,6 @@ def write_aligned(corpus: str, codes: tuple[str, str], path: Path) -> None:
 
 @needs_data
 @pytest.mark.nightly
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("shell", ["bash"], indirect=True)
 def test_from_text_files_to_translations(shell, tmp_path):
     files = tmp_path / "corpus"

@@ -96,20 +96,18 @@ def test_what_cannot_be_compared_is_refused():
 def runs(tmp_path_factory):
     """MAD-X with tags of one language each, and BAD-X with one source; tested in all languages."""
     folder = tmp_path_factory.mktemp("transfer")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYLOOM_CACHE", str(folder / "datasets"))
-        recipe = tiny_recipe(folder, "madx", tasks=("mlm", "pos"), train={"steps": 4}, data={"validation": {}})
-        given = load_recipe(recipe).data.train
-        text = {name: list(corpora) for name, corpora in given.items() if name.startswith("mlm")}
-        for source in LANGUAGES[:2]:
-            own = {"data.train": text | {f"pos/{source}": list(given[f"pos/{source}"])}}
-            train_recipe(load_recipe(recipe, own), folder / source)
-        bilingual = tiny_recipe(folder, "badx", tasks=("mlm", "pos"), train={"steps": 4}, data={"validation": {}})
-        source, *targets = LANGUAGES
-        pairs = {f"pos/{source}/{target}": [str(folder / f"{target}-test.conllu")] for target in targets}
-        own = {"data.train": text | {f"pos/{source}": list(given[f"pos/{source}"])}, "data.test": pairs}
-        train_recipe(load_recipe(bilingual, own), folder / "badx")
-        yield folder
+    recipe = tiny_recipe(folder, "madx", tasks=("mlm", "pos"), train={"steps": 4}, data={"validation": {}})
+    given = load_recipe(recipe).data.train
+    text = {name: list(corpora) for name, corpora in given.items() if name.startswith("mlm")}
+    for source in LANGUAGES[:2]:
+        own = {"data.train": text | {f"pos/{source}": list(given[f"pos/{source}"])}}
+        train_recipe(load_recipe(recipe, own), folder / source)
+    bilingual = tiny_recipe(folder, "badx", tasks=("mlm", "pos"), train={"steps": 4}, data={"validation": {}})
+    source, *targets = LANGUAGES
+    pairs = {f"pos/{source}/{target}": [str(folder / f"{target}-test.conllu")] for target in targets}
+    own = {"data.train": text | {f"pos/{source}": list(given[f"pos/{source}"])}, "data.test": pairs}
+    train_recipe(load_recipe(bilingual, own), folder / "badx")
+    return folder
 
 
 def polyloom(*arguments):

@@ -53,10 +53,7 @@ def test_a_variant_has_the_parameters_of_its_parts(variant):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("world")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POLYLOOM_CACHE", str(folder / "datasets"))
-        yield folder
+    return tmp_path_factory.mktemp("world")
 
 
 def recipe_of(world, dropout, **train):

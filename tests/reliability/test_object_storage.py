@@ -152,7 +152,6 @@ def test_an_upload_that_was_interrupted_is_resumed(storage, proxy, tmp_path):
 
 
 @pytest.mark.timing
-@pytest.mark.timeout(900)
 def test_thirty_milliseconds_of_latency_cost_less_than_a_twentieth(tmp_path):
     recipe = write_recipe(tmp_path, languages=2, lines=4000, rows=96)
     found = summarize(measure(tmp_path, recipe, rounds=3, steps=31))

@@ -237,7 +237,6 @@ def test_a_replica_without_a_cluster_answers_as_the_run_and_loads_it_again(run, 
 
 
 @pytest.mark.timing  # alone: a cluster beside other tests waits for itself
-@pytest.mark.timeout(600)
 def test_a_replica_answers_as_the_run(run, cluster):
     version = ServedModel(run).version
     callers = Callers(cluster.port, {version: run})
@@ -251,7 +250,6 @@ def test_a_replica_answers_as_the_run(run, cluster):
 
 @pytest.mark.nightly
 @pytest.mark.timing
-@pytest.mark.timeout(900)
 def test_replicas_are_added_killed_and_updated_without_a_wrong_answer(folder, run, cluster, tmp_path, capsys):
     """Autoscaling from one to two; `kill -9` of one; a new version of the run in both, without a failed request."""
     grown = train(tiny_recipe(folder, tasks=TASKS, train={"steps": 220}), tmp_path / "grown")

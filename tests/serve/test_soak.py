@@ -19,7 +19,6 @@ SOAK = Path(__file__).parents[2] / "benchmarks" / "soak.py"
 
 @pytest.mark.nightly
 @pytest.mark.nightly
-@pytest.mark.timeout(600)
 def test_memory_stays_while_conditions_come_and_go(tmp_path):
     """50,000 languages in a cache of 16 MB. Other tests run beside it, so latency is not judged here.
 

@@ -12,7 +12,6 @@ COUNT = 200
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(1200)
 def test_no_variant_ends_in_a_traceback(theirs, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "tests.strangers.run_variants", theirs, str(COUNT)],

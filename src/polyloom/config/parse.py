@@ -267,8 +267,8 @@ def parse_settings(kind: type[_Settings], value: Mapping[str, Any], *, source: s
     return found
 
 
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
+@cache  # pydantic takes milliseconds to make one, and a recipe has a dozen sections
+def _type_adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
@@ -276,7 +276,7 @@ def _checked(kind: Any, value: Any, mistakes: list[str], *, path: str) -> Any:
     """Check a value repeatedly, each time without its wrong keys, so that no mistake hides another."""
     while True:
         try:
-            return _adapter(kind).validate_json(json.dumps(value))
+            return _type_adapter(kind).validate_json(json.dumps(value))
         except ValidationError as error:
             details = error.errors(include_url=False)
             whole = {str(detail["loc"][0]): int(detail["input"]) for detail in details if _is_whole(detail)}

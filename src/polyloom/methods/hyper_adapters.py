@@ -95,6 +95,7 @@ class HyperAdapters(AdapterMethod):
         self.hypernetwork = nn.ModuleDict({"trunk": trunk, "heads": heads})
         for linear in heads.linears.values():
             init_xavier(linear)
+        # On the device meta there are no values to measure.
         if config.init != "default" and not next(heads.parameters()).is_meta:
             self._calibrate(heads)
         if config.init == "identity":
