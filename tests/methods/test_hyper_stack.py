@@ -21,7 +21,7 @@ def perturbed(**settings):
     """Build a method whose hypernetwork generates differences, as after training."""
     method = fresh(**settings)
     with torch.no_grad():
-        for linear in method.hypernetwork["heads"].linears.values():
+        for linear in method.hypernetwork.projections.linears.values():
             linear.weight.normal_(std=0.1)
     return method
 
@@ -46,10 +46,10 @@ def test_all_languages_begin_with_the_common_adapter():
 def test_a_language_has_the_common_adapter_plus_what_the_heads_generate():
     method = perturbed()
     assert method.inventory() == INVENTORY
-    inputs = method.project(method.keys(method.encode(["pos/sw"]), method.language_sites))
+    inputs = method.hypernetwork.trunk(method.vectors(method.keys(method.encode(["pos/sw"]), method.language_sites)))
     common = dict(method.common_adapter.named_parameters())
     for name, tensor in language_block(method, "pos/sw").items():
-        difference = inputs @ method.hypernetwork["heads"].linears[name].weight.T
+        difference = inputs @ method.hypernetwork.projections.linears[name].weight.T
         torch.testing.assert_close(tensor, common[name] + difference.view_as(tensor))
 
 
@@ -127,7 +127,7 @@ def test_units_have_one_factor_each(block):
     common = dict(method.common_adapter.named_parameters())
     assert same(language_block(method, "pos/en"), common), "all languages begin with the common adapter"
     with torch.no_grad():
-        for linear in method.hypernetwork["heads"].linears.values():
+        for linear in method.hypernetwork.projections.linears.values():
             linear.weight.normal_(std=0.1)
     one, other = (language_block(method, f"pos/{language}") for language in ("en", "sw"))
     ups = [name for name in common if name == "up" or name.endswith("_up")]
@@ -139,5 +139,5 @@ def test_units_have_one_factor_each(block):
         ratio = one[name] / tensor
         torch.testing.assert_close(ratio, ratio[..., :1, :].expand_as(ratio), rtol=1e-3, atol=1e-3)
         assert not torch.equal(one[name], other[name])
-    numbers = sum(linear.weight.numel() for linear in method.hypernetwork["heads"].linears.values())
+    numbers = sum(linear.weight.numel() for linear in method.hypernetwork.projections.linears.values())
     assert numbers == method.config.projection_size * len(ups) * method.config.adapter_size

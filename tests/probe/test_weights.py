@@ -170,7 +170,7 @@ def test_capacity_counts_dead_units_and_planted_directions():
     model = tiny_model("hyperx", "bert")
     method = model.method
     assert isinstance(method, HyperX)
-    bias = method.get_parameter("hypernetwork.projector.0.bias")
+    bias = method.get_parameter("hypernetwork.trunk.0.bias")
     with torch.no_grad():
         bias[:3], bias[3:] = -1e3, 10.0
         table = model.method.get_parameter("embeddings.language.weight")
@@ -181,7 +181,8 @@ def test_capacity_counts_dead_units_and_planted_directions():
     assert found["embeddings"]["participation_ratio"] == pytest.approx(1.0)
     assert found["embeddings"]["spectrum"][0] == pytest.approx(1.0)
     with torch.no_grad():
-        read = torch.cat([method.project(method.encode([c])).flatten(0, 1) for c in BOTH]).double()
+        read = torch.cat([method.hypernetwork.trunk(method.vectors(method.encode([c]))).flatten(0, 1) for c in BOTH])
+        read = read.double()
     singular = torch.linalg.svdvals(read - read.mean(0))
     singular = singular[singular > 1e-6 * read.norm()]  # below is what fp32 has rounded
     shares = singular / singular.sum()

@@ -23,7 +23,7 @@ class Poison:
         if where == "loss":
             setup.model.backbone.layers[-1].register_forward_hook(self.loss)
         else:
-            setup.model.method.get_parameter("hypernetwork.projector.0.weight").register_hook(self.gradient)
+            setup.model.method.get_parameter("hypernetwork.trunk.0.weight").register_hook(self.gradient)
 
     def loss(self, _module, _inputs, output):
         return output * self.value if self.active else output

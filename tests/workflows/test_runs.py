@@ -164,7 +164,7 @@ def test_weights_that_no_longer_depend_on_the_language_are_noticed(tmp_path):
     assert min(shares.after.values()) > COLLAPSED
     assert not list(_messages(shares))
     model: Any = Run.load(tmp_path / "run").model
-    torch.nn.init.zeros_(model.method.hypernetwork["projector"][0].weight)
+    torch.nn.init.zeros_(model.method.hypernetwork.trunk[0].weight)
     collapsed = replace(shares, after=language_shares(model))
     assert max(collapsed.after.values()) < 1e-6
     assert "lower optim.lr" in str(next(iter(_messages(collapsed))))

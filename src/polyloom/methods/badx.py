@@ -21,26 +21,20 @@ from polyloom.weights import Site
 
 @dataclass(frozen=True, kw_only=True)
 class BadXConfig(StackedConfig):
-    """Settings of BAD-X.
-
-    Attributes:
-        invertible: Whether to add an invertible adapter to the embeddings. Default: false, as in the paper.
-    """
+    """Settings of BAD-X."""
 
     name: ClassVar[str] = "badx"
     invertible: bool = False
+    """Whether to add an invertible adapter to the embeddings. Default: false, as in the paper."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultilingualConfig(StackedConfig):
-    """Settings of the multilingual adapter, the baseline of the BAD-X paper.
-
-    Attributes:
-        invertible: Whether to add an invertible adapter to the embeddings. Default: false, as in the paper.
-    """
+    """Settings of the multilingual adapter, the baseline of the BAD-X paper."""
 
     name: ClassVar[str] = "multilingual"
     invertible: bool = False
+    """Whether to add an invertible adapter to the embeddings. Default: false, as in the paper."""
 
 
 class BadX(StackedMethod):

@@ -36,13 +36,10 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodConfig:
-    """Base class of the settings of a method.
-
-    Attributes:
-        name: Name of the method in recipes.
-    """
+    """Base class of the settings of a method."""
 
     name: ClassVar[str]
+    """Name of the method in recipes."""
 
     def with_labelled(self, conditions: Sequence[Condition]) -> Self:  # noqa: ARG002 - for psf
         """Return the settings with the conditions that have labelled training data, if the method depends on them."""
@@ -55,28 +52,23 @@ class MethodConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterConfig(MethodConfig):
-    """Settings that all methods with adapters share.
-
-    Attributes:
-        adapter_size: Bottleneck size of the adapters, or the rank if `block` is ``lora``. Default: 48. A larger size
-            gives more capacity and more parameters per adapter.
-        block: Kind of the adapters: ``bottleneck``, ``lora`` or another registered kind. Default: ``bottleneck``. Use
-            ``lora`` to export to PEFT.
-        placement: Where in a layer an adapter acts: ``norm``, ``output`` or ``layer``. Default: the placement of the
-            method's paper, if the backbone has it. Leave it out with ``lora``.
-        targets: The linear layers that LoRA adapts: some of ``q``, ``k``, ``v``, ``o``, ``gate``, ``up`` and ``down``,
-            or ``all-linear``. Default: ``q`` and ``v``, or what stands for them.
-        alpha: Numerator of LoRA's scaling, ``alpha / rank``. Default: the rank, so that the scaling is 1.
-        rslora: Whether the scaling is ``alpha / √rank``, which keeps what large ranks learn in proportion. Default:
-            false.
-    """
+    """Settings that all methods with adapters share."""
 
     adapter_size: int = 48
+    """Bottleneck size of the adapters, or the rank if `block` is ``lora``. A larger size gives more capacity and
+    more parameters per adapter."""
     block: str = "bottleneck"
+    """Kind of the adapters: ``bottleneck``, ``lora`` or another registered kind. Use ``lora`` to export to PEFT."""
     placement: Placement | None = None
+    """Where in a layer an adapter acts: ``norm``, ``output`` or ``layer``. Default: the placement of the method's
+    paper, if the backbone has it. Leave it out with ``lora``."""
     targets: str | tuple[str, ...] | None = None
+    """The linear layers that LoRA adapts: some of ``q``, ``k``, ``v``, ``o``, ``gate``, ``up`` and ``down``, or
+    ``all-linear``. Default: ``q`` and ``v``, or what stands for them."""
     alpha: float | None = None
+    """Numerator of LoRA's scaling, ``alpha / rank``. Default: the rank, so that the scaling is 1."""
     rslora: bool = False
+    """Whether the scaling is ``alpha / √rank``, which keeps what large ranks learn in proportion."""
 
     def __post_init__(self) -> None:
         check_positive(self, "adapter_size")

@@ -10,16 +10,12 @@ from polyloom.weights import Weights
 
 @dataclass(frozen=True, kw_only=True)
 class FullConfig(MethodConfig):
-    """Settings of full fine-tuning.
-
-    Attributes:
-        raw_text_first: Whether to train on raw text first and then on labelled data, instead of on both at once.
-            Default: false. True with raw text of the source or of the target language is the baseline MLM-SRC or
-            MLM-TRG of the MAD-X paper.
-    """
+    """Settings of full fine-tuning."""
 
     name: ClassVar[str] = "full"
     raw_text_first: bool = False
+    """Whether to train on raw text first and then on labelled data, instead of on both at once. True with raw text
+    of the source or of the target language is the baseline MLM-SRC or MLM-TRG of the MAD-X paper."""
 
 
 @dataclass(frozen=True, kw_only=True)

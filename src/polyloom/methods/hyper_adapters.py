@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from polyloom.conditions import ConditionIds, Inventory
 from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage, check, check_positive
-from polyloom.nn.hypernetwork import OutputProjections, ResidualTrunk, init_xavier
+from polyloom.nn.hypernetwork import Hypernetwork, OutputProjections, ResidualTrunk, init_xavier
 from polyloom.nn.tables import GrowingEmbedding
 from polyloom.weights import BackboneShape, Weights
 
@@ -23,37 +23,33 @@ PROBE = 64  # number of conditions on which `init: hyper` measures the standard 
 
 @dataclass(frozen=True, kw_only=True)
 class HyperAdaptersConfig(AdapterConfig):
-    """Settings of Hyper-Adapters.
-
-    Attributes:
-        adapter_size: Bottleneck size of the adapters, or the rank if `block` is ``lora``. Default: 128.
-        hidden_size: Width of the hypernetwork, d_h. Default: 612 (base); the paper also has 204 (small) and 102 (tiny).
-            It decides the number of trainable parameters. The wider, the lower the learning rate should be
-            (``optim.groups.hypernetwork``).
-        embedding_size: Size of the embeddings of languages and layers. Default: 50.
-        num_blocks: Number of residual blocks in the hypernetwork. Default: 2.
-        linear: Whether the hypernetwork is linear, an ablation of the paper that needs ``num_blocks: 0``. Default:
-            false.
-        rescale: Whether to divide the generated weights by √d_h. Default: true; false is an ablation of the paper.
-        init: Initialisation of the output projections. ``default``: Xavier-uniform, as in the paper. ``hyper``: scaled
-            so that the generated weights have the standard deviation of a fresh layer (Appendix B.1 of the paper).
-            ``identity``: as ``hyper``, but the adapters have no effect before training. Default: ``identity``.
-        encoder_inputs: Languages that the encoder's adapters depend on. Default: ``[source, target]``.
-        decoder_inputs: Languages that the decoder's adapters depend on. Default: ``[target]``.
-        dropout: Dropout inside the hypernetwork. Default: 0.
-    """
+    """Settings of Hyper-Adapters."""
 
     name: ClassVar[str] = "hyper-adapters"
     adapter_size: int = 128
+    """Bottleneck size of the adapters, or the rank if `block` is ``lora``."""
     hidden_size: int = 612
+    """Width of the hypernetwork, d_h. Default: 612 (base); the paper also has 204 (small) and 102 (tiny). It
+    decides the number of trainable parameters. The wider, the lower the learning rate should be
+    (``optim.groups.hypernetwork``)."""
     embedding_size: int = 50
+    """Size of the embeddings of languages and layers."""
     num_blocks: int = 2
+    """Number of residual blocks in the hypernetwork."""
     linear: bool = False
+    """Whether the hypernetwork is linear, an ablation of the paper that needs ``num_blocks: 0``."""
     rescale: bool = True
+    """Whether to divide the generated weights by √d_h. false is an ablation of the paper."""
     init: Literal["default", "hyper", "identity"] = "identity"
+    """Initialisation of the output projections. ``default``: Xavier-uniform, as in the paper. ``hyper``: scaled so
+    that the generated weights have the standard deviation of a fresh layer (Appendix B.1 of the paper).
+    ``identity``: as ``hyper``, but the adapters have no effect before training."""
     encoder_inputs: tuple[Input, ...] = ("source", "target")
+    """Languages that the encoder's adapters depend on."""
     decoder_inputs: tuple[Input, ...] = ("target",)
+    """Languages that the decoder's adapters depend on."""
     dropout: float = 0.0
+    """Dropout inside the hypernetwork."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,45 +87,45 @@ class HyperAdapters(AdapterMethod):
             dropout=config.dropout,
             activation=nn.Identity() if config.linear else nn.ReLU(),
         )
-        heads = OutputProjections(config.hidden_size, tensors=self.block_tensors(), rescale=config.rescale)
-        self.hypernetwork = nn.ModuleDict({"trunk": trunk, "heads": heads})
-        for linear in heads.linears.values():
+        projections = OutputProjections(config.hidden_size, tensors=self.block_tensors(), rescale=config.rescale)
+        for _, linear in projections.named_linears():
             init_xavier(linear)
-        # On the device meta there are no values to measure.
-        if config.init != "default" and not next(heads.parameters()).is_meta:
-            self._calibrate(heads)
+        self.hypernetwork = Hypernetwork(trunk, projections)
+        if config.init != "default" and not next(projections.parameters()).is_meta:  # meta tensors have no values
+            self._calibrate()
         if config.init == "identity":
-            heads.zero_init_up()
+            projections.zero_init_up()
 
-    def _calibrate(self, heads: OutputProjections) -> None:
+    def _calibrate(self) -> None:
+        """Measure what is generated for some conditions, without dropout, and scale the projections (Appendix B.1)."""
         rows_K = torch.arange(min(PROBE, len(self.languages)))
         probe = ConditionIds(*[rows_K] * 5)._replace(target_K=rows_K.roll(1))
         was_training = self.training
-        heads.calibrate(self.eval().project(probe))
+        self.eval()
+        self.hypernetwork.projections.calibrate(self.hypernetwork.trunk(self.vectors(probe)))
         self.train(was_training)
 
     def forward(self, ids: ConditionIds) -> Weights:
         """Generate the adapters of all conditions and sites at once."""
-        return Weights((self.block(self.hypernetwork["heads"](self.project(ids))),))
+        return Weights((self.block(self.hypernetwork(self.vectors(ids))),))
 
-    def project(self, ids: ConditionIds) -> Tensor:
-        """Compute the input of the output projections, ``[K, S, d_h]``."""
+    def vectors(self, ids: ConditionIds) -> Tensor:
+        """Concatenate the embeddings of each condition and site: [source ‖ target ‖ layer], ``[K, S, E]`` (§3)."""
+        sites, device = self.shape.sites, ids.source_K.device
+
+        # By default the encoder reads both languages and the decoder the target only. Zeros replace what is not read.
         inputs = {"encoder": self.config.encoder_inputs, "decoder": self.config.decoder_inputs}
-        sites = self.shape.sites
-        shape_KS = (len(ids.source_K), len(sites))
-        device = ids.source_K.device
-        vectors = []
-        for name, rows_K in (("source", ids.source_K), ("target", ids.target_K)):
-            used_S = torch.tensor([float(name in inputs[site.stack]) for site in sites], device=device)
-            vectors.append(self.embeddings["language"](rows_K)[:, None] * used_S[:, None])
-        layers_S = torch.arange(len(sites), device=device)
-        vectors.append(self.embeddings["layer"](layers_S.expand(shape_KS)))
-        hidden_KSE: Tensor = self.hypernetwork["trunk"](torch.cat(vectors, dim=-1))
-        return hidden_KSE
+        reads_source_S = torch.tensor([float("source" in inputs[site.stack]) for site in sites], device=device)
+        reads_target_S = torch.tensor([float("target" in inputs[site.stack]) for site in sites], device=device)
+        source_KSE = self.embeddings["language"](ids.source_K)[:, None] * reads_source_S[:, None]
+        target_KSE = self.embeddings["language"](ids.target_K)[:, None] * reads_target_S[:, None]
+
+        layers_KS = torch.arange(len(sites), device=device).expand(len(ids.source_K), -1)
+        return torch.cat([source_KSE, target_KSE, self.embeddings["layer"](layers_KS)], dim=-1)
 
     def output_layer(self) -> nn.Module:
         """Return the projections that output the adapters' tensors."""
-        return self.hypernetwork["heads"]
+        return self.hypernetwork.projections
 
     def stages(self) -> tuple[Stage, ...]:
         """Return one stage that trains the hypernetwork jointly with the backbone."""

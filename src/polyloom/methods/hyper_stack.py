@@ -18,40 +18,37 @@ from torch import Tensor, nn
 from polyloom.conditions import ConditionIds, Inventory
 from polyloom.methods.base import Stage, check, check_positive
 from polyloom.methods.madx import StackedConfig, StackedMethod, stacked_bank
-from polyloom.nn.blocks import BLOCKS, TensorSpec, TensorSpecs
-from polyloom.nn.hypernetwork import OutputProjections
+from polyloom.nn.blocks import BLOCKS, TensorSpec
+from polyloom.nn.hypernetwork import Hypernetwork, OutputProjections
 from polyloom.nn.tables import GrowingEmbedding, normal_init
 from polyloom.weights import BackboneShape, Block, Weights
 
 
 @dataclass(frozen=True, kw_only=True)
 class HyperStackConfig(StackedConfig):
-    """Settings of Hyper-Stack.
-
-    Attributes:
-        adapter_size: Bottleneck size of the generated language adapters. Default: 48.
-        projection_size: Input size of the output projections. Default: 16. It decides the number of parameters.
-        hidden_size: Size of the projector's hidden layer. Default: 64.
-        embedding_size: Size of the embeddings of languages and layers. Default: 64.
-        generated: What is generated for a language. ``adapters``: a difference of every tensor to the common adapter.
-            ``units``: one factor for each unit of the common adapter (compare Zhyper), which takes a hundredth of the
-            hypernetwork's parameters. Default: ``adapters``.
-        stored_size: Bottleneck size of an adapter that each language stores beside the generated one. Default: 0, for
-            none. A few units give a language room for what the hypernetwork cannot express.
-        language_dropout: Share of training batches in which labelled data has the language adapter of a random
-            language, so that task adapters fit all languages. Default: 0.
-        invertible: Whether to store an invertible adapter for each language. Default: false.
-    """
+    """Settings of Hyper-Stack."""
 
     name: ClassVar[str] = "hyper-stack"
     adapter_size: int = 48
+    """Bottleneck size of the generated language adapters."""
     projection_size: int = 16
+    """Input size of the output projections. It decides the number of parameters."""
     hidden_size: int = 64
+    """Size of the projector's hidden layer."""
     embedding_size: int = 64
+    """Size of the embeddings of languages and layers."""
     generated: Literal["adapters", "units"] = "adapters"
+    """What is generated for a language. ``adapters``: a difference of every tensor to the common adapter.
+    ``units``: one factor for each unit of the common adapter (compare Zhyper), which takes a hundredth of the
+    hypernetwork's parameters."""
     stored_size: int = 0
+    """Bottleneck size of an adapter that each language stores beside the generated one. Default: 0, for none. A few
+    units give a language room for what the hypernetwork cannot express."""
     language_dropout: float = 0.0
+    """Share of training batches in which labelled data has the language adapter of a random language, so that task
+    adapters fit all languages."""
     invertible: bool = False
+    """Whether to store an invertible adapter for each language."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,28 +74,30 @@ class HyperStack(StackedMethod):
     def __init__(self, config: HyperStackConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
         super().__init__(config, shape=shape, inventory=inventory)
         size, init, tensors = config.embedding_size, normal_init(1.0), self.block_tensors()
-        sites = len(self.language_sites)
-        self.common_adapter = stacked_bank("fixed", 1, sites, tensors)
+        num_sites = len(self.language_sites)
+        self.common_adapter = stacked_bank("fixed", 1, num_sites, tensors)
         self.embeddings = nn.ModuleDict(
             {
                 "language": GrowingEmbedding("language", len(self.languages), size=size, init=init),
-                "layer": GrowingEmbedding("fixed", sites, size=size, init=init),
+                "layer": GrowingEmbedding("fixed", num_sites, size=size, init=init),
             }
         )
-        projector = nn.Sequential(
+        trunk = nn.Sequential(
             nn.Linear(2 * size, config.hidden_size),
             nn.ReLU(),
             nn.Linear(config.hidden_size, config.projection_size),
+            nn.LayerNorm(config.projection_size, elementwise_affine=False),
         )
+        # What is generated is a difference, so its mean is zero whatever the tensor starts from.
         if config.generated == "units":
-            tensors = {
-                name: TensorSpec(tensors[name].shape[-1:], start=0.0) for name in BLOCKS[config.block].ups(tensors)
-            }
-        heads = OutputProjections(config.projection_size, tensors=_differences(tensors), rescale=False, bias=False)
-        for linear in heads.linears.values():
-            assert isinstance(linear, nn.Linear)
-            nn.init.zeros_(linear.weight)
-        self.hypernetwork = nn.ModuleDict({"projector": projector, "heads": heads})
+            ups = BLOCKS[config.block].ups(tensors)
+            differences = {name: TensorSpec(tensors[name].shape[-1:], start=0.0) for name in ups}
+        else:
+            differences = {name: spec._replace(start=0.0) for name, spec in tensors.items()}
+        projections = OutputProjections(config.projection_size, tensors=differences, rescale=False, bias=False)
+        for _, linear in projections.named_linears():
+            nn.init.zeros_(linear.weight)  # every language starts with the common adapter
+        self.hypernetwork = Hypernetwork(trunk, projections)
 
     def stored_language_size(self) -> int:
         """Return the bottleneck size of the stored language adapters."""
@@ -106,40 +105,44 @@ class HyperStack(StackedMethod):
 
     def forward(self, ids: ConditionIds) -> Weights:
         """Generate the language adapter and look up the task adapter of every condition and site."""
+        # With `language_dropout`, some labelled conditions of a batch get the language adapter of a random language.
         if self.training and self.config.language_dropout:
-            ids = self._with_random_languages(ids)
+            device = ids.task_K.device
+            is_labelled_N = torch.tensor([task not in self.raw_text for task in self.tasks], device=device)
+            is_drawn_K = torch.rand(len(ids.task_K), device=device) < self.config.language_dropout
+            swap_K, other_K = (
+                is_drawn_K & is_labelled_N[ids.task_K],
+                torch.randint_like(ids.source_K, len(self.languages)),
+            )
+            ids = ids._replace(
+                source_K=torch.where(swap_K, other_K, ids.source_K), target_K=torch.where(swap_K, other_K, ids.target_K)
+            )
         return super().forward(ids)
-
-    def _with_random_languages(self, ids: ConditionIds) -> ConditionIds:
-        """Replace the language of some conditions with labels, drawn for each batch, by a random one."""
-        device = ids.task_K.device
-        labelled_N = torch.tensor([task not in self.raw_text for task in self.tasks], device=device)
-        drawn_K = torch.rand(len(ids.task_K), device=device) < self.config.language_dropout
-        swapped_K, other_K = drawn_K & labelled_N[ids.task_K], torch.randint_like(ids.source_K, len(self.languages))
-        source_K, target_K = (torch.where(swapped_K, other_K, own_K) for own_K in (ids.source_K, ids.target_K))
-        return ids._replace(source_K=source_K, target_K=target_K)
 
     def language_blocks(self, ids: ConditionIds) -> list[Block]:
         """Generate the language adapters, and look up the stored ones, which are applied after them."""
         keys_KS = self.keys(ids, self.language_sites)
-        generated = self.hypernetwork["heads"](self.project(keys_KS))
         common = self.common_adapter(torch.zeros_like(keys_KS))
-        if self.config.generated == "units":
-            made = common | {name: common[name] * (1 + factors[..., None, :]) for name, factors in generated.items()}
+        generated = self.hypernetwork(self.vectors(keys_KS))
+        if self.config.generated == "units":  # a factor for each column of an up projection
+            scaled = {name: common[name] * (1 + factors[..., None, :]) for name, factors in generated.items()}
+            tensors = common | scaled
         else:
-            made = {name: common[name] + generated[name] for name in common}
-        return [self.block(made, self.language_sites), *super().language_blocks(ids)]
+            tensors = {name: common[name] + generated[name] for name in common}
+        return [self.block(tensors, self.language_sites), *super().language_blocks(ids)]
 
-    def project(self, keys_KS: Tensor) -> Tensor:
-        """Compute the input of the output projections, ``[K, S, d_p]``."""
-        layers_S = torch.arange(keys_KS.shape[1], device=keys_KS.device)
-        inputs = (self.embeddings["language"](keys_KS), self.embeddings["layer"](layers_S.expand_as(keys_KS)))
-        hidden_KSE = self.hypernetwork["projector"](torch.cat([_normed(vectors) for vectors in inputs], dim=-1))
-        return _normed(hidden_KSE)
+    def vectors(self, languages_KS: Tensor) -> Tensor:
+        """Concatenate the normalised embeddings of language and layer, ``[K, S, E]``."""
+        layers_S = torch.arange(languages_KS.shape[1], device=languages_KS.device)
+        embedded = (
+            self.embeddings["language"](languages_KS),
+            self.embeddings["layer"](layers_S.expand_as(languages_KS)),
+        )
+        return torch.cat([F.layer_norm(vectors, vectors.shape[-1:]) for vectors in embedded], dim=-1)
 
     def output_layer(self) -> nn.Module:
         """Return the projections that output the adapters' tensors."""
-        return self.hypernetwork["heads"]
+        return self.hypernetwork.projections
 
     def stages(self) -> tuple[Stage, ...]:
         """Return the stages: everything that depends on languages on raw text, then task adapters on labelled data."""
@@ -150,12 +153,3 @@ class HyperStack(StackedMethod):
             Stage("languages", languages, tasks="raw-text"),
             Stage("tasks", ("task_adapters", "heads"), tasks="labelled"),
         )
-
-
-def _differences(tensors: TensorSpecs) -> TensorSpecs:
-    """Describe differences of tensors, which are around zero."""
-    return {name: spec._replace(start=0.0) for name, spec in tensors.items()}
-
-
-def _normed(vectors: Tensor) -> Tensor:
-    return F.layer_norm(vectors, vectors.shape[-1:])

@@ -25,28 +25,23 @@ INIT_STD = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class StackedConfig(AdapterConfig):
-    """Settings of methods that stack task adapters on language adapters.
-
-    Attributes:
-        adapter_size: Bottleneck size of the language adapters. Default: 256. Lower it if there are many languages: each
-            one stores an adapter.
-        task_adapter_size: Bottleneck size of the task adapters. Default: 48.
-        invertible: Whether to add an invertible adapter to the embeddings. Default: true. Set it to false if the
-            backbone's width is not a multiple of 4.
-        drop_last_layer: Whether to leave the language adapter out of the last layer of each stack (MAD-X 2.0). Default:
-            false. Try it for zero-shot transfer.
-        language_adapters: Whether there are language adapters. Default: true; false is the ablation -LAD of the MAD-X
-            paper.
-        train_head: Whether to train the backbone's language-modelling head in a stage of its own, before the language
-            adapters. Default: true. Set it to false if the head already knows the languages.
-    """
+    """Settings of methods that stack task adapters on language adapters."""
 
     adapter_size: int = 256
+    """Bottleneck size of the language adapters. Lower it if there are many languages: each one stores an adapter."""
     task_adapter_size: int = 48
+    """Bottleneck size of the task adapters."""
     invertible: bool = True
+    """Whether to add an invertible adapter to the embeddings. Set it to false if the backbone's width is not a
+    multiple of 4."""
     drop_last_layer: bool = False
+    """Whether to leave the language adapter out of the last layer of each stack (MAD-X 2.0). Try it for zero-shot
+    transfer."""
     language_adapters: bool = True
+    """Whether there are language adapters. false is the ablation -LAD of the MAD-X paper."""
     train_head: bool = True
+    """Whether to train the backbone's language-modelling head in a stage of its own, before the language adapters.
+    Set it to false if the head already knows the languages."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

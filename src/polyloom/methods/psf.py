@@ -22,19 +22,16 @@ from polyloom.weights import BackboneShape, Weights
 
 @dataclass(frozen=True, kw_only=True)
 class PsfConfig(MethodConfig):
-    """Settings of parameter space factorization.
-
-    Attributes:
-        latent_size: Size of the latent vector of a task or a language. Default: 100.
-        hidden_size: Size of the generator's hidden layer. Default: 400.
-        labelled: Conditions with labelled training data, such as ``pos/en``; others are predicted only if their task
-            and their language occur there. Default: those of the recipe's training data; without a recipe, all.
-    """
+    """Settings of parameter space factorization."""
 
     name: ClassVar[str] = "psf"
     latent_size: int = 100
+    """Size of the latent vector of a task or a language."""
     hidden_size: int = 400
+    """Size of the generator's hidden layer."""
     labelled: tuple[str, ...] | None = None
+    """Conditions with labelled training data, such as ``pos/en``; others are predicted only if their task and their
+    language occur there. Default: those of the recipe's training data; without a recipe, all."""
 
     def with_labelled(self, conditions: Sequence[Condition]) -> Self:
         """Set the conditions with labelled data, unless the recipe names them."""

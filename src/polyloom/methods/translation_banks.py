@@ -20,17 +20,14 @@ from polyloom.weights import BackboneShape, Weights
 
 @dataclass(frozen=True, kw_only=True)
 class LangAdaptersConfig(AdapterConfig):
-    """Settings of language adapters.
-
-    Attributes:
-        adapter_size: Bottleneck size of the adapters, or the rank if `block` is ``lora``. Default: 128.
-        init: Initialisation of the adapters. ``identity``: they have no effect before training. ``xavier``:
-            Xavier-uniform matrices, as in the paper. Default: ``identity``.
-    """
+    """Settings of language adapters."""
 
     name: ClassVar[str] = "lang-adapters"
     adapter_size: int = 128
+    """Bottleneck size of the adapters, or the rank if `block` is ``lora``."""
     init: Literal["xavier", "identity"] = "identity"
+    """Initialisation of the adapters. ``identity``: they have no effect before training. ``xavier``: Xavier-uniform
+    matrices, as in the paper."""
 
 
 @dataclass(frozen=True, kw_only=True)
