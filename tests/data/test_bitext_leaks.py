@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from polyloom.data.catalog import resolve
-from polyloom.data.check import CorpusRole, check_corpora, text_key
+from polyloom.data.check import check_corpora
+from polyloom.data.corpus_stats import CorpusRole, text_key
 from polyloom.data.records import Bitext, Pair, Text
 from tests.data.test_bitext import pairs_of, write
 from tests.shared import DATA, needs_data

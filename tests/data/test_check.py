@@ -12,7 +12,8 @@ import pytest
 
 from polyloom.conditions import Condition
 from polyloom.data.catalog import Corpus, resolve
-from polyloom.data.check import CorpusRole, Lengths, Report, Role, check_corpora, text_key
+from polyloom.data.check import Report, check_corpora
+from polyloom.data.corpus_stats import CorpusRole, Lengths, Role, text_key
 from polyloom.data.records import Bitext, Kind, Pair, Record, Tagged, Text, Tree
 from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import DataError

@@ -8,7 +8,8 @@ import datasets
 import pytest
 
 from polyloom.data.catalog import resolve
-from polyloom.data.check import CorpusRole, check_corpora, text_key
+from polyloom.data.check import check_corpora
+from polyloom.data.corpus_stats import CorpusRole, text_key
 from polyloom.data.readers.formats import read_records
 from polyloom.data.records import Answer, Choices, Question
 from polyloom.errors import DataError

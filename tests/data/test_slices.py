@@ -9,7 +9,8 @@ import pytest
 from polyloom.conditions import Condition
 from polyloom.config import parse_recipe
 from polyloom.data.catalog import resolve
-from polyloom.data.check import CorpusRole, check_corpora
+from polyloom.data.check import check_corpora
+from polyloom.data.corpus_stats import CorpusRole
 from polyloom.data.records import Text
 from polyloom.data.slices import Sample, Slice, parse_slice
 from polyloom.data.tokenization.tokenizer import load_tokenizer

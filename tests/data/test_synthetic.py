@@ -17,7 +17,8 @@ import pytest
 from polyloom.cli import main
 from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
-from polyloom.data.check import CorpusRole, Role, check_corpora
+from polyloom.data.check import check_corpora
+from polyloom.data.corpus_stats import CorpusRole, Role
 from polyloom.data.readers.conllu import read_conllu
 from polyloom.data.records import Bitext, Tagged, Text, Tree
 from polyloom.data.synthetic import Family

@@ -11,7 +11,7 @@ from polyloom.cli.options import extensible
 from polyloom.io.plain_json import to_json
 
 if TYPE_CHECKING:
-    from polyloom.data.check import CorpusRole
+    from polyloom.data.corpus_stats import CorpusRole
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="List, check, download and prepare corpora; train vocabularies."
@@ -180,7 +180,7 @@ def prepare(
 
 def _use(name: str, task: str | None, root: Path | None) -> "CorpusRole":
     from polyloom.data.catalog import resolve  # noqa: PLC0415
-    from polyloom.data.check import CorpusRole, Role  # noqa: PLC0415
+    from polyloom.data.corpus_stats import CorpusRole, Role  # noqa: PLC0415
     from polyloom.errors import DataError  # noqa: PLC0415
 
     corpus = resolve(name, root=root)

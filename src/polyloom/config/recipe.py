@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, with_config
 
 from polyloom.conditions import Inventory
 from polyloom.data.catalog import Corpus, resolve
-from polyloom.data.issues import Mistake
+from polyloom.data.check import Mistake
 from polyloom.data.mixture import MixtureConfig
 from polyloom.data.readers.bitext import Filter
 from polyloom.methods import MethodConfig

@@ -8,8 +8,8 @@ from polyloom.checkpoint import read_manifest
 from polyloom.conditions import Condition
 from polyloom.config import Recipe
 from polyloom.data.catalog import resolve
-from polyloom.data.check import CorpusRole, Role, check_corpora
-from polyloom.data.issues import Issue, unread_test
+from polyloom.data.check import Issue, check_corpora, unread_test
+from polyloom.data.corpus_stats import CorpusRole, Role
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConfigError, DataError
 from polyloom.inference.untrained import TrainedParts

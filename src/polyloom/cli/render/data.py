@@ -11,7 +11,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Table
 
 from polyloom.data.catalog import COLLECTIONS, language_of, licence_of, places, treebanks, written
-from polyloom.data.check import CorpusStats, Report
+from polyloom.data.check import Report
+from polyloom.data.corpus_stats import CorpusStats
 from polyloom.data.fetch import Progress as Callback
 
 MAX_WIDTH = 1000
