@@ -138,20 +138,26 @@ class Method(nn.Module, ABC):
     def weights_of(self, ids: ConditionIds) -> Weights:
         """Compute the weights of the distinct conditions, with what those of the decoder depend on."""
         weights: Weights = self(ids)
-        is_unknown = ids.task_K.is_meta or torch.compiler.is_compiling()  # what the numbers are
-        if len(self.shape.stacks) == 1 or self.training or is_unknown:  # in training weights may be random
+
+        # Only a search in a decoder uses the keys. In training weights may be drawn at random, so equal numbers do not
+        # mean equal weights; on the meta device and in compiled code the numbers are not known.
+        no_values = ids.task_K.is_meta or torch.compiler.is_compiling()
+        if len(self.shape.stacks) == 1 or self.training or no_values:
             return weights
         columns = torch.stack([getattr(ids, f"{name}_K") for name in self.decoder_inputs] or [ids.task_K * 0])
         return replace(weights, decoder_keys=tuple(zip(*columns.tolist(), strict=True)))
 
     def encode(self, rows: Sequence[Condition | str]) -> ConditionIds:
         """Turn one condition per row into row numbers of the distinct conditions; errors name what is unknown."""
+        # Weights are computed once per distinct condition; `index` says which of them a row has.
         distinct: dict[Condition, int] = {}
         index = [distinct.setdefault(Condition.parse(row), len(distinct)) for row in rows]
         if not distinct:
             raise ConditionError("conditions: none given; a batch needs one condition per row.")
         for condition in distinct:
             self.require_supported(condition)
+
+        # A condition with one language has it as source and as target.
         columns = [
             [self.tasks.row(c.task) for c in distinct],
             [self.languages.row(c.source) for c in distinct],
@@ -159,8 +165,9 @@ class Method(nn.Module, ABC):
             [self.pair_row(c) for c in distinct],
             index,
         ]
-        device = next(self.parameters(), torch.empty(0)).device
+
         # These copies do not wait for the device, as those of `torch.tensor(…, device=…)` do.
+        device = next(self.parameters(), torch.empty(0)).device
         return ConditionIds(*(torch.tensor(column).to(device, non_blocking=True) for column in columns))
 
     def pair_row(self, condition: Condition) -> int:  # noqa: ARG002 - for methods that store pairs
@@ -234,11 +241,11 @@ class Method(nn.Module, ABC):
 
     def _append(self, kind: str, names: Index, name: str, *, like: str | Sequence[str] | None) -> None:
         for part in name.split("/"):
-            Condition("check", part)
+            Condition("check", part)  # raises an error for what is no name
         rows = _rows(names, like)
         names.add(name)
         for table in self.growing(kind):
-            table.append(rows if table.trainable else None)
+            table.append(rows if table.trainable else None)  # typological features are not copied: they are facts
 
     def growing(self, kind: str) -> list[GrowingTable]:
         """Return the tables with one row for each ``language``, ``task`` or ``pair``."""
@@ -294,6 +301,7 @@ class AdapterMethod(Method):
     def block(self, tensors: dict[str, Tensor], sites: tuple[Site, ...] | None = None) -> Block:
         """Build a block of the configured kind and placement."""
         kind = BLOCKS[self.config.block]
+        # The factor of LoRA (alpha / rank) is part of the weights, so that nothing later needs to know it.
         rank = kind.size_of({name: tuple(tensor.shape[2:]) for name, tensor in tensors.items()})
         scaled = kind.scaled(tensors, self.config.scaling(rank))
         return Block(kind.name, self.placement, sites or self.shape.sites, scaled)

@@ -64,6 +64,7 @@ class StackedMethod(AdapterMethod):
 
     def __init__(self, config: StackedConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
         super().__init__(config, shape=shape, inventory=inventory)
+        # MAD-X 2.0 leaves the language adapter out of the last layer of each stack.
         last = {stack: max(site.layer for site in shape.sites if site.stack == stack) for stack in shape.stacks}
         self.language_sites = tuple(
             site for site in shape.sites if not (config.drop_last_layer and site.layer == last[site.stack])
@@ -91,8 +92,10 @@ class StackedMethod(AdapterMethod):
     @torch.no_grad()
     def pass_raw_text_through(self, bank: Bank) -> Bank:
         """Set the task adapters of raw text to have no effect: language adapters are trained without task adapters."""
-        for name, spec in self.block_tensors(self.config.task_adapter_size).items():
-            for first in (self.tasks.row(task) * bank.rows_per_key for task in self.raw_text):
+        specs = self.block_tensors(self.config.task_adapter_size)
+        for task in self.raw_text:
+            first = self.tasks.row(task) * bank.rows_per_key  # BAD-X has a row for each pair of a task
+            for name, spec in specs.items():
                 if spec.neutral is not None:
                     bank.get_parameter(name)[first : first + bank.rows_per_key] = spec.neutral
         return bank
@@ -131,6 +134,8 @@ class StackedMethod(AdapterMethod):
         return self.config.adapter_size if self.config.language_adapters else 0
 
     def _invertible(self, ids: ConditionIds) -> Block:
+        # One adapter per language, not per stack: encoder and decoder look theirs up in the same bank, which has one
+        # site. So its rows are looked up for K · S keys and laid out as [K, S, ...] afterwards.
         sites = tuple(Site(stack, 0) for stack in self.shape.stacks)
         keys_KS = self.keys(ids, sites)
         rows = self.invertible_adapters(keys_KS.reshape(-1, 1))

@@ -16,7 +16,7 @@ from polyloom.conditions import Condition, ConditionIds, Inventory
 from polyloom.errors import ConditionError, ConfigError
 from polyloom.methods.base import Method, MethodConfig, Stage, check
 from polyloom.nn.blocks import Classifier
-from polyloom.nn.tables import GrowingEmbedding
+from polyloom.nn.tables import GrowingEmbedding, normal_init
 from polyloom.weights import BackboneShape, Weights
 
 
@@ -62,14 +62,14 @@ class Psf(Method):
                 "method psf",
                 [f"tasks: psf generates classifiers; {', '.join(unlabelled)} has no label set. Hint: `labels: 17`."],
             )
+        # Means start small and variances narrow (log σ² = -4), so that what is sampled is close to its mean at first.
         size = config.latent_size
-        self.latents = nn.ModuleDict(
-            {
-                f"{kind}_{part}": GrowingEmbedding(kind, rows, size=size, init=_small if part == "mean" else _narrow)
-                for kind, rows in (("task", len(self.tasks)), ("language", len(self.languages)))
-                for part in ("mean", "logvar")
-            }
-        )
+        self.latents = nn.ModuleDict()
+        for kind, rows in (("task", len(self.tasks)), ("language", len(self.languages))):
+            self.latents[f"{kind}_mean"] = GrowingEmbedding(kind, rows, size=size, init=normal_init(0.1))
+            self.latents[f"{kind}_logvar"] = GrowingEmbedding(
+                kind, rows, size=size, init=lambda _name, table: nn.init.constant_(table, -4.0)
+            )
         self.num_labels = max(labels or 0 for labels in self.labels.values())
         self.generator = nn.Sequential(
             nn.Linear(2 * size, config.hidden_size),
@@ -87,26 +87,29 @@ class Psf(Method):
             )
         if self._labelled is None:
             return
-        self._require(condition, "task", condition.task, [c.task for c in self._labelled])
-        self._require(condition, "language", condition.source, [c.source for c in self._labelled])
-
-    @staticmethod
-    def _require(condition: Condition, kind: str, name: str, seen: Sequence[str]) -> None:
-        if name not in seen:
-            raise ConditionError(
-                f"condition {condition}: psf cannot support a {kind} without any labelled data, and {name!r} has "
-                f"none. With labelled data: {', '.join(sorted(set(seen)))}. Use hyperx or madx for such languages."
-            )
+        for kind, name, labelled in (
+            ("task", condition.task, {c.task for c in self._labelled}),
+            ("language", condition.source, {c.source for c in self._labelled}),
+        ):
+            if name not in labelled:
+                raise ConditionError(
+                    f"condition {condition}: psf cannot support a {kind} without any labelled data, and {name!r} has "
+                    f"none. With labelled data: {', '.join(sorted(labelled))}. Use hyperx or madx for such languages."
+                )
 
     def forward(self, ids: ConditionIds) -> Weights:
         """Generate weight and bias of each condition's classifier."""
         vectors_KE = torch.cat([self._sample("task", ids.task_K), self._sample("language", ids.source_K)], dim=-1)
+        # D weights and a bias for every label, at the only site, the head: [K, 1, labels, D + 1].
         generated = self.generator(vectors_KE).unflatten(-1, (1, self.num_labels, self.shape.width + 1))
+
+        # A task with fewer labels than the largest gets a bias of minus infinity for the surplus ones.
         counts = torch.tensor([labels or 0 for labels in self.labels.values()], device=generated.device)
         absent = torch.arange(self.num_labels, device=generated.device) >= counts[ids.task_K][:, None]
         return Weights((Classifier().make(generated, absent),))
 
     def _sample(self, kind: str, rows_K: Tensor) -> Tensor:
+        """Sample latent vectors by reparameterisation, ``μ + ε·exp(½ log σ²)``; outside of training they are μ."""
         mean: Tensor = self.latents[f"{kind}_mean"](rows_K)
         if not self.training:
             return mean
@@ -116,6 +119,7 @@ class Psf(Method):
         """Compute the KL divergence of the batch's latent vectors from a standard normal."""
         total = torch.zeros((), device=ids.task_K.device)
         for kind, rows_K in (("task", ids.task_K), ("language", ids.source_K)):
+            # KL(N(μ, σ²) ‖ N(0, 1)) = ½ Σ (μ² + σ² − 1 − log σ²), the mean over the conditions.
             mean, logvar = self.latents[f"{kind}_mean"](rows_K), self.latents[f"{kind}_logvar"](rows_K)
             total = total + 0.5 * (mean**2 + logvar.exp() - 1.0 - logvar).sum(-1).mean()
         return total
@@ -133,11 +137,3 @@ class Psf(Method):
     def stages(self) -> tuple[Stage, ...]:
         """Return one stage that trains latents, generator and backbone."""
         return (Stage("joint", ("latents", "generator", "backbone"), tasks="labelled"),)
-
-
-def _small(_name: str, table: Tensor) -> None:
-    nn.init.normal_(table, std=0.1)
-
-
-def _narrow(_name: str, table: Tensor) -> None:
-    nn.init.constant_(table, -4.0)

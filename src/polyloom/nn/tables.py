@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from polyloom.nn.blocks import TensorSpecs, xavier_std
 from polyloom.weights import Shapes
 
-Initializer = Callable[[str, Tensor], None]
+Initializer = Callable[[str, Tensor], object]
 
 
 class GrowingTable(nn.Module):
@@ -55,12 +55,14 @@ class GrowingTable(nn.Module):
             parameter = self.get_parameter(name)
             used = len(parameter)
             reserve = self._reserve.get(name)
+            # A new buffer is needed if the old one is full, or if the parameter is no view of it any more, as after
+            # `model.to(device)` or `load_state_dict(assign=True)`.
             if reserve is None or len(reserve) == used or reserve.data_ptr() != parameter.data_ptr():
                 reserve = parameter.new_empty(max(8, 2 * used), *parameter.shape[1:])
                 reserve[:used] = parameter
                 self._reserve[name] = reserve
-            parameter.grad = None
-            parameter.data = reserve[: used + 1]
+            parameter.grad = None  # it has the old shape
+            parameter.data = reserve[: used + 1]  # the same Parameter object, so optimizers and references stay valid
         self.init_last_row(like)
 
     @torch.no_grad()
@@ -91,7 +93,7 @@ class FixedEmbedding(GrowingEmbedding):
     trainable = False
 
     def __init__(self, keyed_by: str, num_rows: int, *, size: int) -> None:
-        super().__init__(keyed_by, num_rows, size=size, init=_zeros)
+        super().__init__(keyed_by, num_rows, size=size, init=lambda _name, table: nn.init.zeros_(table))
 
 
 class Bank(GrowingTable):
@@ -111,17 +113,22 @@ class Bank(GrowingTable):
 
     def forward(self, rows_KS: Tensor) -> dict[str, Tensor]:
         """Look up the given row of every condition and site: ``{name: [K, S, ...]}``."""
-        sites_S = torch.arange(self.num_sites, device=rows_KS.device)
-        if sparse := self.sparse and torch.is_grad_enabled():
+        # With sparse gradients the U rows in use are selected first, each once: the gradient of this selection has U
+        # rows, that of an `index_select` on the whole table has all N.
+        sparse = self.sparse and torch.is_grad_enabled()
+        if sparse:
             rows_U, rows_KS = torch.unique(rows_KS, return_inverse=True)
+
+        # Row n at site s is row n · S + s of the flattened table, so one `index_select` finds all conditions and sites.
+        sites_S = torch.arange(self.num_sites, device=rows_KS.device)
         flat = (rows_KS * self.num_sites + sites_S).flatten()
         selected = {}
         for name in self.names:
             table_NS: Tensor = self.get_parameter(name)
             if sparse:
                 table_NS = _SelectRows.apply(table_NS, rows_U)  # type: ignore[no-untyped-call]
-            picked = table_NS.flatten(0, 1).index_select(0, flat)
-            selected[name] = picked.view(*rows_KS.shape, *table_NS.shape[2:])
+            tensor = table_NS.flatten(0, 1).index_select(0, flat)
+            selected[name] = tensor.view(*rows_KS.shape, *table_NS.shape[2:])
         return selected
 
 
@@ -187,10 +194,6 @@ class Grid(Bank):
             parameter.grad = None
             parameter.data = torch.cat([old, added], dim=1).flatten(0, 1)
         self.rows_per_key += 1
-
-
-def _zeros(_name: str, table: Tensor) -> None:
-    nn.init.zeros_(table)
 
 
 def normal_init(std: float, tensors: TensorSpecs | None = None) -> Initializer:
