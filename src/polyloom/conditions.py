@@ -50,7 +50,7 @@ class Condition:
         return "/".join(part for part in (self.task, self.source, self.target) if part is not None)
 
 
-def half_condition(name: object, *, tasks: Sequence[str], languages: Sequence[str]) -> ConditionError:
+def missing_language_error(name: object, *, tasks: Sequence[str], languages: Sequence[str]) -> ConditionError:
     """Make the error for a name without a slash, with examples from what is known."""
     examples = [f"{t}/{name if name in languages else languages[0]}" for t in tasks if name in (*languages, t)]
     return ConditionError(

@@ -196,13 +196,13 @@ class Model(nn.Module):
             hidden_BTD = hidden_BTD.masked_fill(~finite_B[:, None, None], 0.0)  # a parser refuses NaN
         decoded: dict[int, Any] = {}
         for name, part in batch.by_task.items():
-            task, states = self.tasks[name], self.head_inputs(hidden_BTD[part.rows], weights.take(part.rows))
+            task, states = self.tasks[name], self.head_inputs(hidden_BTD[part.rows], weights.slice_rows(part.rows))
             predictions = task.decode(states, part.data)
             if confidences:
                 predictions = list(zip(predictions, task.confidences(states, part.data, predictions), strict=True))
             for row in (~finite_B[part.rows]).nonzero()[:, 0].tolist():
                 condition = batch.conditions[part.rows.start + row]
-                predictions[part.data.examples[row]] = not_finite(condition)
+                predictions[part.data.examples[row]] = nonfinite_error(condition)
             decoded |= zip(part.positions, predictions, strict=True)
         return [decoded[position] for position in sorted(decoded)]
 
@@ -216,7 +216,7 @@ class Model(nn.Module):
         """Run the backbone, and yield each task with the inputs of its head."""
         weights, hidden_BTD = self._hidden(batch)
         for task, part in batch.by_task.items():
-            yield task, self.head_inputs(hidden_BTD[part.rows], weights.take(part.rows))
+            yield task, self.head_inputs(hidden_BTD[part.rows], weights.slice_rows(part.rows))
 
     def head_inputs(self, hidden_BTD: Tensor, weights: Weights) -> HeadInputs:
         """Build the inputs of a head: last hidden states, projection to the vocabulary, generated classifiers."""
@@ -295,7 +295,7 @@ class Model(nn.Module):
         self.heads[name] = build_task(name, labels, width=self.backbone.shape.width)
 
 
-def not_finite(condition: Condition) -> PredictionError:
+def nonfinite_error(condition: Condition) -> PredictionError:
     """Build the error of a row whose output is NaN or infinite."""
     return PredictionError(
         f"{condition}: the output of the model is not finite (NaN). Its weights for this condition are damaged, or "

@@ -74,11 +74,11 @@ class Weights:
         keys = tuple(self.decoder_keys[row] for row in rows_B.tolist()) if self.decoder_keys else ()
         return self._map(lambda tensor: tensor if tensor.shape[0] == 1 else tensor.index_select(0, rows_B), keys)
 
-    def take(self, rows: slice) -> "Weights":
+    def slice_rows(self, rows: slice) -> "Weights":
         """Select the weights of some rows of the batch."""
         return self._map(lambda tensor: tensor if tensor.shape[0] == 1 else tensor[rows])
 
-    def alone(self, index: int) -> "Weights":
+    def select(self, index: int) -> "Weights":
         """Copy the weights of one condition."""
         keys = self.decoder_keys[index : index + 1]
         return self._map(lambda tensor: tensor[index : index + 1].clone() if tensor.shape[0] > 1 else tensor, keys)

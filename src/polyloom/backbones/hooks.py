@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from polyloom.backbones.layout import Applied, Layout
+from polyloom.backbones.layout import Layout, PlacedBlock
 from polyloom.errors import BusyError, RowError
 from polyloom.weights import Site
 
@@ -91,7 +91,7 @@ class Hook:
         self.site = site
         self.place = place
 
-    def blocks(self) -> list[Applied]:
+    def blocks(self) -> list[PlacedBlock]:
         """List the blocks of this place, in the order in which they are applied."""
         active = self.state.active
         if active is None:

@@ -33,7 +33,7 @@ class Groups(NamedTuple):
         return grouped.reshape(len(self.members_N), -1, grouped.shape[2]).index_select(0, self.places_B)
 
 
-class Applied(NamedTuple):
+class PlacedBlock(NamedTuple):
     """A block at one place: its kind, its tensors there, and the rows that each set of them is for, if not one each."""
 
     kind: BlockKind
@@ -57,7 +57,7 @@ class Layout(NamedTuple):
         num_rows: Number of rows of the batch.
     """
 
-    at: Mapping[tuple[str, Site], list[Applied]]
+    at: Mapping[tuple[str, Site], list[PlacedBlock]]
     num_rows: int
 
 
@@ -71,7 +71,7 @@ def lay_out(weights: Weights, *, num_rows: int, search: bool = False) -> Layout:
             decoder on average, these are then copied, once for the rows that share them, in the order in which products
             of single tokens read them. With fewer, the copies would cost more than a short text gains.
     """
-    at: dict[tuple[str, Site], list[Applied]] = {}
+    at: dict[tuple[str, Site], list[PlacedBlock]] = {}
     keys = weights.decoder_keys if search and len(weights.decoder_keys) == num_rows else ()
     rows_N, groups = _group(keys, weights.device) if 0 < 2 * len(set(keys)) <= num_rows else (None, None)
     for block in weights.blocks:
@@ -80,10 +80,11 @@ def lay_out(weights: Weights, *, num_rows: int, search: bool = False) -> Layout:
         for place, index in kind.places(block):
             site, tensors = block.sites[index], by_site[index]
             if rows_N is None or shared or site.stack != "decoder":
-                applied = Applied(kind, {name: _apart(tensor) for name, tensor in tensors.items()})
+                placed = PlacedBlock(kind, {name: _contiguous_bf16(tensor) for name, tensor in tensors.items()})
             else:
-                applied = Applied(kind, {name: _for_tokens(tensor, rows_N) for name, tensor in tensors.items()}, groups)
-            at.setdefault((place, site), []).append(applied)
+                copies = {name: _for_tokens(tensor, rows_N) for name, tensor in tensors.items()}
+                placed = PlacedBlock(kind, copies, groups)
+            at.setdefault((place, site), []).append(placed)
     return Layout(at, num_rows)
 
 
@@ -102,7 +103,7 @@ def _group(keys: Sequence[Hashable], device: torch.device) -> tuple[Tensor, Grou
     return rows_N, Groups(members_N, places_B, len(groups))
 
 
-def _apart(tensor: Tensor) -> Tensor:
+def _contiguous_bf16(tensor: Tensor) -> Tensor:
     """Make a bf16 tensor contiguous: in bf16, products of strided matrices take five times as long."""
     return tensor.contiguous() if tensor.dtype == torch.bfloat16 else tensor
 

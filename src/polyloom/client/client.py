@@ -9,7 +9,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from polyloom.client.connection import Connection, Patience, TryAgainError, error_of
-from polyloom.conditions import Condition, half_condition
+from polyloom.conditions import Condition, missing_language_error
 from polyloom.data.records import Bitext, Choices, LabelledText, Pair, Question, Tagged, Tree
 from polyloom.data.tokenization.sentences import join_sentences, split_sentences
 from polyloom.errors import (
@@ -170,7 +170,7 @@ class Client:
         if not isinstance(name, Names) or "/" not in str(name):
             models = self.info["models"]
             model = next((model for model in models if name in (*model["tasks"], *model["languages"])), models[0])
-            raise half_condition(name, tasks=list(model["tasks"]), languages=model["languages"])
+            raise missing_language_error(name, tasks=list(model["tasks"]), languages=model["languages"])
         return Condition.parse(name)
 
     def _translation(self) -> str:

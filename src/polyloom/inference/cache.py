@@ -82,7 +82,7 @@ class WeightCache:
         with torch.no_grad():
             computed = self.method.weights(missing)
         self.made += len(missing)
-        return {condition: computed.alone(number) for number, condition in enumerate(missing)}
+        return {condition: computed.select(number) for number, condition in enumerate(missing)}
 
     def _keep(self, by_condition: dict[Condition, Weights]) -> None:
         """Keep weights as those that were used last."""

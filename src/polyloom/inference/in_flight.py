@@ -18,7 +18,7 @@ from polyloom.backbones.stepwise import DecoderCache, DecoderPositions, Layer
 from polyloom.conditions import Condition
 from polyloom.errors import PredictionError
 from polyloom.inference.cache import WeightCache
-from polyloom.model import Model, not_finite
+from polyloom.model import Model, nonfinite_error
 from polyloom.tasks.batch import Batch
 from polyloom.weights import Weights
 
@@ -54,7 +54,7 @@ class Row:
 
     def text(self) -> list[int] | PredictionError:
         """Return the tokens without the prefix and the end."""
-        return not_finite(self.condition) if self.failed else self.ids[len(self.prefix) : -1]
+        return nonfinite_error(self.condition) if self.failed else self.ids[len(self.prefix) : -1]
 
 
 @dataclass

@@ -18,7 +18,7 @@ from polyloom.inference.cache import WeightCache
 from polyloom.inference.groups import group_by_length
 from polyloom.inference.long_inputs import describe_long
 from polyloom.metrics.score import Array, Metric
-from polyloom.model import Model, not_finite
+from polyloom.model import Model, nonfinite_error
 from polyloom.tasks.base import Example
 from polyloom.tasks.batch import Batch, make_batch
 from polyloom.tasks.translation import end_of
@@ -200,7 +200,7 @@ class Predictor:
             batch, eos_id=end_of(self.tokenizer), decoding=self.decoding, weights=weights, finite=finite
         )
         return [
-            self.tokenizer.decode(row) if is_finite else not_finite(condition)
+            self.tokenizer.decode(row) if is_finite else nonfinite_error(condition)
             for condition, row, is_finite in zip(batch.conditions, ids, finite.rows_B.tolist(), strict=True)
         ]
 

@@ -97,7 +97,7 @@ class Multilingual(StackedMethod):
     paper = "Parović et al. 2022, BAD-X (baseline)"
     summary = "one language adapter shared by all languages, task adapters stacked on top"
     keyed_by = "fixed"
-    decoder_inputs = ("task",)
+    decoder_depends_on = ("task",)
     conditioned_on = ("task",)
 
     def num_keys(self) -> int:

@@ -101,13 +101,13 @@ class Method(nn.Module, ABC):
             weights of a decoder depend on the target alone) or ``pair`` (all weights depend on both languages).
             Conditions that agree in these parts have the same weights; the contract tests check it. Default: task and
             language.
-        decoder_inputs: The parts of `ConditionIds` that the weights of a decoder depend on, if there is an encoder too.
+        decoder_depends_on: The parts of `ConditionIds` that the weights of a decoder depend on, beside an encoder.
             Rows of a search whose conditions agree in them share these weights. Default: all, which is always right.
     """
 
     typology_size: int | None = None
     conditioned_on: ClassVar[tuple[Part, ...]] = ("task", "language")
-    decoder_inputs: tuple[str, ...] = ("task", "source", "target", "pair")
+    decoder_depends_on: tuple[str, ...] = ("task", "source", "target", "pair")
     config_type: ClassVar[type[MethodConfig]]
     paper: ClassVar[str]
     summary: ClassVar[str]
@@ -144,7 +144,7 @@ class Method(nn.Module, ABC):
         no_values = ids.task_K.is_meta or torch.compiler.is_compiling()
         if len(self.shape.stacks) == 1 or self.training or no_values:
             return weights
-        columns = torch.stack([getattr(ids, f"{name}_K") for name in self.decoder_inputs] or [ids.task_K * 0])
+        columns = torch.stack([getattr(ids, f"{name}_K") for name in self.decoder_depends_on] or [ids.task_K * 0])
         return replace(weights, decoder_keys=tuple(zip(*columns.tolist(), strict=True)))
 
     def encode(self, rows: Sequence[Condition | str]) -> ConditionIds:

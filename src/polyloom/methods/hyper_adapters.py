@@ -72,7 +72,7 @@ class HyperAdapters(AdapterMethod):
 
     def __init__(self, config: HyperAdaptersConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
         super().__init__(config, shape=shape, inventory=inventory)
-        self.decoder_inputs = config.decoder_inputs
+        self.decoder_depends_on = config.decoder_inputs
         size = config.embedding_size
         self.embeddings = nn.ModuleDict(
             {

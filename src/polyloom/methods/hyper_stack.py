@@ -68,7 +68,7 @@ class HyperStack(StackedMethod):
     paper = "this library"
     summary = "language adapters from a hypernetwork, task adapters stacked on top"
     keyed_by = "language"
-    decoder_inputs = ("task", "target")
+    decoder_depends_on = ("task", "target")
     config: HyperStackConfig
 
     def __init__(self, config: HyperStackConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
@@ -90,8 +90,8 @@ class HyperStack(StackedMethod):
         )
         # What is generated is a difference, so its mean is zero whatever the tensor starts from.
         if config.generated == "units":
-            ups = BLOCKS[config.block].ups(tensors)
-            differences = {name: TensorSpec(tensors[name].shape[-1:], start=0.0) for name in ups}
+            up_projections = BLOCKS[config.block].up_projections(tensors)
+            differences = {name: TensorSpec(tensors[name].shape[-1:], start=0.0) for name in up_projections}
         else:
             differences = {name: spec._replace(start=0.0) for name, spec in tensors.items()}
         projections = OutputProjections(config.projection_size, tensors=differences, rescale=False, bias=False)

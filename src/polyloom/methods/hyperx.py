@@ -66,7 +66,7 @@ class HyperX(AdapterMethod):
     paper = "Üstün et al. 2022, Hyper-X"
     summary = "one hypernetwork generates the adapter of any (task, language, layer)"
     preferred = ("output",)
-    decoder_inputs = ("task", "target")
+    decoder_depends_on = ("task", "target")
     config: HyperXConfig
 
     def __init__(self, config: HyperXConfig, *, shape: BackboneShape, inventory: Inventory) -> None:

@@ -165,4 +165,4 @@ class MadX(StackedMethod):
     paper = "Pfeiffer et al. 2020, MAD-X"
     summary = "language and invertible adapters per language, task adapters stacked on top"
     keyed_by = "language"
-    decoder_inputs = ("task", "target")
+    decoder_depends_on = ("task", "target")

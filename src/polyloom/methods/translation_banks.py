@@ -47,7 +47,7 @@ class LangAdapters(AdapterMethod):
     norm = "before"
     keyed_by: ClassVar[str] = "language"
     conditioned_on: ClassVar[tuple[Part, ...]] = ("language",)
-    decoder_inputs: tuple[str, ...] = ("target",)
+    decoder_depends_on: tuple[str, ...] = ("target",)
 
     def __init__(self, config: LangAdaptersConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
         super().__init__(config, shape=shape, inventory=inventory)
@@ -78,7 +78,7 @@ class PairAdapters(LangAdapters):
     summary = "one adapter per direction (source, target)"
     keyed_by = "pair"
     conditioned_on = ("pair",)
-    decoder_inputs = ("pair",)
+    decoder_depends_on = ("pair",)
 
     def keys(self, ids: ConditionIds) -> Tensor:
         """Return the row of the condition's pair, the same at all sites, ``[K, S]``."""

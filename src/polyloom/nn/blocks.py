@@ -110,7 +110,7 @@ class BlockKind(ABC):
             place: The placement, or the name of the projection.
         """
 
-    def ups(self, names: Iterable[str]) -> list[str]:  # noqa: ARG002 - for kinds that have some
+    def up_projections(self, names: Iterable[str]) -> list[str]:  # noqa: ARG002 - for kinds that have some
         """Name the tensors whose last dimension are the units of the block: its up projections, if it has some."""
         return []
 
@@ -159,7 +159,7 @@ class Bottleneck(BlockKind):
         """Return the bottleneck size."""
         return shapes.get("down", (0,))[0]
 
-    def ups(self, names: Iterable[str]) -> list[str]:
+    def up_projections(self, names: Iterable[str]) -> list[str]:
         """Name the up projection."""
         return [name for name in names if name == "up"]
 
@@ -213,10 +213,10 @@ class Lora(BlockKind):
 
     def scaled(self, tensors: dict[str, Tensor], factor: float) -> dict[str, Tensor]:
         """Multiply the up projections by a factor."""
-        ups = self.ups(tensors) if factor != 1.0 else []
-        return {name: tensor * factor if name in ups else tensor for name, tensor in tensors.items()}
+        up_projections = self.up_projections(tensors) if factor != 1.0 else []
+        return {name: tensor * factor if name in up_projections else tensor for name, tensor in tensors.items()}
 
-    def ups(self, names: Iterable[str]) -> list[str]:
+    def up_projections(self, names: Iterable[str]) -> list[str]:
         """Name the up projections of all linear layers."""
         return [lora_names(name)[1] for name in lora_projections(names)]
 

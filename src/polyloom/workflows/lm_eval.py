@@ -22,7 +22,7 @@ from polyloom.errors import ConditionError, PolyloomError, PolyloomWarning
 from polyloom.inference.generate import continue_prompts
 from polyloom.inference.groups import group_by_length
 from polyloom.inference.predictor import TOKENS
-from polyloom.model import not_finite
+from polyloom.model import nonfinite_error
 from polyloom.tasks.lm import around_texts
 from polyloom.workflows.run import Run, load
 
@@ -183,7 +183,7 @@ class PolyloomLM(LM):  # type: ignore[misc]
         others_B = torch.zeros_like(logs_B).index_add(0, row_N, (logits_NV.argmax(-1) != labels_N).double())
         for condition, is_finite in zip(conditions, logs_B.isfinite().tolist(), strict=True):
             if not is_finite:
-                raise not_finite(condition)
+                raise nonfinite_error(condition)
         return list(zip(logs_B.tolist(), (others_B == 0).tolist(), strict=True))
 
 

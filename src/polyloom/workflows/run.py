@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from polyloom.conditions import Condition, half_condition
+from polyloom.conditions import Condition, missing_language_error
 from polyloom.config import Recipe
 from polyloom.data.catalog import Corpus
 from polyloom.data.tokenization.tokenizer import load_hf_tokenizer
@@ -126,7 +126,7 @@ class Run:
         """Parse a condition and check that the model supports it."""
         if not isinstance(name, Names) or "/" not in str(name):
             tasks = [task for task, head in self.model.tasks.items() if head.kind != "text"]  # nothing to predict
-            raise half_condition(name, tasks=tasks, languages=list(self.model.method.languages))
+            raise missing_language_error(name, tasks=tasks, languages=list(self.model.method.languages))
         condition = Condition.parse(name)
         self.model.task(condition.task)
         self.model.method.require_supported(condition)
