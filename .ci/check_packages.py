@@ -48,7 +48,7 @@ def mistakes(path: Path, paths_here: tuple[str, ...]) -> list[str]:
     found = [f"{size} bytes, more than {MAX_BYTES[kind]}"] if size > MAX_BYTES[kind] else []
     found += [f"{name}: missing" for name in REQUIRED[kind] if not any(other.endswith(name) for other in files)]
     for name, content in files.items():
-        if FORBIDDEN.search(name) and not name.startswith("tests/fixtures/"):
+        if FORBIDDEN.search(name):
             found.append(f"{name}: must not be released")
         if len(content) > MAX_FILE:
             found.append(f"{name}: {len(content)} bytes, more than {MAX_FILE}")

@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from polyloom.io.files import sha256_of
 from polyloom.io.sealed import read_sealed, seal
 from polyloom.model import Model
 from tests.contracts.tiny import ROWS, logits, tiny_backbone, tiny_config, tiny_inputs, tiny_model
-from tests.fixtures.write import HERE
 
 
 @pytest.fixture
@@ -145,16 +143,6 @@ def test_weights_that_are_no_numbers_are_refused_by_their_name(saved, change, wo
     change_manifest(saved, tensors_sha256=sha256_of(saved / TENSORS))
     with pytest.raises(CheckpointError, match=f"^{saved / TENSORS}: {name} {words}"):
         load_checkpoint(saved, tiny_backbone("bert"))
-
-
-def test_a_checkpoint_of_the_former_format_is_not_sealed_and_read(tmp_path):
-    old = HERE / "0.1.0.dev0" / "checkpoint-hyperx"
-    assert not read_sealed(old / MANIFEST).sealed
-    assert read_manifest(old)["format"] == 1
-    copy = shutil.copytree(old, tmp_path / "copy")
-    (copy / MANIFEST).write_text((copy / MANIFEST).read_text().replace('"format": 1', '"format": 2'))
-    with pytest.raises(DamagedError, match="its first line has no SHA-256"):
-        read_manifest(copy)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +13,6 @@ from polyloom.backbones import Backbone
 from polyloom.checkpoint import MANIFEST, load_checkpoint, read_manifest, read_parts
 from polyloom.conditions import Condition
 from polyloom.config import Recipe, backbone_from_recipe, load_recipe, parse_recipe
-from polyloom.config.renamed import TASK_KEYS, TRANSLATION_KEYS
 from polyloom.data.catalog import data_root
 from polyloom.data.tokenization.tokenizer import Tokenizer, load_tokenizer
 from polyloom.errors import CheckpointError, ConfigError, ExportError
@@ -23,7 +22,6 @@ from polyloom.io.access import Access
 from polyloom.io.places import is_local, recall
 from polyloom.model import Model
 from polyloom.rundir import RunDir
-from polyloom.tasks import TASKS, find_task
 from polyloom.tasks.translation import end_of
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -133,7 +131,7 @@ def _build_predictor(
 ) -> Predictor:
     """Build tokenizer, backbone and model, and check that the model was trained with this tokenizer."""
     tokenizer = build_tokenizer(recipe)
-    if not all(map(tokenizer.is_identical, tokenizers)):
+    if any(identity != tokenizer.identity for identity in tokenizers):
         raise CheckpointError(
             f"{place}: was trained with another tokenizer than {tokenizer_name(recipe)}. With this one its predictions "
             "would be wrong."
@@ -191,13 +189,7 @@ def _recipe_of_adapters(adapters: Sequence[Adapter], folder: Path, access: Acces
         if isinstance(settings.get(key), str):
             settings[key] = _find_folder(settings[key], folder, access, content)
     languages = dict.fromkeys(language for adapter in adapters for language in adapter.condition.languages)
-    # Adapters of 0.1.0.dev0 store the settings of translation under other names, beside those of the run.
-    tokens = {TASK_KEYS.get(key, key): about[key] for key in TRANSLATION_KEYS if about.get(key)}
-    tasks = {}
-    for adapter in adapters:
-        name = adapter.condition.task
-        known = {item.name for item in fields(find_task(name).Config)} if name in TASKS else set()
-        tasks[name] = {key: value for key, value in tokens.items() if key in known} | dict(adapter.settings)
+    tasks = {adapter.condition.task: dict(adapter.settings) for adapter in adapters}
     plain = {
         "backbone": settings, "method": {"name": "full"}, "languages": list(languages), "tasks": tasks,
         "train": {"max_length": max_length} if max_length else {},

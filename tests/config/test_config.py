@@ -264,12 +264,6 @@ def test_every_task_has_settings_of_its_own() -> None:
     assert parse_recipe(resolved(recipe)) == recipe
 
 
-def test_recipes_stored_with_the_settings_of_translation_in_every_task_are_read() -> None:
-    empty: dict[str, Any] = {"labels": None, "language_tokens": None, "language_token_aliases": {}}
-    recipe = parse_recipe(settings(tasks={"mlm": empty, "pos": empty | {"labels": 17}}))
-    assert recipe == parse_recipe(settings())
-
-
 def keys_fit(value: Any, schema: Any, definitions: Any) -> bool:
     """Whether a mapping's keys are those its schema names, at any depth."""
     schema = definitions[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema

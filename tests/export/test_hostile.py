@@ -53,7 +53,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     write_backbone(folder / "backbone")
     about = {
         "settings": {"name": "backbone"}, "max_length": 32, "method": "hyperx",
-        "tokenizer": load_tokenizer(folder / "backbone").fingerprint,
+        "tokenizer": load_tokenizer(folder / "backbone").identity,
     }  # fmt: skip
 
     def made(**settings: Any) -> tuple[Adapter, Model]:

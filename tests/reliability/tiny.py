@@ -34,7 +34,7 @@ def tiny_setup(folder: Path, method: str | Mapping[str, Any] = "hyperx", **secti
 
 def tiny_fit(setup: TrainingSetup, run: Path, *, process_group: ProcessGroup | None = None, **more: Any) -> Trainer:
     """A run of all stages, without validation unless it is asked for."""
-    about = {"trained_on": setup.trained_on, "tokenizer": setup.tokenizer.fingerprint}
+    about = {"trained_on": setup.trained_on, "tokenizer": setup.tokenizer.identity}
     parts: dict[str, Any] = {
         "tokenizer": setup.tokenizer,
         "folder": RunDir(run),

@@ -1,7 +1,6 @@
 """Runs of a tiny model: what a recipe says is what is done."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from polyloom.training.distributed import ProcessGroup
 from polyloom.training.events import LanguageShares, read_log
 from polyloom.training.loop import TextPacking, TrainLoop
 from polyloom.training.parameter_report import language_shares
-from polyloom.training.prepare import dataset_name, prepare_dataset
+from polyloom.training.prepare import prepare_dataset
 from polyloom.workflows.run import Run
 from polyloom.workflows.train import prepare_training, train_recipe
 from tests.tiny_run import tiny_recipe
@@ -230,18 +229,6 @@ def test_a_damaged_dataset_is_encoded_again_with_a_warning(tmp_path):
     with pytest.warns(PolyloomWarning, match=r"mlm-\w+: this cached dataset is damaged .*It is encoded again"):
         prepare_dataset(Condition("mlm", "aa"), corpora, tokenizer=tokenizer, folder=tmp_path / "cache")
     assert part.read_bytes() == content
-
-
-def test_a_dataset_of_a_former_version_is_encoded_again_with_a_message(tmp_path):
-    (tmp_path / "text.txt").write_text("ba do\n")
-    tokenizer = load_tokenizer(tiny_recipe(tmp_path).parent / "backbone")
-    corpora, cache = [resolve(str(tmp_path / "text.txt"))], tmp_path / "cache"
-    dataset = prepare_dataset(Condition("mlm", "aa"), corpora, tokenizer=tokenizer, folder=cache)
-    about = {key: value for key, value in dataset.meta.items() if key not in ("labels", "dropped")}
-    (cache / (dataset_name(about | {"format": 3}) + ".arrow")).touch()
-    shutil.rmtree(dataset.path)
-    with pytest.warns(PolyloomWarning, match=r"\.arrow: a former version .* It is encoded again; remove that file"):
-        prepare_dataset(Condition("mlm", "aa"), corpora, tokenizer=tokenizer, folder=cache)
 
 
 def test_a_run_goes_on_only_with_the_recipe_it_began_with(tmp_path):

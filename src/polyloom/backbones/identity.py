@@ -8,9 +8,12 @@ from typing import Any
 from polyloom.backbones.backbone import Backbone, hash_tensors
 from polyloom.errors import CheckpointError
 
-# What differs between two identities, by key. Identities of 0.1.0.dev0 have the first two keys.
-_FORMER = {"model_type": "another type of model", "frozen_sha256": "other parameters"}
-_PARTS = _FORMER | {"buffers_sha256": "other buffers", "config_sha256": "another configuration"}
+_PARTS = {  # what differs between two identities, by key
+    "model_type": "another type of model",
+    "frozen_sha256": "other parameters",
+    "buffers_sha256": "other buffers",
+    "config_sha256": "another configuration",
+}
 # Keys of a configuration that do not decide the output. Data types are those of the parameters, which are hashed.
 _IGNORED = {
     "architectures", "auto_map", "chunk_size_feed_forward", "dtype", "id2label", "label2id", "model_type", "num_labels",
@@ -31,9 +34,8 @@ def identity_of(backbone: Backbone, *, skip: Container[str] = ()) -> dict[str, s
 
 
 def differences(stored: Mapping[str, Any], actual: Mapping[str, str]) -> list[str]:
-    """List how a backbone differs from the stored identity of another; one of 0.1.0.dev0 is of parameters alone."""
-    keys = _FORMER if stored.keys() == _FORMER.keys() else _PARTS
-    return [what for key, what in keys.items() if stored.get(key) != actual[key]]
+    """List how a backbone differs from the stored identity of another."""
+    return [what for key, what in _PARTS.items() if stored.get(key) != actual[key]]
 
 
 def check_identity(stored: Mapping[str, Any], actual: Mapping[str, str], place: str, *, name: str = "") -> None:
@@ -45,7 +47,7 @@ def check_identity(stored: Mapping[str, Any], actual: Mapping[str, str], place: 
         place: What was loaded, such as a directory.
         name: Name or directory of the backbone, for the message.
     """
-    if missing := sorted(_FORMER.keys() - stored.keys()):
+    if missing := sorted(_PARTS.keys() - stored.keys()):
         raise CheckpointError(
             f"{place}: the backbone's identity is not as this version writes it: {', '.join(missing)} missing."
         )

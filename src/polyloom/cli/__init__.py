@@ -93,8 +93,7 @@ def _show_warning(
     file: TextIO | None = None,  # noqa: ARG001
     line: str | None = None,  # noqa: ARG001
 ) -> None:
-    renamed = issubclass(category, FutureWarning) and "polyloom" in filename
-    ours = renamed or issubclass(category, PolyloomWarning)
+    ours = issubclass(category, PolyloomWarning)
     text = f"polyloom: {message}" if ours else f"{filename}:{lineno}: {category.__name__}: {message}"
     typer.echo(for_terminal(text), err=True)
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields
@@ -16,7 +15,6 @@ from pydantic import TypeAdapter, ValidationError
 from polyloom.conditions import Condition
 from polyloom.config.overrides import apply_overrides, drop_stale_config
 from polyloom.config.recipe import BackboneConfig, Recipe, StageConfig
-from polyloom.config.renamed import upgrade
 from polyloom.data.slices import parse_slice
 from polyloom.errors import BackboneError, ConditionError, ConfigError, DataError, PolyloomError, suggest
 from polyloom.io.printable import is_printable
@@ -52,11 +50,8 @@ def load_recipe(path: str | Path, overrides: Iterable[str] | Mapping[str, Any] =
 
 
 def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Recipe:
-    """Check plain settings and turn them into a recipe. Former names of settings are accepted with a warning."""
+    """Check plain settings and turn them into a recipe."""
     mistakes: list[str] = []
-    settings, renamed = upgrade(settings)
-    for message in renamed:
-        warnings.warn(f"{source}: {message}", FutureWarning, stacklevel=2)
     mistakes += [f"{text!r} has a control character." for text in _texts(settings) if not is_printable(text)]
     known = {item.name: item for item in fields(Recipe)}
     mistakes += [f"{key}: unknown key. {suggest(key, known)}" for key in settings if key not in known]

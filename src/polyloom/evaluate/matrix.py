@@ -45,9 +45,9 @@ class Result:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` returned; former versions did not count long inputs."""
+        """Read what `to_dict` returned."""
         scores = tuple(map(Score.from_dict, stored["scores"]))
-        return cls(scores, bool(stored["zero_shot"]), int(stored.get("cut", 0)), int(stored.get("split", 0)))
+        return cls(scores, bool(stored["zero_shot"]), int(stored["cut"]), int(stored["split"]))
 
 
 @dataclass(frozen=True)
@@ -115,10 +115,7 @@ class Matrix:
         """Read what `to_dict` wrote."""
         try:
             stored = json.loads(read_sealed(path, MAX_SCORES).text)
-            results = {
-                Condition.parse(name): Result.from_dict(result)
-                for name, result in stored.get("results", stored.get("cells")).items()  # former name
-            }
+            results = {Condition.parse(name): Result.from_dict(result) for name, result in stored["results"].items()}
             refused = {Condition.parse(name): printable(str(reason)) for name, reason in stored["refused"].items()}
             return cls(results, refused, stored["run"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

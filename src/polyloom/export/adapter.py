@@ -219,9 +219,7 @@ def _block(number: int, described: Mapping[str, Any], tensors: Mapping[str, Tens
         sites.append(Site(stack, int(layer)))
     if not block or any(t.dim() < 2 or t.shape[1] != len(sites) for t in block.values()):
         raise ValueError(f"block {number} has no tensors, or not one for every site")
-    former = {"attention": "projections"}  # of LoRA, in 0.1.0.dev0
-    placement = str(described["placement"])
-    return Block(str(described["kind"]), former.get(placement, placement), tuple(sites), block)
+    return Block(str(described["kind"]), str(described["placement"]), tuple(sites), block)
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -22,7 +22,11 @@ def average_run(run: Path, into: Path, *, last: int) -> Path:
         The new checkpoint.
     """
     folder, new = RunDir(run), RunDir(into)
-    steps = _scheduled(folder)[-last:]
+    # Only checkpoints that the recipe asks for by steps: those by time are at other steps on every machine.
+    steps = folder.steps()
+    if steps:
+        scheduled = read_manifest(folder.checkpoint(steps[-1]))["training"]["state"]["scheduled"]
+        steps = [step for step in steps if step in scheduled][-last:]
     if len(steps) < last:
         raise TrainingError(
             f"{run}: has {len(steps)} checkpoints, fewer than --last {last}. "
@@ -41,11 +45,3 @@ def average_run(run: Path, into: Path, *, last: int) -> Path:
     new.write(new.recipe, folder.recipe_text())
     new.note(CheckpointsAveraged(run=run.name, steps=steps).to_dict())
     return write_checkpoint(new.checkpoint(steps[-1]), mean, newest | {"averaged": steps}, training=({}, state))
-
-
-def _scheduled(folder: RunDir) -> list[int]:
-    """List the checkpoints that the recipe asked for by steps. Those by time are elsewhere on every machine."""
-    steps = folder.steps()
-    state = read_manifest(folder.checkpoint(steps[-1]))["training"]["state"] if steps else {}
-    scheduled = state.get("scheduled")  # none if a former version wrote it
-    return steps if scheduled is None else [step for step in steps if step in scheduled]

@@ -18,15 +18,6 @@ from polyloom.errors import DataError
 from polyloom.io.sealed import check_line
 from polyloom.io.untrusted import read_limited
 
-# Keys of logs that former versions wrote.
-_FORMER_KEYS = {
-    "cells": "datasets",
-    "audit": "parameter_report",
-    "scales": "weight_std",
-    "mean": "selection_score",
-    "from": "run",
-    "learnt": "trained_on",
-}
 _EVENTS: dict[str, type["Event"]] = {}
 _LARGEST = 2**63
 MAX_LOG = 1 << 30  # bytes
@@ -42,11 +33,11 @@ class Event:
 
     Attributes:
         event: Name of the event in the log.
-        time: Seconds since 1970; none for events of logs that have no time.
+        time: Seconds since 1970.
     """
 
     event: ClassVar[str]
-    time: float | None = field(default_factory=_now)
+    time: float = field(default_factory=_now)
 
     def __init_subclass__(cls, *, event: str | None = None) -> None:
         """Register a class under the name of its event; a class without a name is a base of others."""
@@ -60,7 +51,7 @@ class Event:
 
     @staticmethod
     def from_dict(stored: Mapping[str, Any]) -> "Event":
-        """Build an event from what `to_dict` returned, in this or a former version of Polyloom.
+        """Build an event from what `to_dict` returned.
 
         Raises:
             ValueError: The event is unknown, or a field is missing.
@@ -68,15 +59,15 @@ class Event:
         if stored["event"] not in _EVENTS:
             raise ValueError(f"unknown event {stored['event']!r}")
         kind = _EVENTS[stored["event"]]
-        values = {_FORMER_KEYS.get(key, key): value for key, value in stored.items()}
-        known = [f for f in fields(kind) if f.name != "time"]
-        required = [f.name for f in known if f.default is MISSING and f.default_factory is MISSING]
-        if missing := [name for name in required if name not in values]:
+        values = dict(stored)
+        known = fields(kind)
+        optional = [f.name for f in known if f.name != "time" and (f.default, f.default_factory) != (MISSING, MISSING)]
+        if missing := [f.name for f in known if f.name not in (*values, *optional)]:
             raise ValueError(f"event {kind.event!r} has no {', '.join(missing)}")
         for f in known:
             if decode := f.metadata.get("decode"):
                 values[f.name] = [decode(item) for item in values[f.name]]
-        found = {f.name: values[f.name] for f in known if f.name in values} | {"time": stored.get("time")}
+        found = {f.name: values[f.name] for f in known if f.name in values}
         hints = _hints(cast("Any", kind))
         if wrong := [name for name, value in found.items() if not _is_of(value, hints[name])]:
             raise ValueError(f"event {kind.event!r}: {wrong[0]} is not as it is written")
@@ -291,7 +282,7 @@ class Validated(Event, event="validation"):
         step: Number of the step within its stage, from 1.
         total: Number of the step over all stages, from 1.
         scores: Score by condition; none if NaN or infinite.
-        metrics: Name of each score's metric by condition, such as ``perplexity``; empty in logs of former versions.
+        metrics: Name of each score's metric by condition, such as ``perplexity``.
         selection_score: Mean that selects the checkpoint, see `selection_score`; none if NaN or infinite.
         best: Whether it is the highest of the stage so far.
     """
@@ -299,7 +290,7 @@ class Validated(Event, event="validation"):
     step: int
     total: int
     scores: Mapping[str, float | None]
-    metrics: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, str]
     selection_score: float | None
     best: bool
 
@@ -353,7 +344,7 @@ class RunFinished(Event, event="done"):
 
     Attributes:
         steps: Steps of all stages.
-        seconds: Time of all steps, those of former processes included.
+        seconds: Time of all steps, those of earlier processes included.
         tokens: Tokens of all steps, without padding.
     """
 
@@ -469,7 +460,7 @@ def diverged_at(log: Path) -> int:
 
 
 def read_log(path: Path) -> Iterator[Event]:
-    """Read the events of a log, of this or a former version; a missing file has none.
+    """Read the events of a log; a missing file has none.
 
     An incomplete last line, which a process is still writing or was killed while writing, is skipped.
 

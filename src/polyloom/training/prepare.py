@@ -71,7 +71,6 @@ def prepare_dataset(
     path = (folder or cache_folder("datasets")) / dataset_name(described)
     if (cached := _open_cached(path)) is not None:
         return cached
-    _note_former(path, described)
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_partial(path.parent)
     pair_filter, encoder = PairFilter(rules), Encoder(task, tokenizer)
@@ -120,14 +119,6 @@ def describe_dataset(task: str, tokenizer: str, corpora: Sequence[Mapping[str, A
 def dataset_name(described: Mapping[str, Any]) -> str:
     """Return the name of the dataset that a description belongs to."""
     return f"{described['task']}-{hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:24]}"
-
-
-def _note_former(path: Path, described: Mapping[str, Any]) -> None:
-    """Warn if a former version encoded a dataset in another format."""
-    former = path.with_name(dataset_name({**described, "format": 3}) + ".arrow")
-    if former.exists():
-        what = f"{former}: a former version encoded this dataset. It is encoded again; remove that file."
-        warnings.warn(what, PolyloomWarning, stacklevel=3)
 
 
 def _open_cached(path: Path) -> EncodedDataset | None:

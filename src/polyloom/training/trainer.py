@@ -67,8 +67,7 @@ class State:
         best_score: Selection score of that checkpoint; higher is better.
         seconds: Time of all steps so far.
         num_tokens: Tokens of all steps so far, without padding.
-        scheduled: Values of `total` at the newest checkpoints that the recipe asks for by steps, not by time; none if
-            a former version wrote the checkpoint.
+        scheduled: Values of `total` at the newest checkpoints that the recipe asks for by steps, not by time.
     """
 
     stage: int = 0
@@ -78,7 +77,7 @@ class State:
     best_score: float | None = None
     seconds: float = 0.0
     num_tokens: int = 0
-    scheduled: list[int] | None = None
+    scheduled: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -320,7 +319,7 @@ class Trainer:
             )
         training = {name: full_tensor(tensor) for name, tensor in optimizer.items()}
         if scheduled:
-            state.scheduled = [*(state.scheduled or []), state.total]
+            state.scheduled = [*state.scheduled, state.total]
         if self.process_group.is_main:
             started = time.perf_counter()
             path = self.folder.checkpoint(state.total)
@@ -346,7 +345,7 @@ class Trainer:
         if not self._prune_later:
             return
         newest = self.plans[state.stage].train.keep_last
-        state.scheduled = (state.scheduled or [])[-newest:]
+        state.scheduled = state.scheduled[-newest:]
         if self.process_group.is_main:
             best = set() if state.best_step is None else {state.best_step}
             healthy = [step for step in self.folder.steps() if step < self._health.suspect]
@@ -377,8 +376,6 @@ class Trainer:
             )
         self._load(checkpoint.path, checkpoint.weights)
         state = State(**checkpoint.state)
-        if state.scheduled is None:
-            state.scheduled = self.folder.steps()
         if state.best_step is not None and not self._readable(state.best_step):
             # It is damaged; or it was removed when a later one was better, which cannot be read: select again.
             state.best_step = state.best_score = None

@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +30,7 @@ from polyloom.training.config import OptimConfig, TrainConfig
 from polyloom.training.events import DonorScored, OnEvent, RowAdded, RowStep
 from polyloom.training.loop import StagePlan, Step
 from polyloom.training.prepare import label_sets, prepare_dataset, training_datasets
+from polyloom.training.trainer import State
 from polyloom.workflows.add_tokens import add_tokens
 from polyloom.workflows.run import Run
 from polyloom.workflows.train import set_typology
@@ -385,5 +386,5 @@ def _write(run: Run, folder: RunDir, learn: Corpora, **changed: Any) -> None:
     folder.note(added.to_dict())
     manifest = describe_model(run.model) | {"backbone": backbone_identity(run.model)}
     manifest |= {"trained_on": sorted({*run.trained_on, *trained}), "tokenizer": run.predictor.tokenizer.identity}
-    state = {"stage": 0, "step": 0, "total": 1, "best_step": None, "best_score": None, "seconds": 0.0, "num_tokens": 0}
+    state = asdict(State(total=1, scheduled=[1]))
     write_checkpoint(folder.checkpoint(1), dict(trained_parameters(run.model)), manifest, training=({}, state))

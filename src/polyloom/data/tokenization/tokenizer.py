@@ -228,10 +228,6 @@ class Tokenizer:
         decided = [self.fingerprint, special, self._languages, *([self._chat.source] if self._chat else [])]
         return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
 
-    def is_identical(self, identity: object) -> bool:
-        """Return whether an identity is that of this tokenizer; one of 0.1.0.dev0 is its `fingerprint`."""
-        return identity in (self.identity, self.fingerprint)
-
     def _without_special(self, ids: list[int]) -> list[int]:
         if self._forbidden.isdisjoint(ids):
             return ids
