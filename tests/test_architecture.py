@@ -38,6 +38,7 @@ LAYERS = {
 THIRD_PARTY = {
     "yaml": {"io"},
     "pydantic": {"config", "serve"},
+    "httpx2": {"client"},
     "fastapi": {"serve"},
     "starlette": {"serve"},
     "uvicorn": {"serve"},

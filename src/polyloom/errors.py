@@ -95,8 +95,8 @@ class DeadlineError(PolyloomError):
     status = 504
 
 
-# Errors of a single prediction, which a server passes on to its clients.
-PASSED_ON: tuple[type[PolyloomError], ...] = (
+# Errors of a single prediction that keep their class on their way through a server to its client.
+CLIENT_VISIBLE_ERRORS: tuple[type[PolyloomError], ...] = (
     ConditionError,
     PredictionError,
     TooLongError,

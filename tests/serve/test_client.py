@@ -18,9 +18,8 @@ from typing import Any
 import pytest
 
 import polyloom as pl
+from polyloom import client as client_module
 from polyloom.cli import main
-from polyloom.client import client as client_module
-from polyloom.client import connection
 from polyloom.data.records import Bitext
 from polyloom.errors import (
     ConditionError,
@@ -269,7 +268,7 @@ def scripted(
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(connection, "time", made)
+    monkeypatch.setattr(client_module, "time", made)
     monkeypatch.setattr(client_module, "GRACE", 600.0)  # of real time, as a busy machine is slow
     return made
 
@@ -320,12 +319,53 @@ def test_no_one_waits_longer_than_the_time_allows(clock):
         pl.connect(url, timeout=0)
 
 
-def test_a_connection_that_the_server_closed_is_opened_again_at_once(clock):
+def test_a_connection_that_the_server_closed_is_opened_again_at_once(clock, monkeypatch):
+    closed, close = threading.Event(), ThreadingHTTPServer.shutdown_request
+
+    def noted_close(*arguments: Any) -> None:
+        close(*arguments)
+        closed.set()
+
+    monkeypatch.setattr(ThreadingHTTPServer, "shutdown_request", noted_close)
     whole = hangs_up(answer(0, "A"), b"0\r\n\r\n")
     with scripted(whole, answers()) as (url, noted), pl.connect(url) as client:
-        assert [client.predict(text, "pos/aa") for text in "ab"] == ["A", "B"]
+        assert client.predict("a", "pos/aa") == "A"
+        closed.wait()
+        assert client.predict("b", "pos/aa") == "B"
         assert noted == [["a"], ["b"]]
         assert not clock.waits
+
+
+def test_a_forked_process_has_connections_of_its_own(monkeypatch):
+    """Two processes that write into one connection would get each other's answers."""
+    with scripted(answers(), answers()) as (url, _), pl.connect(url) as client:
+        assert client.predict("a", "pos/aa") == "A"
+        parents = client._http
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        assert client.predict("b", "pos/aa") == "B"
+        assert parents is not None
+        assert client._http is not parents
+        parents.close()
+
+
+def test_requests_go_through_the_proxy_of_the_environment(monkeypatch):
+    with scripted(answers()) as (url, noted):
+        monkeypatch.setenv("http_proxy", url)
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        with pl.connect("http://server.invalid") as client:
+            assert client.predict("a", "pos/aa") == "A"
+        assert noted == [["a"]]
+
+
+def test_texts_may_have_the_line_separators_of_unicode():
+    def step(handler: Handler, rows: list[dict[str, Any]]) -> None:
+        line = json.loads(answer(0, rows[0]["input"]))
+        handler.say(200, json.dumps(line, ensure_ascii=False).encode() + b"\n")
+
+    text = "a\u2028b\x85c\rd"
+    with scripted(step) as (url, _), pl.connect(url) as client:
+        assert client.predict(text, "pos/aa") == text
 
 
 def test_a_server_that_is_started_again_is_waited_for(clock, monkeypatch):
@@ -334,8 +374,8 @@ def test_a_server_that_is_started_again_is_waited_for(clock, monkeypatch):
         client = pl.connect(url, timeout=600)
         client.close()
     server = bound_server()
-    client._connection = connection.Connection(f"http://127.0.0.1:{server.server_port}")
-    with pytest.raises(UnavailableError, match="nobody listens there"):
+    client.url = f"http://127.0.0.1:{server.server_port}"
+    with pytest.raises(UnavailableError, match="connection refused"):
         client.predict("a", "pos/aa")
     clock.waits.clear()
     with contextlib.ExitStack() as stack:
@@ -398,7 +438,7 @@ def test_another_server_is_not_taken_for_ours(path, says):
 @pytest.mark.parametrize(
     ("url", "key", "kind", "says"),
     [
-        ("http://127.0.0.1:1", None, UnavailableError, "http://127.0.0.1:1: nobody listens there. Is the server runn"),
+        ("http://127.0.0.1:1", None, UnavailableError, "http://127.0.0.1:1: connection refused. Is the server runn"),
         ("http://nowhere.invalid", None, UnavailableError, "there is no host 'nowhere.invalid'"),
         ("localhost:8000", None, pl.PolyloomError, "not the address of a server, such as http://localhost:8000"),
         ("http://x:99999", None, pl.PolyloomError, "not the address of a server"),
@@ -499,4 +539,4 @@ def test_the_command_explains_a_wrong_key_and_a_wrong_address(predict, served):
     assert "does not accept this API key" in err
     code, out, err = predict("http://127.0.0.1:1", "pos/aa", stdin="ba\n")
     assert (code, out) == (1, b"")
-    assert err == "polyloom: http://127.0.0.1:1: nobody listens there. Is the server running, and is this its port?\n"
+    assert err == "polyloom: http://127.0.0.1:1: connection refused. Is the server running, and is this its port?\n"

@@ -7,13 +7,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
-from polyloom.errors import PASSED_ON, PolyloomError, UnavailableError
+from polyloom.errors import CLIENT_VISIBLE_ERRORS, PolyloomError, UnavailableError
 from polyloom.serve.model_process import command
 from polyloom.serve.wire import ClosedError, Message, receive, send
 
 STARTING = 600.0  # seconds that loading may take
 ENDING = 10.0  # seconds in which a process ends that has nothing left to do
-_ERRORS = {kind.__name__: kind for kind in PASSED_ON}
+_ERRORS = {kind.__name__: kind for kind in CLIENT_VISIBLE_ERRORS}
 
 
 class Child:
