@@ -140,10 +140,11 @@ def _settings(section: str, kind: type, properties: Mapping[str, Any]) -> list[s
     for key, value in properties.items():
         if key == "name" and "const" in value:
             continue
-        told = "efault" in about[key] or value.get("default") in (None, {}, [])
+        text = value.get("description") or about[key]
+        told = "efault" in text or value.get("default") in (None, {}, [])
         default = "" if told else f", default `{_yaml(value['default'])}`"
         anchor = "-".join(filter(None, ("recipe", *section.split("."), key))).replace("_", "-")
-        found.append(_term(f"[`{key}`]{{#{anchor}}}", f"*{type_of(value)}*{default}. {_plain(about[key])}"))
+        found.append(_term(f"[`{key}`]{{#{anchor}}}", f"*{type_of(value)}*{default}. {_plain(text)}"))
     return found
 
 

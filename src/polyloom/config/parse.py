@@ -4,7 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -111,7 +111,7 @@ def recipe_schema() -> dict[str, Any]:
     schema["$defs"].pop("MethodConfig", None)
     choices = []
     for name, method in METHODS.items():
-        choice = TypeAdapter(method.config_type).json_schema()
+        choice = _settings_schema(method.config_type)
         choice["properties"] = {"name": {"const": name}} | choice.get("properties", {})
         choice["required"] = ["name", *choice.get("required", [])]
         if "block" in choice["properties"]:
@@ -125,10 +125,23 @@ def recipe_schema() -> dict[str, Any]:
             "anyOf": [{"type": "string"}, corpora]
         }
     schema["$defs"].pop("TaskConfig", None)
-    tasks = {name: TypeAdapter(task.Config).json_schema() for name, task in TASKS.items()}
+    tasks = {name: _settings_schema(task.Config) for name, task in TASKS.items()}
     schema["properties"]["tasks"] = {
         "type": "object", "title": "Tasks", "properties": tasks, "additionalProperties": False, "minProperties": 1,
     }  # fmt: skip
+    return schema
+
+
+def _settings_schema(kind: type) -> dict[str, Any]:
+    """Return the JSON schema of a class of settings, with descriptions of inherited settings.
+
+    Pydantic takes the docstrings under fields from the class itself, not from its base classes.
+    """
+    schema = TypeAdapter(kind).json_schema()
+    for base in filter(is_dataclass, kind.__mro__[1:]):
+        for key, value in TypeAdapter(base).json_schema().get("properties", {}).items():
+            if "description" in value:
+                schema["properties"][key].setdefault("description", value["description"])
     return schema
 
 

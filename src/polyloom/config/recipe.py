@@ -37,7 +37,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         ("transformer-mini", 128, 0.1, {"layers": 3, "ffn_dim": 512, "attention_heads": 4}),
     )
 }
-STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 @with_config(STRICT)
