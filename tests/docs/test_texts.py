@@ -137,7 +137,8 @@ def test_no_setting_inherits_the_description_of_another_default():
     wrong = []
     for kind in kinds:
         for field in dataclasses.fields(kind):
-            for base in filter(dataclasses.is_dataclass, kind.__mro__):
+            bases: list[Any] = [base for base in kind.__mro__ if dataclasses.is_dataclass(base)]
+            for base in bases:
                 if text := TypeAdapter(base).json_schema()["properties"].get(field.name, {}).get("description", ""):
                     default = {one.name: one.default for one in dataclasses.fields(base)}[field.name]
                     if field.default != default and "efault" in text:
