@@ -15,7 +15,7 @@ echo "Habari ya" | polyloom generate runs/languages lm/sw --max-new-tokens 40
 python -c 'import polyloom as pl; print(pl.load("runs/languages").generate(["Habari ya", "Ina kwana"], ["lm/sw", "lm/ha"], max_new_tokens=40))'
 
 # 5. One language as files that PEFT and vLLM load.
-polyloom export runs/languages lm/yo --to peft -o lora-yo
+polyloom export runs/languages lm/yo --format peft -o lora-yo
 
 # 6. A fourth language, from text alone.
 polyloom add language runs/languages sn --text text/sn.txt -o runs/with-sn

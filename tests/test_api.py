@@ -258,7 +258,7 @@ def test_what_is_nowhere_is_explained(tmp_path):
 
 def test_a_report_is_written(run, tmp_path):
     run.evaluate(tasks=["pos"])
-    assert "pos" in run.report(tmp_path / "pages" / "report.html", examples=0).read_text()
+    assert "pos" in run.report(tmp_path / "pages" / "report.html", num_examples=0).read_text()
 
 
 def test_a_language_is_added_to_the_run_itself(trained, folder, tmp_path):

@@ -259,7 +259,7 @@ def test_part_of_a_matrix_does_not_replace_the_whole(run, trained):
     assert "mlm" not in done.stdout
     assert not re.search("^bb", done.stdout, re.MULTILINE)
     assert json.loads(stored.read_text()) == whole
-    run("evaluate", trained, "--on", "validation")
+    run("evaluate", trained, "--split", "validation")
     assert json.loads((trained / "evaluations" / "validation.json").read_text())["results"].keys() == {
         "pos/aa",
         "pos/bb",
@@ -308,7 +308,7 @@ def test_scores_of_an_older_checkpoint_are_not_compared(run, recipe, trained, tm
         (["evaluate", "absent"], 1, "no run here"),
         (["evaluate", "TRAINED", "--languages", "aaa"], 1, "Did you mean 'aa'? Known: aa, bb, cc."),
         (["evaluate", "TRAINED", "--tasks", "ner"], 1, "'ner' is not in data.test of this run. Known: mlm, pos."),
-        (["evaluate", "TRAINED", "--on", "train"], 2, "Invalid value for '--on'"),
+        (["evaluate", "TRAINED", "--split", "train"], 2, "Invalid value for '--split'"),
         (["compare", "absent", "TRAINED"], 1, "no checkpoint here"),
     ],
 )

@@ -75,7 +75,7 @@ def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def score(comet: Comet, records, written) -> Score:
-    ((metric, statistics_NP),) = comet.judge(records, written).items()
+    ((metric, statistics_NP),) = comet.measure(records, written).items()
     signed = signature(metric, statistics_NP, condition="mt/en/de", corpus="c", sha256="0" * 64)
     return Score(metric, statistics_NP, signed)
 
@@ -175,14 +175,14 @@ def test_scores_of_other_checkpoints_are_not_compared(checkpoint, tmp_path):
 def test_a_process_that_dies_has_the_last_word(checkpoint):
     with Comet(str(checkpoint)) as comet:
         with pytest.raises(PolyloomError, match=r"(?s)ended \(exit 1\)\. Its stderr: .*SystemError: out of something"):
-            comet.judge(RECORDS[:1], ["die"])
+            comet.measure(RECORDS[:1], ["die"])
         with pytest.raises(PolyloomError, match="process ended"):
-            comet.judge(RECORDS[:1], ["and is not asked again"])
+            comet.measure(RECORDS[:1], ["and is not asked again"])
 
 
 def test_lost_scores_are_not_passed_over(checkpoint):
     with Comet(str(checkpoint)) as comet, pytest.raises(PolyloomError, match="2 translations, but 1 finite scores"):
-        comet.judge(RECORDS[:2], ["lose", "one"])
+        comet.measure(RECORDS[:2], ["lose", "one"])
 
 
 def test_what_is_missing_is_said(checkpoint, monkeypatch):
@@ -250,8 +250,8 @@ def test_the_command_adds_comet_levels_and_figures(run, checkpoint, tmp_path):
         "--levels",
         40,
         60,
-        "--figures",
-        tmp_path / "figures",
+        "--figure",
+        tmp_path / "scores.svg",
     )
     told = polyloom("evaluate", run, *options)
     assert "mt bleu" in told
@@ -262,8 +262,8 @@ def test_the_command_adds_comet_levels_and_figures(run, checkpoint, tmp_path):
     ]  # fmt: skip
     assert "fewer than 40 training pairs" in told
     assert re.search(r"^bleu: source . target +en +de +fr$", told, flags=re.MULTILINE)
-    assert {file.name for file in (tmp_path / "figures").iterdir()} == {
-        f"{kind}-{metric}.png" for kind in ("groups", "directions") for metric in ("bleu", "chrf", "comet")
+    assert {file.name for file in tmp_path.glob("scores-*")} == {
+        f"scores-{kind}-{metric}.svg" for kind in ("groups", "directions") for metric in ("bleu", "chrf", "comet")
     }
     stored = Matrix.read(run / "evaluations" / "test.json").results[Condition("mt", "en", "fr")]
     assert [(s.metric.name, s.count) for s in stored.scores] == [("bleu", 30), ("chrf", 30), ("comet", 30)]

@@ -28,7 +28,7 @@ IDENTITY = {"model_type": "bert", "frozen_sha256": "0123456789abcdef"}
 )
 def test_a_card_has_metadata_use_labels_scores_and_data(to, library, use):
     adapter = Adapter(Condition("ner", "no"), WEIGHTS, about=ABOUT, labels=("O", "B-LOC"), identity=IDENTITY)
-    text = card(adapter, to=to, path="out", folders=["out/language", "out/task"])
+    text = card(adapter, file_format=to, path="out", folders=["out/language", "out/task"])
     assert ModelCard(text).data.to_dict() == {
         "library_name": library, "language": ["no"], "base_model": ABOUT["backbone"], "tags": ["polyloom", "hyperx"],
     }  # fmt: skip
@@ -40,7 +40,7 @@ def test_a_card_has_metadata_use_labels_scores_and_data(to, library, use):
 
 @pytest.mark.parametrize("to", ["polyloom", "adapterhub", "peft"])
 def test_a_card_of_an_adapter_without_scores_and_labels_says_so(to):
-    text = card(Adapter(Condition("mt", "en", "de"), WEIGHTS), to=to, path="out")
+    text = card(Adapter(Condition("mt", "en", "de"), WEIGHTS), file_format=to, path="out")
     assert "en → de" in text
     assert "## Labels" not in text
     assert "`polyloom evaluate` computes them" in text

@@ -61,24 +61,24 @@ def test_the_card_says_what_it_is(trained, bank):
 
 
 def test_what_a_format_cannot_hold_is_refused_with_a_remedy(trained, tmp_path):
-    said = polyloom("export", trained, "ner/bb", "--to", "adapterhub", "-o", tmp_path / "a", fails=True)
+    said = polyloom("export", trained, "ner/bb", "--format", "adapterhub", "-o", tmp_path / "a", fails=True)
     assert "LayerNorm" in said
     assert "--backbone" in said
     assert "Train with `block: lora`" in polyloom(
-        "export", trained, "ner/bb", "--to", "peft", "--backbone", "-o", tmp_path / "b", fails=True
+        "export", trained, "ner/bb", "--format", "peft", "--backbone", "-o", tmp_path / "b", fails=True
     )
     assert "no head there computes what Polyloom's head for dep does" in polyloom(
-        "export", trained, "dep/bb", "--to", "adapterhub", "--backbone", "-o", tmp_path / "c", fails=True
+        "export", trained, "dep/bb", "--format", "adapterhub", "--backbone", "-o", tmp_path / "c", fails=True
     )
     for task in ("copa", "qa"):
-        said = polyloom("export", trained, f"{task}/bb", "--to", "onnx", "-o", tmp_path / "d", fails=True)
+        said = polyloom("export", trained, f"{task}/bb", "--format", "onnx", "-o", tmp_path / "d", fails=True)
         assert f"onnx: what {task} predicts is not a function of one graph" in said
     assert not any((tmp_path / name).joinpath("adapter_config.json").exists() for name in "abc")
 
 
 def test_there_and_back_again_through_adapterhub(trained, tmp_path):
     out = tmp_path / "out"
-    polyloom("export", trained, "ner/bb", "--to", "adapterhub", "--backbone", "-o", out)
+    polyloom("export", trained, "ner/bb", "--format", "adapterhub", "--backbone", "-o", out)
     there = out / "ner" / "bb"
     assert json.loads((there / "head_config.json").read_text())["config"]["head_type"] == "tagging"
     back = tmp_path / "back" / "ner" / "bb"

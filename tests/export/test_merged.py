@@ -51,7 +51,7 @@ def test_a_merged_model_has_the_logits_of_the_run(condition, method, family, tmp
 
 def test_what_it_cannot_hold_is_refused(hasty, tmp_path):
     with pytest.raises(ExportError, match="merged: only LoRA is exported, and mlm/aa has bottleneck"):
-        export_run(Run.load(hasty), [Condition("mlm", "aa")], tmp_path / "out", to="merged")
+        export_run(Run.load(hasty), [Condition("mlm", "aa")], tmp_path / "out", format="merged")
 
 
 def test_the_command_writes_a_model_with_its_tokenizer(tmp_path):
@@ -59,12 +59,12 @@ def test_the_command_writes_a_model_with_its_tokenizer(tmp_path):
     recipe = tiny_recipe(tmp_path / "world", "hyperx", tasks=("mlm", "pos"), train={"steps": 2})
     recipe.write_text(json.dumps(json.loads(recipe.read_text()) | {"method": method}))
     polyloom("train", recipe, "-o", tmp_path / "run")
-    polyloom("export", tmp_path / "run", "mlm/aa", "--to", "merged", "-o", tmp_path / "merged")
+    polyloom("export", tmp_path / "run", "mlm/aa", "--format", "merged", "-o", tmp_path / "merged")
     model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "merged")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "merged")
     assert model(**tokenizer("a b", return_tensors="pt")).logits.isfinite().all()
     assert "AutoModelForMaskedLM.from_pretrained" in (tmp_path / "merged" / "README.md").read_text()
-    error = polyloom("export", tmp_path / "run", "pos/aa", "--to", "merged", "-o", tmp_path / "out", fails=True)
+    error = polyloom("export", tmp_path / "run", "pos/aa", "--format", "merged", "-o", tmp_path / "out", fails=True)
     assert "merged: pos has a head of its own" in error
 
 

@@ -35,10 +35,10 @@ def paths_in(folder: Path, run: Path) -> Iterator[str]:
     [
         ["--all"],
         ["pos/aa"],
-        ["pos/aa", "--to", "adapterhub"],
-        ["pos/aa", "--to", "adapterhub", "--backbone"],
-        ["pos/aa", "--to", "onnx"],
-        *nightly(["pos/aa", "--to", "onnx-baked"]),
+        ["pos/aa", "--format", "adapterhub"],
+        ["pos/aa", "--format", "adapterhub", "--backbone"],
+        ["pos/aa", "--format", "onnx"],
+        *nightly(["pos/aa", "--format", "onnx-baked"]),
     ],
     ids=" ".join,
 )
@@ -50,13 +50,13 @@ def test_an_export_has_no_path_of_the_machine(hasty, tmp_path, options):
 
 @pytest.mark.parametrize("to", ["peft", "polyloom"])
 def test_an_export_with_its_backbone_has_no_path_of_the_machine(lora, tmp_path, to):
-    command("export", lora, "pos/aa", "--to", to, "--backbone", "-o", tmp_path / "out")
+    command("export", lora, "pos/aa", "--format", to, "--backbone", "-o", tmp_path / "out")
     assert (tmp_path / "out" / "backbone" / "tokenizer.json").exists()
     assert not list(paths_in(tmp_path / "out", lora))
 
 
 def test_an_imported_adapter_has_no_path_of_the_machine_and_finds_its_backbone(hasty, tmp_path):
-    command("export", hasty, "pos/aa", "--to", "adapterhub", "-o", tmp_path / "out")
+    command("export", hasty, "pos/aa", "--format", "adapterhub", "-o", tmp_path / "out")
     folders = [tmp_path / "out" / name for name in ("aa", "pos")]
     backbone = hasty.parent / "backbone"
     command("import", *folders, "--as", "pos/aa", "--backbone", backbone, "-o", tmp_path / "in")

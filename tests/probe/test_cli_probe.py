@@ -27,7 +27,7 @@ PLACES = {
     "weights": {"conditions", "similarity", "sites"},
     "capacity": {"languages", "conditions", "embeddings", "read", "layers"},
 }
-OPTIONS = {"swap": ("--task", "pos", "--sentences", 30)}
+OPTIONS = {"swap": ("--task", "pos", "--max-sentences", 30)}
 
 
 def probe(*arguments: object) -> tuple[str, str]:
@@ -62,13 +62,13 @@ def hyperx(world):
 @pytest.mark.parametrize("kind", PLACES)
 def test_every_probe_prints_keeps_and_draws(kind, hyperx, world, tmp_path):
     given = OPTIONS.get(kind, ()) if kind != "languages" else ("--typology", world / "families.tsv")
-    files = ("--json", tmp_path / "found.json", "--figure", tmp_path / "figure.png")
-    out, err = probe(kind, hyperx, *given, *files)
+    out, err = probe(kind, hyperx, *given, "--figure", tmp_path / "figure.png")
     found = kept(hyperx, kind)
     assert found.pop("kind") == kind
     assert found.pop("checkpoint") == Run.load(hyperx).checkpoint.name
     assert found.keys() == PLACES[kind]
-    assert json.loads((tmp_path / "found.json").read_text()) == kept(hyperx, kind)
+    printed, _ = probe(kind, hyperx, *given, "--json")
+    assert json.loads(printed) == kept(hyperx, kind)
     assert (tmp_path / "figure.png").stat().st_size > 5000
     assert "Stored in" in err
     assert "─" in out
@@ -93,14 +93,14 @@ def test_contradicting_languages_need_their_own_weights(hyperx):
 
 
 def test_languages_and_donors_can_be_chosen(hyperx):
-    probe("swap", hyperx, "--task", "pos", "--languages", "aa", "--donors", "cc", "--sentences", 5)
+    probe("swap", hyperx, "--task", "pos", "--languages", "aa", "--donors", "cc", "--max-sentences", 5)
     found = kept(hyperx, "swap")
     assert (found["languages"], found["donors"]) == (["aa"], ["aa", "cc"])
 
 
 def test_a_model_that_ignores_languages_is_found_out(world):
     run = train(world, "multilingual", 3)
-    out, _ = probe("swap", run, "--task", "pos", "--sentences", 10)
+    out, _ = probe("swap", run, "--task", "pos", "--max-sentences", 10)
     assert "Language does not matter: all scores are the same" in out
     assert all(len(set(row)) == 1 for row in kept(run, "swap")["scores"])
     out, _ = probe("weights", run)
@@ -118,7 +118,7 @@ def test_families_are_shown_and_what_is_not_known_is_said(hyperx, world, tmp_pat
     assert "too few are known" in out
     monkeypatch.setenv("POLYLOOM_DATA", str(tmp_path / "nowhere"))
     out, err = probe("languages", hyperx)
-    assert "No families: beside the corpora is no folder meta." in err
+    assert "No families: the data root has no folder meta." in err
     assert set(kept(hyperx, "languages")["families"].values()) == {None}
     (tmp_path / "data" / "meta").mkdir(parents=True)
     (tmp_path / "data" / "meta" / "families.tsv").write_text(FAMILIES)
@@ -170,7 +170,7 @@ def test_translations_keep_their_tokens(tmp_path, monkeypatch):
         return write(model, batch, weights=weights, **options)
 
     monkeypatch.setattr(Model, "generate_ids", listen)
-    probe("swap", tmp_path / "run", "--sentences", 2)
+    probe("swap", tmp_path / "run", "--max-sentences", 2)
     found = kept(tmp_path / "run", "swap")
     assert (found["languages"], found["donors"]) == (["boza/kepa", "boza/nina"], ["kepa", "nina"])
     assert found["own"] == ["kepa", "nina"]

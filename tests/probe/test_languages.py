@@ -39,9 +39,9 @@ def test_planted_groups_are_found():
     agreement = found["agreement"]
     assert agreement["purity"] == 1.0
     assert agreement["chance"] == pytest.approx((5 / 9) * (4 / 8) + (4 / 9) * (3 / 8), abs=0.01)
-    assert agreement["p"] < 0.02
+    assert agreement["p_value"] < 0.02
     assert agreement["correlation"] > 0.7
-    assert agreement["correlation_p"] < 0.02
+    assert agreement["correlation_p_value"] < 0.02
     for name, group in FAMILIES.items():
         assert len(found["neighbours"][name]) == 5
         nearest, similarity = found["neighbours"][name][0]
@@ -149,7 +149,7 @@ def test_correlation_is_spearmans_by_hand():
 def test_what_is_not_known_is_left_out_and_said():
     found = probe_languages(planted(), Typology())
     assert set(found["families"].values()) == {None}
-    assert found["agreement"] == dict.fromkeys(("purity", "chance", "p", "correlation", "correlation_p"))
+    assert found["agreement"] == dict.fromkeys(("purity", "chance", "p_value", "correlation", "correlation_p_value"))
     partly = probe_languages(planted(), Typology({n: f for n, f in FAMILIES.items() if n != "aaa"}))
     assert partly["families"]["aaa"] is None
     assert partly["agreement"]["purity"] == 1.0

@@ -42,7 +42,13 @@ def write_probes(run: Path, languages=LANGUAGES, families=("A", "A", None)) -> N
             "map": {one: [float(i % 7), float(i // 7)] for i, one in enumerate(languages)},
             "neighbours": {one: [[other, 0.5] for other in languages if other != one][:5] for one in languages},
             "linkage": joins,
-            "agreement": {"purity": 1.0, "chance": 0.5, "p": 0.01, "correlation": 0.3, "correlation_p": 0.2},
+            "agreement": {
+                "purity": 1.0,
+                "chance": 0.5,
+                "p_value": 0.01,
+                "correlation": 0.3,
+                "correlation_p_value": 0.2,
+            },
         },
         "swap": {
             "task": "pos",

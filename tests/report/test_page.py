@@ -26,7 +26,7 @@ SECTIONS += ["weights", "settings", "commands"]
 
 
 def only(run: Path, **options) -> Page:
-    return Page(make_report([run], output=Path("report.html"), **{"examples": 0} | options))
+    return Page(make_report([run], output=Path("report.html"), **{"num_examples": 0} | options))
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_runs_scored_on_other_data_are_told_apart(madx, copy):
         for score in result["scores"]:
             score["signature"] = re.sub("sha256:[^|]*", "sha256:other", score["signature"])
     (copy / "evaluations" / "test.json").write_text(json.dumps(stored))
-    text = Page(make_report([madx, copy], output=Path("r"), examples=0)).text()
+    text = Page(make_report([madx, copy], output=Path("r"), num_examples=0)).text()
     assert "Only scores of one metric on the same data can be compared" in text
 
 
@@ -165,7 +165,7 @@ def test_what_is_missing_is_named_with_its_command(copy):
     assert f"polyloom probe swap {copy} --task" in text, "it must say of which task"
     shutil.rmtree(copy / "checkpoints")
     (copy / "log.jsonl").unlink()
-    text = only(copy, examples=3).text()
+    text = only(copy, num_examples=3).text()
     assert "no checkpoint here" in text
     assert "nothing is known of the training" in text
 
@@ -213,6 +213,6 @@ def test_no_run_and_a_run_named_twice_are_refused(tmp_path, madx):
 
 def test_the_command_writes_the_page_and_says_where(madx, tmp_path):
     target = tmp_path / "new" / "page.html"
-    assert polyloom("report", madx, "-o", target, "--examples", 0).strip() == str(target)
-    assert "--examples 0" in Page(target.read_text()).text()
+    assert polyloom("report", madx, "-o", target, "--num-examples", 0).strip() == str(target)
+    assert "--num-examples 0" in Page(target.read_text()).text()
     assert list(target.parent.iterdir()) == [target]

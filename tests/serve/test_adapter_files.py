@@ -105,7 +105,7 @@ def test_over_http(decoder, tmp_path):
 
 
 def test_an_export_names_the_model_as_the_other_server_does(decoder, tmp_path):
-    options = ["--to", "peft", "-o", tmp_path / "out", "--base-name", "my-model"]
+    options = ["--format", "peft", "-o", tmp_path / "out", "--base-name", "my-model"]
     polyloom("export", decoder.path, "lm/aa", *options)
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == "my-model"

@@ -29,8 +29,8 @@ def theirs(tmp_path_factory):
             ("evaluate", run, "--tasks", "pos"),
             ("probe", "weights", run),
             ("export", run, "pos/aa", "--backbone", "-o", folder / "own"),
-            ("export", run, "pos/aa", "--to", "adapterhub", "--backbone", "-o", folder / "adapterhub"),
-            ("export", folder / "lora", "pos/aa", "--to", "peft", "--backbone", "-o", folder / "peft"),
+            ("export", run, "pos/aa", "--format", "adapterhub", "--backbone", "-o", folder / "adapterhub"),
+            ("export", folder / "lora", "pos/aa", "--format", "peft", "--backbone", "-o", folder / "peft"),
         ):
             assert call(*arguments) == 0, arguments
     return folder

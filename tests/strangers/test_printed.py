@@ -66,7 +66,7 @@ def test_a_card_shows_names_as_they_are():
     adapter = Adapter(
         Condition("pos", "aa"), Weights(()), labels=("`a", "b"), identity={"model_type": evil}, about=about
     )
-    text = card(adapter, to="polyloom", path="a")
+    text = card(adapter, file_format="polyloom", path="a")
     head, body = text.split("\n---\n", 1)
     assert "\nlicense" not in head
     assert not [line for line in body.splitlines() if line.startswith(("---", "license", "# T"))]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyloom.cli.evaluate import Split
+from polyloom.cli.options import Split
 from polyloom.cli.render.tables import Format, aligned, markdown, tabs
 from polyloom.io.plain_json import to_json
 
@@ -17,7 +17,7 @@ def compare(
     run_a: Annotated[Path, typer.Argument(help="Run that was evaluated.")],
     run_b: Annotated[Path, typer.Argument(help="Run to compare it with.")],
     *,
-    on: Annotated[Split, typer.Option(help="Split whose scores are compared.")] = "test",
+    split: Annotated[Split, typer.Option(help="Split whose scores are compared.")] = "test",
     form: Annotated[Format, typer.Option("--format", help="Output format.")] = "table",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
 ) -> None:
@@ -27,7 +27,7 @@ def compare(
     """
     from polyloom.workflows.compare import compare as compare_runs  # noqa: PLC0415 - imports torch
 
-    compared = compare_runs(run_a, run_b, split=on, seed=seed)
+    compared = compare_runs(run_a, run_b, split=split, seed=seed)
     typer.echo(_render(compared, form, names=(str(run_a), str(run_b))), nl=False)
 
 
@@ -63,5 +63,5 @@ def _render(compared: "Comparison", form: Format, *, names: tuple[str, str]) -> 
 
 def _entry(row: "Difference") -> dict[str, Any]:
     entry = {"condition": str(row.condition), "metric": row.metric, "a": row.a, "b": row.b, "difference": row.a - row.b}
-    entry |= {"low": row.interval[0], "high": row.interval[1], "p": row.p_value, "p_holm": row.corrected}
+    entry |= {"low": row.interval[0], "high": row.interval[1], "p_value": row.p_value, "corrected": row.corrected}
     return entry | {"verdict": row.verdict}

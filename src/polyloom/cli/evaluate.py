@@ -2,31 +2,25 @@
 
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyloom.cli.options import Checkpoint
+from polyloom.cli.options import Checkpoint, Split, check_figure, split_names
 from polyloom.cli.predict import say_long
 from polyloom.cli.render.tables import Format
 
 if TYPE_CHECKING:
-    from polyloom.conditions import Condition
-    from polyloom.evaluate.directions import Resources
-    from polyloom.evaluate.matrix import Matrix
     from polyloom.training.events import OnEvent
-    from polyloom.workflows.run import Run
-
-Split = Literal["test", "validation"]
 
 
 def evaluate(  # noqa: PLR0913 - options of a command
     run: Annotated[Path, typer.Argument(help="Run to score.")],
     *,
-    on: Annotated[Split, typer.Option(help="Split of the recipe's corpora.")] = "test",
+    split: Annotated[Split, typer.Option(help="Split of the recipe's corpora.")] = "test",
     tasks: Annotated[str | None, typer.Option(help="Only these, separated by commas: pos,ner.")] = None,
     languages: Annotated[str | None, typer.Option(help="Only these, separated by commas: yo,br.")] = None,
     form: Annotated[Format, typer.Option("--format", help="Output format.")] = "table",
@@ -40,8 +34,9 @@ def evaluate(  # noqa: PLR0913 - options of a command
         tuple[int, int] | None,
         typer.Option(metavar="LOW HIGH", help="Translation: group directions by training pairs (low, medium, high)."),
     ] = None,
-    figures: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Translation: draw the scores as PNG files.")
+    figure: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Translation: draw the scores (PNG, SVG or PDF), two files per metric."),
     ] = None,
     comet: Annotated[
         str | None,
@@ -55,100 +50,67 @@ def evaluate(  # noqa: PLR0913 - options of a command
 
     Example: polyloom evaluate runs/first --languages yo,br --bootstrap
 
-    Example: polyloom evaluate runs/mt --levels 1000 5000 --figures figures
+    Example: polyloom evaluate runs/mt --levels 1000 5000 --figure scores.png
     """
     from polyloom.backbones.decoding import Decoding  # noqa: PLC0415 - what follows imports torch
     from polyloom.cli.render.evaluate import Extras, render  # noqa: PLC0415
+    from polyloom.conditions import Condition  # noqa: PLC0415
+    from polyloom.errors import ConfigError  # noqa: PLC0415
+    from polyloom.evaluate.directions import Resources  # noqa: PLC0415
     from polyloom.evaluate.saved import store  # noqa: PLC0415
+    from polyloom.figures.bars import draw_groups  # noqa: PLC0415
+    from polyloom.figures.matrices import draw_directions  # noqa: PLC0415
+    from polyloom.tasks import TASKS  # noqa: PLC0415
     from polyloom.workflows.run import Run  # noqa: PLC0415
 
     loaded = Run.load(run, checkpoint=checkpoint)
-    chosen = loaded.corpora(on, tasks=_split(tasks), languages=_split(languages))
-    for names in chosen.values():
-        loaded.resolve(names)  # all may be read
-    _check_translation(chosen, {"levels": levels, "figures": figures, "comet": comet})
-    resources = _resources(loaded, levels) if levels else None
+    corpora = loaded.corpora(split, tasks=split_names(tasks), languages=split_names(languages))
+
+    # Scoring takes minutes to hours, so missing corpora and useless options are reported first.
+    resolved = {Condition.parse(name): loaded.resolve(names) for name, names in corpora.items()}
+    of_translation = {"--levels": levels, "--figure": figure, "--comet": comet}
+    used = [option for option, value in of_translation.items() if value is not None]
+    if used and not any(TASKS[condition.task].generates for condition in resolved):
+        raise ConfigError(", ".join(used), ["for translation, but none is scored here."])
+    check_figure(figure)
+    resources, baselines = None, None
+    if levels:
+        pairs = {}
+        for name, names in loaded.recipe.data.train.items():
+            task = TASKS[(condition := Condition.parse(name)).task]
+            if task.generates:
+                pairs[condition] = sum(1 for c in loaded.resolve(names) for _ in task.records(c, condition))
+        resources = Resources(pairs, *levels)
+    if baseline:
+        shares = {
+            c: TASKS[c.task].majority(record for corpus in found for record in TASKS[c.task].records(corpus, c))
+            for c, found in resolved.items()
+        }
+        baselines = {condition: share for condition, share in shares.items() if not math.isnan(share)}
+
     loaded.predictor.decoding = Decoding(beams=beams)
     with ExitStack() as stack:
         if comet:
             from polyloom.evaluate.comet import Comet  # noqa: PLC0415
 
-            loaded.predictor.judge = stack.enter_context(Comet(comet)).judge
-        matrix = loaded.evaluate(chosen, pivot=pivot, on_event=stack.enter_context(_progress()))
-    extras = Extras(bootstrap, signatures, _baselines(loaded, chosen) if baseline else None, resources)
-    _write(render(matrix, form, extras), output)
-    say_long(loaded.predictor)
-    stored = store(matrix, run, on, pivot=pivot)
-    typer.echo(f"Stored in {stored}", err=True)
-    if figures:
-        _draw(matrix, figures, resources)
+            loaded.predictor.extra_metrics = stack.enter_context(Comet(comet)).measure
+        matrix = loaded.evaluate(corpora, pivot=pivot, on_event=stack.enter_context(_progress()))
 
-
-def _write(text: str, output: Path | None) -> None:
+    text = render(matrix, form, Extras(bootstrap, signatures, baselines, resources))
     if output is None:
         typer.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
-
-
-def _split(names: str | None) -> list[str] | None:
-    return [name.strip() for name in names.split(",")] if names else None
-
-
-def _check_translation(chosen: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Check options of translation before anything is scored."""
-    from polyloom.conditions import Condition  # noqa: PLC0415
-    from polyloom.errors import ConfigError  # noqa: PLC0415
-    from polyloom.figures.canvas import require_matplotlib  # noqa: PLC0415
-    from polyloom.tasks import TASKS  # noqa: PLC0415
-
-    given = [f"--{name}" for name, value in options.items() if value is not None]
-    if given and not any(TASKS[Condition.parse(name).task].generates for name in chosen):
-        raise ConfigError(", ".join(given), ["for translation, but none is scored here."])
-    if options["figures"]:
-        require_matplotlib("--figures")
-
-
-def _resources(run: "Run", levels: tuple[int, int]) -> "Resources":
-    """Count the training pairs of every direction."""
-    from polyloom.conditions import Condition  # noqa: PLC0415
-    from polyloom.evaluate.directions import Resources  # noqa: PLC0415
-    from polyloom.tasks import TASKS  # noqa: PLC0415
-
-    pairs = {}
-    for name, corpora in run.recipe.data.train.items():
-        condition = Condition.parse(name)
-        if (task := TASKS[condition.task]).generates:
-            records = (task.records(corpus, condition) for corpus in run.resolve(corpora))
-            pairs[condition] = sum(1 for corpus in records for _ in corpus)
-    return Resources(pairs, *levels)
-
-
-def _draw(matrix: "Matrix", folder: Path, resources: "Resources | None") -> None:
-    from polyloom.figures.bars import draw_groups  # noqa: PLC0415
-    from polyloom.figures.matrices import draw_directions  # noqa: PLC0415
-    from polyloom.tasks import TASKS  # noqa: PLC0415
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for metric in dict.fromkeys(metric for task, metric in matrix.metrics() if TASKS[task].generates):
-        groups, directions = (folder / f"{kind}-{metric}.png" for kind in ("groups", "directions"))
-        draw_groups(matrix, groups, metric=metric, resources=resources)
-        draw_directions(matrix, directions, metric=metric)
-        typer.echo(f"Drawn: {groups}, {directions}", err=True)
-
-
-def _baselines(run: "Run", chosen: Mapping[str, Sequence[str]]) -> "dict[Condition, float]":
-    from polyloom.conditions import Condition  # noqa: PLC0415
-    from polyloom.tasks import TASKS  # noqa: PLC0415
-
-    scores = {}
-    for name, corpora in chosen.items():
-        condition = Condition.parse(name)
-        task = TASKS[condition.task]
-        score = task.majority(record for corpus in run.resolve(corpora) for record in task.records(corpus, condition))
-        if not math.isnan(score):
-            scores[condition] = score
-    return scores
+    say_long(loaded.predictor)
+    typer.echo(f"Stored in {store(matrix, run, split, pivot=pivot)}", err=True)
+    if figure:
+        for metric in dict.fromkeys(metric for task, metric in matrix.metrics() if TASKS[task].generates):
+            groups, directions = (
+                figure.with_stem(f"{figure.stem}-{kind}-{metric}") for kind in ("groups", "directions")
+            )
+            draw_groups(matrix, groups, metric=metric, resources=resources)
+            draw_directions(matrix, directions, metric=metric)
+            typer.echo(f"Drawn: {groups}, {directions}", err=True)
 
 
 @contextmanager

@@ -14,8 +14,9 @@ def export(  # noqa: PLR0913 - options of a command
     *,
     into: Annotated[Path, typer.Option("-o", "--output", help="A new directory.")],
     every: Annotated[bool, typer.Option("--all", help="Export all conditions that the run supports.")] = False,
-    to: Annotated[
-        Literal["polyloom", "adapterhub", "peft", "merged", "onnx", "onnx-baked"], typer.Option(help="File format.")
+    file_format: Annotated[
+        Literal["polyloom", "adapterhub", "peft", "merged", "onnx", "onnx-baked"],
+        typer.Option("--format", help="File format."),
     ] = "polyloom",
     backbone: Annotated[
         bool, typer.Option("--backbone", help="Also write the backbone, with its trained parameters.")
@@ -27,15 +28,16 @@ def export(  # noqa: PLR0913 - options of a command
 ) -> None:
     r"""Export the adapters of conditions as files, for runs of any method.
 
-    An exported adapter predicts exactly what the run does, without its method: polyloom predict DIR ner/tr. For other
-    libraries: --to adapterhub (bottlenecks, with head), --to peft (block: lora). What a format cannot hold is refused.
-    --to merged writes a model of Transformers with the LoRA of a condition inside, for any program that loads those.
-    --to onnx writes one graph of a task whose adapters are inputs, with the adapters of all conditions beside it;
-    --to onnx-baked one with a condition's adapter inside. Both contain the backbone.
+    An exported adapter predicts exactly what the run does, without its method: polyloom predict DIR ner/tr.
+
+    Other formats refuse what they cannot hold. adapterhub: bottlenecks, with the head. peft: LoRA (block: lora).
+    merged: a Transformers model with the LoRA of a condition inside, for any program that loads such models.
+    onnx: one graph per task, whose adapters are inputs, with the adapters of all conditions beside it. onnx-baked: a
+    graph with one condition's adapter inside. Both contain the backbone.
 
     Example: polyloom export runs/first ner/tr -o ner-tr
 
-    Example: polyloom export runs/first --all --backbone --to adapterhub -o adapters
+    Example: polyloom export runs/first --all --backbone --format adapterhub -o adapters
     """
     from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.model import supported_conditions  # noqa: PLC0415
@@ -44,13 +46,13 @@ def export(  # noqa: PLR0913 - options of a command
 
     if bool(conditions) == every:
         raise typer.BadParameter("name conditions such as ner/tr, or give --all.")
-    if base_name and to != "peft":
-        raise typer.BadParameter("--base-name is for --to peft.")
+    if base_name and file_format != "peft":
+        raise typer.BadParameter("--base-name is for --format peft.")
     asked = [Condition.parse(text) for text in conditions or []]
     loaded = Run.load(run, checkpoint=checkpoint)
     asked = [c for c in supported_conditions(loaded.model.method) if c.task in loaded.model.tasks] if every else asked
     export_run(
-        loaded, asked, into, to=to, backbone=backbone, base_name=base_name,
+        loaded, asked, into, format=file_format, backbone=backbone, base_name=base_name,
         progress=lambda path: typer.echo(str(path)),
     )  # fmt: skip
 

@@ -4,13 +4,15 @@ import inspect
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from polyloom.io.access import allow_paths
 
 Checkpoint = Annotated[str | None, typer.Option(metavar="step-…", help="Checkpoint of the run. Default: the best one.")]
+Split = Literal["test", "validation"]
+Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw a figure (PNG, SVG or PDF).")]
 _Code = Annotated[
     list[Path] | None,
     typer.Option("--code", metavar="FILE", help="Python file that registers your own methods, tasks or readers."),
@@ -37,6 +39,23 @@ def extensible(function: Command) -> Command:
 def opens_runs(function: Command) -> Command:
     """Add the options --code and --allow-path to a command that opens runs."""
     return _add_option(extensible(function), "allow_path", _AllowPath, allow_paths)
+
+
+def split_names(names: str | None) -> list[str] | None:
+    """Split names that are separated by commas."""
+    return [name.strip() for name in names.split(",")] if names else None
+
+
+def check_figure(path: Path | None) -> None:
+    """Raise an error unless a figure can be drawn into a file of this name, before anything is computed."""
+    if path is None:
+        return
+    from polyloom.errors import PolyloomError  # noqa: PLC0415
+    from polyloom.figures.canvas import FORMATS, require_matplotlib  # noqa: PLC0415
+
+    require_matplotlib("--figure")
+    if path.suffix not in FORMATS:
+        raise PolyloomError(f"--figure {path}: unknown format. Known: {', '.join(FORMATS)}.")
 
 
 def _add_option(function: Command, name: str, annotation: Any, use: Callable[[list[Path]], None]) -> Command:

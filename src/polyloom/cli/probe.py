@@ -3,19 +3,17 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from polyloom.cli.evaluate import Split
-from polyloom.cli.options import opens_runs
+from polyloom.cli.options import Figure, Split, check_figure, opens_runs, split_names
 from polyloom.io.plain_json import to_json
 
 if TYPE_CHECKING:
     from polyloom.conditions import Condition
-    from polyloom.data.typology import Typology
-    from polyloom.probe.swap import Score
     from polyloom.workflows.run import Run
 
 app = typer.Typer(
@@ -24,11 +22,9 @@ app = typer.Typer(
     help="Analyse a run: languages, swapped weights, similarity of weights, capacity.",
 )
 Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Run to analyse.")]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")]
-Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw a figure (PNG, SVG or PDF).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 NameList = Annotated[str | None, typer.Option(help="Only these, separated by commas: yo,br.")]
 Projection = Literal["pca", "umap"]
-Progress = Callable[[str], None]
 
 
 @app.command()
@@ -40,7 +36,7 @@ def languages(
         Path | None, typer.Option(metavar="DIR", help="Tables of families and features. Default: DATA/meta.")
     ] = None,
     projection: Annotated[Projection, typer.Option(help="Projection of the map. umap needs polyloom[umap].")] = "pca",
-    json_file: Json = None,
+    as_json: AsJson = False,
     figure: Figure = None,
 ) -> None:
     """Map the languages, draw their tree, and test agreement with families and typology.
@@ -48,16 +44,20 @@ def languages(
     Example: polyloom probe languages runs/first --figure languages.png
     """
     from polyloom.cli.render.probe import show_languages  # noqa: PLC0415 - what follows imports torch
+    from polyloom.data.typology import Typology, read_typology  # noqa: PLC0415
     from polyloom.figures.languages import draw_languages  # noqa: PLC0415
     from polyloom.probe.languages import language_vectors, probe_languages  # noqa: PLC0415
     from polyloom.probe.projection import require_projection  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
 
     check_figure(figure)
     require_projection(projection)
-    loaded = _load(run)
-    result = probe_languages(language_vectors(loaded.model), _typology(loaded, typology), projection=projection)
-    _hand_out("languages", loaded, result, text=show_languages(result), json_file=json_file)
-    _draw(draw_languages, result, figure)
+    loaded = Run.load(run)
+    tables = Typology.read(typology) if typology else read_typology(loaded.recipe.data.root)
+    if tables is None:
+        typer.echo("No families: the data root has no folder meta. Name tables with --typology DIR.", err=True)
+    result = probe_languages(language_vectors(loaded.model), tables, projection=projection)
+    _finish("languages", loaded, result, show_languages(result), as_json=as_json, draw=draw_languages, figure=figure)
 
 
 @app.command()
@@ -66,42 +66,67 @@ def swap(  # noqa: PLR0913 - options of a command
     run: Folder,
     *,
     task: Annotated[str | None, typer.Option(help="Task, if the run has several.")] = None,
-    on: Annotated[Split, typer.Option(help="Split of the recipe's corpora.")] = "test",
+    split: Annotated[Split, typer.Option(help="Split of the recipe's corpora.")] = "test",
     languages: NameList = None,
     donors: Annotated[str | None, typer.Option(help="Further languages whose weights are tried: en,tr.")] = None,
-    sentences: Annotated[int | None, typer.Option(min=1, help="Maximum number of sentences per language.")] = None,
-    json_file: Json = None,
+    max_sentences: Annotated[int | None, typer.Option(min=1, help="Maximum number of sentences per language.")] = None,
+    as_json: AsJson = False,
     figure: Figure = None,
 ) -> None:
     """Score every language with the weights of every other language. Text, head and language tokens stay its own.
 
     Of translation directions that all share a language, the other language's weights are swapped; else the target's.
 
-    Example: polyloom probe swap runs/first --task pos --sentences 200
+    Example: polyloom probe swap runs/first --task pos --max-sentences 200
     """
     from polyloom.cli.render.probe import show_swap  # noqa: PLC0415 - what follows imports torch
     from polyloom.figures.matrices import draw_donors  # noqa: PLC0415
-    from polyloom.probe.swap import donor_matrix, kept_language, own_language  # noqa: PLC0415
+    from polyloom.probe.swap import donor_matrix, donor_scorer, kept_language, own_language  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
 
     check_figure(figure)
-    loaded = _load(run)
-    corpora = _chosen(loaded, on, task=task, languages=_split(languages))
-    kept = kept_language(list(corpora))
-    lenders = list(dict.fromkeys([*(own_language(c, kept) for c in corpora), *_known(loaded, donors)]))
-    metric = loaded.model.task(next(iter(corpora)).task).metrics[0]
-    with _progress() as say:
-        result = donor_matrix(
-            list(corpora),
-            lenders,
-            score=_scorer(loaded, corpora, sentences),
-            on_score=lambda row, donor, score: say(
-                f"{row} with weights of {donor}: {'–' if score is None else f'{score:.2f}'}"
-            ),
-        )
-    result = {"task": next(iter(corpora)).task, "metric": metric.name, **result}
-    text = show_swap(result, higher_is_better=metric.higher_is_better)
-    _hand_out("swap", loaded, result, text=text, json_file=json_file)
-    _draw(draw_donors, result, figure)
+    loaded = Run.load(run)
+    corpora = _corpora_of_task(loaded, split, task=task, languages=split_names(languages) or ())
+    conditions, kept = list(corpora), kept_language(list(corpora))
+    further = split_names(donors) or []
+    for name in further:
+        loaded.model.method.languages.row(name)  # raises an error that lists the known names
+    all_donors = list(dict.fromkeys([*(own_language(c, kept) for c in conditions), *further]))
+
+    head = loaded.model.task(conditions[0].task)
+    records = {
+        condition: list(islice((r for c in loaded.resolve(names) for r in head.records(c, condition)), max_sentences))
+        for condition, names in corpora.items()
+    }
+    with _progress() as show:
+
+        def on_score(row: str, donor: str, value: float | None) -> None:
+            show(f"{row} with weights of {donor}: {'–' if value is None else f'{value:.2f}'}")
+
+        scores = donor_matrix(conditions, all_donors, score=donor_scorer(loaded.predictor, records), on_score=on_score)
+    result = {"task": head.name, "metric": head.metrics[0].name, **scores}
+    text = show_swap(result, higher_is_better=head.metrics[0].higher_is_better)
+    _finish("swap", loaded, result, text, as_json=as_json, draw=draw_donors, figure=figure)
+
+
+def _corpora_of_task(
+    run: "Run", split: Split, *, task: str | None, languages: Sequence[str]
+) -> "dict[Condition, Sequence[str]]":
+    """Select the corpora of one task by condition; without a name, of the only task of the split."""
+    from polyloom.conditions import Condition  # noqa: PLC0415
+    from polyloom.errors import ConfigError, suggest  # noqa: PLC0415
+
+    of_split = {Condition.parse(name): names for name, names in getattr(run.recipe.data, split).items()}
+    tasks = list(dict.fromkeys(condition.task for condition in of_split))
+    if task is None and len(tasks) != 1:
+        raise ConfigError("--task", [f"data.{split} of this run has {', '.join(tasks) or 'no corpora'}. Name one."])
+    if task is not None and task not in tasks:
+        raise ConfigError("--task", [f"{task!r} is not in data.{split} of this run. {suggest(task, tasks)}"])
+    corpora = {c: names for c, names in of_split.items() if c.task == (task or tasks[0])}
+    known = list(dict.fromkeys(language for c in corpora for language in c.languages))
+    if unknown := [name for name in languages if name not in known]:
+        raise ConfigError("--languages", [f"{n!r} is not scored on data.{split}. {suggest(n, known)}" for n in unknown])
+    return {c: names for c, names in corpora.items() if not languages or set(c.languages) & set(languages)}
 
 
 @app.command()
@@ -111,7 +136,7 @@ def weights(
     *,
     tasks: Annotated[str | None, typer.Option(help="Only these, separated by commas: pos,ner.")] = None,
     languages: NameList = None,
-    json_file: Json = None,
+    as_json: AsJson = False,
     figure: Figure = None,
 ) -> None:
     """Measure how similar the weights of conditions are, by layer.
@@ -120,140 +145,71 @@ def weights(
     """
     from polyloom.cli.render.probe import show_weights  # noqa: PLC0415 - what follows imports torch
     from polyloom.figures.matrices import draw_weights  # noqa: PLC0415
+    from polyloom.model import supported_conditions  # noqa: PLC0415
     from polyloom.probe.weights import probe_weights  # noqa: PLC0415
+    from polyloom.workflows.run import Run  # noqa: PLC0415
 
     check_figure(figure)
-    loaded = _load(run)
-    chosen = _conditions(loaded, _split(tasks), _split(languages))
-    with _progress() as say:
-        progress = lambda done, total: say(f"{done} of {total} blocks of conditions")  # noqa: E731
-        result = probe_weights(loaded.model.method, chosen, progress=progress)
-    _hand_out("weights", loaded, result, text=show_weights(result), json_file=json_file)
-    _draw(draw_weights, result, figure)
+    loaded = Run.load(run)
+    method, only_tasks, only_languages = loaded.model.method, split_names(tasks), split_names(languages)
+    for index, names in ((method.tasks, only_tasks), (method.languages, only_languages)):
+        for name in names or ():
+            index.row(name)  # raises an error that lists the known names
+    conditions = [
+        condition
+        for condition in supported_conditions(method)
+        if (not only_tasks or condition.task in only_tasks)
+        and (not only_languages or set(condition.languages) & set(only_languages))
+    ]
+    with _progress() as show:
+        progress = lambda done, total: show(f"{done} of {total} pairs of chunks of conditions")  # noqa: E731
+        result = probe_weights(method, conditions, progress=progress)
+    _finish("weights", loaded, result, show_weights(result), as_json=as_json, draw=draw_weights, figure=figure)
 
 
 @app.command()
 @opens_runs
-def capacity(run: Folder, *, json_file: Json = None, figure: Figure = None) -> None:
+def capacity(run: Folder, *, as_json: AsJson = False, figure: Figure = None) -> None:
     """Measure how much of the hypernetwork's capacity is used.
 
     Example: polyloom probe capacity runs/first
     """
     from polyloom.cli.render.probe import show_capacity  # noqa: PLC0415 - what follows imports torch
     from polyloom.figures.curves import draw_capacity  # noqa: PLC0415
+    from polyloom.model import supported_conditions  # noqa: PLC0415
     from polyloom.probe.capacity import probe_capacity  # noqa: PLC0415
-
-    check_figure(figure)
-    loaded = _load(run)
-    result = probe_capacity(loaded.model, _conditions(loaded, None, None))
-    _hand_out("capacity", loaded, result, text=show_capacity(result), json_file=json_file)
-    _draw(draw_capacity, result, figure)
-
-
-def _load(run: Path) -> "Run":
     from polyloom.workflows.run import Run  # noqa: PLC0415
 
-    return Run.load(run)
+    check_figure(figure)
+    loaded = Run.load(run)
+    result = probe_capacity(loaded.model, supported_conditions(loaded.model.method))
+    _finish("capacity", loaded, result, show_capacity(result), as_json=as_json, draw=draw_capacity, figure=figure)
 
 
-def _typology(run: "Run", folder: Path | None) -> "Typology | None":
-    """Read the tables in the given folder, or by default those beside the corpora, if there are any."""
-    from polyloom.data.typology import Typology, read_typology  # noqa: PLC0415
-
-    typology = Typology.read(folder) if folder else read_typology(run.recipe.data.root)
-    if typology is None:
-        typer.echo("No families: beside the corpora is no folder meta. Name tables with --typology DIR.", err=True)
-    return typology
-
-
-def _chosen(
-    run: "Run", on: Split, *, task: str | None, languages: Sequence[str] | None
-) -> "dict[Condition, Sequence[str]]":
-    """Select the corpora of one task."""
-    from polyloom.conditions import Condition  # noqa: PLC0415
-    from polyloom.errors import ConfigError, suggest  # noqa: PLC0415
-
-    scored = {Condition.parse(name): corpora for name, corpora in getattr(run.recipe.data, on).items()}
-    tasks = list(dict.fromkeys(condition.task for condition in scored))
-    if task is None and len(tasks) != 1:
-        raise ConfigError("--task", [f"data.{on} of this run has {', '.join(tasks) or 'no corpora'}. Name one."])
-    if task is not None and task not in tasks:
-        raise ConfigError("--task", [f"{task!r} is not in data.{on} of this run. {suggest(task, tasks)}"])
-    chosen = {c: corpora for c, corpora in scored.items() if c.task == (task or tasks[0])}
-    known = list(dict.fromkeys(language for c in chosen for language in c.languages))
-    wrong = [name for name in languages or () if name not in known]
-    if wrong:
-        raise ConfigError("--languages", [f"{n!r} is not scored on data.{on}. {suggest(n, known)}" for n in wrong])
-    return {c: corpora for c, corpora in chosen.items() if not languages or set(c.languages) & set(languages)}
-
-
-def _known(run: "Run", donors: str | None) -> list[str]:
-    for name in _split(donors) or ():
-        run.model.method.languages.row(name)  # raises an error that lists the known names
-    return _split(donors) or []
-
-
-def _conditions(run: "Run", tasks: Sequence[str] | None, languages: Sequence[str] | None) -> "list[Condition]":
-    """Select the supported conditions of some tasks and languages."""
-    from polyloom.model import supported_conditions  # noqa: PLC0415
-
-    method = run.model.method
-    for names, wanted in ((method.tasks, tasks), (method.languages, languages)):
-        for name in wanted or ():
-            names.row(name)  # raises an error that lists the known names
-    return [
-        condition
-        for condition in supported_conditions(method)
-        if (not tasks or condition.task in tasks) and (not languages or set(condition.languages) & set(languages))
-    ]
-
-
-def _scorer(run: "Run", corpora: "Mapping[Condition, Sequence[str]]", sentences: int | None) -> "Score":
-    """Return a function that scores a condition with the weights of another one."""
-    from itertools import islice  # noqa: PLC0415
-
-    from polyloom.metrics.score import Score  # noqa: PLC0415
-    from polyloom.probe.swap import DonatedCache  # noqa: PLC0415
-
-    model, predictor = run.model, run.predictor
-    cache = DonatedCache(model)
-    predictor.cache = cache
-    records: dict[Condition, list[Any]] = {}
-
-    def score(condition: "Condition", used: "Condition") -> float | None:
-        task = model.task(condition.task)
-        if not (model.method.supports(used) and model.method.supports(condition)):
-            return None
-        if condition not in records:
-            all_records = (r for corpus in run.resolve(corpora[condition]) for r in task.records(corpus, condition))
-            records[condition] = list(islice(all_records, sentences))
-        sample = records[condition]
-        if task.generates:
-            cache.donated = {condition: used}
-            predictions: list[Any] = predictor.translate([(condition, record) for record in sample])
-        else:  # the condition only selects the weights
-            predictions = list(predictor.predict(sample, used))
-        metric, statistics_NP = next(iter(task.measure(sample, predictions, condition.languages[-1]).items()))
-        return Score(metric, statistics_NP, "").value
-
-    return score
-
-
-def _hand_out(kind: str, run: "Run", result: Mapping[str, Any], *, text: str, json_file: Path | None) -> None:
-    """Print a result and store it with the run."""
+def _finish(  # noqa: PLR0913 - options of a command
+    kind: str,
+    run: "Run",
+    result: Mapping[str, Any],
+    text: str,
+    *,
+    as_json: bool,
+    draw: Callable[[Mapping[str, Any], Path], None],
+    figure: Path | None,
+) -> None:
+    """Print a result, store it with the run, and draw it."""
     from polyloom.rundir import RunDir  # noqa: PLC0415 - imports torch
 
-    whole = {"kind": kind, "checkpoint": run.checkpoint.name, **_rounded(result)}
-    content = to_json(whole) + "\n"
-    typer.echo(text, nl=False)
+    content = to_json({"kind": kind, "checkpoint": run.checkpoint.name, **_rounded(result)}) + "\n"
+    typer.echo(content if as_json else text, nl=False)
     directory = RunDir(run.path)
-    path = directory.write(directory.probe(kind), content)
-    typer.echo(f"Stored in {path}", err=True)
-    if json_file:
-        json_file.write_text(content, encoding="utf-8")
+    typer.echo(f"Stored in {directory.write(directory.probe(kind), content)}", err=True)
+    if figure:
+        draw(result, figure)
+        typer.echo(f"Drawn: {figure}", err=True)
 
 
 def _rounded(value: Any) -> Any:
+    """Round all numbers of a result: more digits than these differ between machines."""
     if isinstance(value, float):
         return round(value, 6)
     if isinstance(value, Mapping):
@@ -261,30 +217,8 @@ def _rounded(value: Any) -> Any:
     return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def check_figure(path: Path | None) -> None:
-    """Check that a figure can be written before anything is computed."""
-    if path is None:
-        return
-    from polyloom.errors import PolyloomError  # noqa: PLC0415
-    from polyloom.figures.canvas import FORMATS, require_matplotlib  # noqa: PLC0415
-
-    require_matplotlib("--figure")
-    if path.suffix not in FORMATS:
-        raise PolyloomError(f"--figure {path}: unknown format. Known: {', '.join(FORMATS)}.")
-
-
-def _draw(draw: Callable[[Mapping[str, Any], Path], None], result: Mapping[str, Any], path: Path | None) -> None:
-    if path:
-        draw(result, path)
-        typer.echo(f"Drawn: {path}", err=True)
-
-
-def _split(names: str | None) -> list[str] | None:
-    return [name.strip() for name in names.split(",")] if names else None
-
-
 @contextmanager
-def _progress() -> Iterator[Progress]:
+def _progress() -> Iterator[Callable[[str], None]]:
     """Show progress on stderr: in place on a terminal, line by line elsewhere."""
     from rich.console import Console  # noqa: PLC0415
 

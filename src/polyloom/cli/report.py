@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from polyloom.cli.evaluate import Split
+from polyloom.cli.options import Split
 
 
 def report(
@@ -15,8 +15,8 @@ def report(
     ],
     *,
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),
-    on: Annotated[Split, typer.Option(help="Which scores to show.")] = "test",
-    examples: Annotated[int, typer.Option(min=0, help="Example sentences per task; 0 loads no model.")] = 3,
+    split: Annotated[Split, typer.Option(help="Which scores to show.")] = "test",
+    num_examples: Annotated[int, typer.Option(min=0, help="Example sentences per task; 0 loads no model.")] = 3,
 ) -> None:
     """Write an HTML report: which run is better, scores, comparison, examples, learning curves, probes, settings.
 
@@ -30,4 +30,4 @@ def report(
         if sys.stderr.isatty():
             typer.echo(doing, err=True)
 
-    typer.echo(write_report(runs, output, split=on, examples=examples, progress=progress))
+    typer.echo(write_report(runs, output, split=split, num_examples=num_examples, progress=progress))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyloom.cli.evaluate import Split
+from polyloom.cli.options import Figure, Split, check_figure
 from polyloom.cli.render.tables import Format, aligned, markdown, tabs
 from polyloom.io.plain_json import to_json
 
@@ -18,9 +18,9 @@ def transfer(
     *,
     task: Annotated[str | None, typer.Option(help="Task, if the runs have several.")] = None,
     metric: Annotated[str | None, typer.Option(help="Metric. Default: the one that selects checkpoints.")] = None,
-    on: Annotated[Split, typer.Option(help="Split whose scores are shown.")] = "test",
+    split: Annotated[Split, typer.Option(help="Split whose scores are shown.")] = "test",
     form: Annotated[Format, typer.Option("--format", help="Output format.")] = "table",
-    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw a figure (PNG, SVG or PDF).")] = None,
+    figure: Figure = None,
 ) -> None:
     """Show the scores of several runs: a row for each source language, a column for each target.
 
@@ -28,12 +28,11 @@ def transfer(
 
     Example: polyloom transfer runs/from-en runs/from-tr runs/from-yo --task ner --figure transfer.png
     """
-    from polyloom.cli.probe import check_figure  # noqa: PLC0415
     from polyloom.figures.matrices import draw_transfer  # noqa: PLC0415
     from polyloom.workflows.compare import transfer as transfer_runs  # noqa: PLC0415 - imports torch
 
     check_figure(figure)
-    found = transfer_runs(runs, task=task, metric=metric, split=on)
+    found = transfer_runs(runs, task=task, metric=metric, split=split)
     typer.echo(_render(found, form), nl=False)
     if figure:
         draw_transfer(found, figure)

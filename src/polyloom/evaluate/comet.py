@@ -67,7 +67,7 @@ class Comet:
         signature = f"comet:{reply['version']}|checkpoint:{reply['sha256'][:12]}"
         self.metric = replace(COMET, settings=lambda _language: signature)
 
-    def judge(self, records: Sequence[Record], translations: Sequence[str]) -> dict[Metric, Array]:
+    def measure(self, records: Sequence[Record], translations: Sequence[str]) -> dict[Metric, Array]:
         """Score translations of the sources of pairs against their targets; return the statistics of `COMET`."""
         pairs = [record for record in records if isinstance(record, Bitext)]
         triples = [{"src": p.source, "mt": t, "ref": p.target} for p, t in zip(pairs, translations, strict=True)]

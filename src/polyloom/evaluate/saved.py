@@ -39,7 +39,7 @@ def _path(directory: RunDir, name: str, checkpoint: object) -> Path:
 def read_stored(run: str | Path, split: str, *, checkpoint: str) -> Matrix:
     """Read the stored scores of a checkpoint; scores of others are refused."""
     path = _path(RunDir(run), split, checkpoint)
-    command = f"polyloom evaluate {run}" + ("" if split == "test" else f" --on {split}")
+    command = f"polyloom evaluate {run}" + ("" if split == "test" else f" --split {split}")
     command += "" if path == RunDir(run).evaluation(split) else f" --checkpoint {checkpoint}"
     if not path.exists():
         raise PolyloomError(f"{run}: no scores on {split} here. Make them: {command}")

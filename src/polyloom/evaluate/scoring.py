@@ -37,8 +37,8 @@ def score_corpora(
         measured: Mapping[Metric, Array] = {PERPLEXITY: np.array(predictions, dtype=np.float64)}
     else:
         measured = task.measure(records, predictions, condition.languages[-1])
-        if task.generates and predictor.judge:
-            measured = {**measured, **predictor.judge(records, predictions)}
+        if task.generates and predictor.extra_metrics:
+            measured = {**measured, **predictor.extra_metrics(records, predictions)}
     name = "+".join(corpus.name for corpus in corpora)
     sha256 = corpora[0].sha256 if len(corpora) == 1 else _hash_of_all(corpora)
     return [

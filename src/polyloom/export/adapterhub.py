@@ -131,7 +131,7 @@ def _refuse(adapter: Adapter, bottlenecks: list[Block], form: Form, shape: Backb
     if not bottlenecks or not kinds <= {"bottleneck", "invertible"}:
         what = ", ".join(sorted(kinds)) or "no adapter"
         raise ExportError(
-            f"adapterhub: {adapter.condition} has {what}; bottlenecks are exchanged here. LoRA: --to peft."
+            f"adapterhub: {adapter.condition} has {what}; bottlenecks are exchanged here. LoRA: --format peft."
         )
     if len(bottlenecks) > 1 and form.post_norm and bottlenecks[0].placement == "layer":
         raise ExportError(
@@ -143,12 +143,12 @@ def _refuse(adapter: Adapter, bottlenecks: list[Block], form: Form, shape: Backb
     head = find_task(task).export_head
     if head not in HEADS:
         raise ExportError(
-            f"adapterhub: no head there computes what Polyloom's head for {task} does. Export without --to."
+            f"adapterhub: no head there computes what Polyloom's head for {task} does. Export without --format."
         )
     if head == "sequence-classification" and shape.stacks != ("encoder",):
         raise ExportError(
             f"adapterhub: its classification head for {shape.family} reads the last token, Polyloom's for {task} the "
-            "first. Export without --to."
+            "first. Export without --format."
         )
 
 

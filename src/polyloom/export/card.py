@@ -20,15 +20,15 @@ Its backbone is {{ plain(adapter.about.backbone or "not named") }} ({{ plain(ada
 hash {{ plain(adapter.identity.frozen_sha256 or "")[:12] }}).
 
 ## Use
-{% if to == "polyloom" %}
+{% if file_format == "polyloom" %}
 ```bash
 echo 'text' | polyloom predict {{ path }} {{ adapter.condition }}
-{%- elif to == "adapterhub" %}
+{%- elif file_format == "adapterhub" %}
 ```python
 model = adapters.AutoAdapterModel.from_pretrained({{ (adapter.about.backbone or "") | tojson }})
 names = [model.load_adapter(folder, use_safetensors=True) for folder in {{ folders | tojson }}]
 model.set_active_adapters(adapters.composition.Stack(*names))
-{%- elif to == "merged" %}
+{%- elif file_format == "merged" %}
 The adapter is merged into the backbone, so any program that loads models of Transformers can use it.
 
 ```python
@@ -59,18 +59,18 @@ Not known.
 """
 
 
-def card(adapter: Adapter, *, to: str, path: str, folders: Sequence[str] = ()) -> str:
+def card(adapter: Adapter, *, file_format: str, path: str, folders: Sequence[str] = ()) -> str:
     """Return the card in Markdown, with the metadata that the Hugging Face Hub reads."""
     from huggingface_hub import ModelCard, ModelCardData  # noqa: PLC0415 - only exports need it
 
-    library = {"adapterhub": "adapters", "merged": "transformers"}.get(to, to)
+    library = {"adapterhub": "adapters", "merged": "transformers"}.get(file_format, file_format)
     tags = ["polyloom", *filter(None, [adapter.about.get("method")])]
     head = ModelCardData(library_name=library, language=list(adapter.condition.languages), tags=tags)
     head.base_model = adapter.about.get("backbone") or None
     size = sum(tensor.numel() for block in adapter.weights.blocks for tensor in block.tensors.values())
     names = {"path": path, "folders": list(folders) or [path]}
-    auto_class = family_of(adapter.identity["model_type"]).auto_class if to == "merged" else ""
-    facts = {"adapter": adapter, "size": size, "to": to, "plain": _plain, "auto_class": auto_class}
+    auto_class = family_of(adapter.identity["model_type"]).auto_class if file_format == "merged" else ""
+    facts = {"adapter": adapter, "size": size, "file_format": file_format, "plain": _plain, "auto_class": auto_class}
     return f"{ModelCard.from_template(head, None, TEMPLATE, **facts, **names)}\n"
 
 

@@ -23,7 +23,7 @@ def write_merged(adapter: Adapter, backbone: Backbone, into: Path) -> Path:
     if not find_task(adapter.condition.task).uses_lm_head:
         raise ExportError(
             f"merged: {adapter.condition.task} has a head of its own, which a model of Transformers does not have. "
-            "Export with --to peft or --to onnx-baked."
+            "Export with --format peft or --format onnx-baked."
         )
     block, modules = joined(adapter.weights.blocks), projections(backbone)
     state: dict[str, Tensor] = dict(backbone.model.state_dict())

@@ -67,7 +67,9 @@ def write_onnx(model: Model, conditions: Sequence[Condition], into: Path, *, bak
         raise ExportError("onnx: a graph is of one task, and with an adapter inside of one condition.")
     task = model.task(first.task)
     if task.export_head is None:
-        raise ExportError(f"onnx: what {first.task} predicts is not a function of one graph. Export it without --to.")
+        raise ExportError(
+            f"onnx: what {first.task} predicts is not a function of one graph. Export it without --format."
+        )
     model = model.eval()
     with torch.no_grad():
         weights = model.method.weights([first])

@@ -111,7 +111,7 @@ def _refuse(adapter: Adapter, family: str) -> None:
     if adapter.head and not (known or (head == "sequence-classification" and family in SEQUENCE_HEADS)):
         raise ExportError(
             f"peft: Transformers has no head for {family} that computes what Polyloom's for {task} does. Export "
-            "without --to, or to ONNX."
+            "without --format, or to ONNX."
         )
 
 

@@ -40,12 +40,12 @@ class Predictor:
         decoding: How text is generated. Default: beam search with five beams.
 
     Attributes:
-        judge: Measures generated text beside the metrics of its task, given records and predictions. Default: none.
+        extra_metrics: Measures generated text by further metrics than those of its task. Default: none.
         cut: Number of records that were longer than `max_length` and were cut, by condition.
         split: Number of sources that were longer than `max_length` and were translated in parts, by condition.
     """
 
-    judge: Callable[[Sequence[Record], Sequence[str]], Mapping[Metric, Array]] | None = None
+    extra_metrics: Callable[[Sequence[Record], Sequence[str]], Mapping[Metric, Array]] | None = None
 
     def __init__(
         self, model: Model, *, tokenizer: Tokenizer, max_length: int | None = None, decoding: Decoding | None = None

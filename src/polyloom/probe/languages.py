@@ -135,17 +135,18 @@ def agreement(names: Sequence[str], similarity_NN: Array, typology: Typology) ->
 
     Both are permutation tests over languages. Languages without a known family (or features) are left out.
     """
-    results: dict[str, float | None] = dict.fromkeys(("purity", "chance", "p", "correlation", "correlation_p"))
+    keys = ("purity", "chance", "p_value", "correlation", "correlation_p_value")
+    results: dict[str, float | None] = dict.fromkeys(keys)
     families = [typology.family(name) for name in names]
     known = [i for i, family in enumerate(families) if family is not None]
     if len(known) >= FEWEST:
         values = purity(similarity_NN[np.ix_(known, known)], [families[i] or "" for i in known])
-        results |= dict(zip(("purity", "chance", "p"), values, strict=True))
+        results |= dict(zip(("purity", "chance", "p_value"), values, strict=True))
     known = [i for i, name in enumerate(names) if typology.distance(name, name) is not None]
     distances = [[typology.distance(names[i], names[j]) for j in known] for i in known]
     if len(known) > FEWEST and not any(d is None for row in distances for d in row):
         similar_MM = similarity_NN[np.ix_(known, known)]
-        results["correlation"], results["correlation_p"] = correlation(
+        results["correlation"], results["correlation_p_value"] = correlation(
             1.0 - similar_MM, np.array(distances, dtype=np.float64)
         )
     return results

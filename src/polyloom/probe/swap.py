@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyloom.conditions import Condition
+from polyloom.data.records import Record
 from polyloom.errors import PolyloomError
 from polyloom.inference.cache import WeightCache
+from polyloom.inference.predictor import Predictor
+from polyloom.metrics.score import Score
 from polyloom.weights import Weights
 
-Score = Callable[[Condition, Condition], float | None]
+ScoreWith = Callable[[Condition, Condition], float | None]
 OnScore = Callable[[str, str, float | None], None]
 TOLERANCE = 1e-9
 
@@ -43,7 +46,7 @@ def donor_matrix(
     conditions: Sequence[Condition],
     donors: Sequence[str],
     *,
-    score: Score,
+    score: ScoreWith,
     on_score: OnScore = lambda _row, _donor, _value: None,
 ) -> dict[str, Any]:
     """Score every condition with every donor's weights.
@@ -131,5 +134,32 @@ class DonatedCache(WeightCache):
         """Return the weights of a batch, one set per row; a single one if all rows have the same condition."""
         donors = [self.donated.get(condition, condition) for condition in conditions]
         weights = super().rows(donors)
-        shared = len(set(donors)) == 1 < len(set(conditions))  # conditions that differ in more than their weights
+        # Conditions with one donor share their weights, but not their language tokens: each row needs its own set.
+        shared = len(set(donors)) == 1 < len(set(conditions))
         return Weights.cat([weights] * len(conditions)) if shared else weights
+
+
+def donor_scorer(predictor: Predictor, records: Mapping[Condition, Sequence[Record]]) -> ScoreWith:
+    """Return a function that scores a condition with the weights of another one, by the task's first metric.
+
+    Args:
+        predictor: The model. Its cache is replaced.
+        records: The test data of each condition.
+    """
+    model, cache = predictor.model, DonatedCache(predictor.model)
+    predictor.cache = cache
+
+    def score(condition: Condition, used: Condition) -> float | None:
+        if not (model.method.supports(used) and model.method.supports(condition)):
+            return None
+        task, sample = model.task(condition.task), records[condition]
+        if task.generates:
+            # Language tokens and length limits come from the condition, so only its weights may be replaced.
+            cache.donated = {condition: used}
+            predictions: list[Any] = predictor.translate([(condition, record) for record in sample])
+        else:  # the condition has no other effect than to select the weights
+            predictions = list(predictor.predict(sample, used))
+        statistics = task.measure(sample, predictions, condition.languages[-1])
+        return Score(task.metrics[0], statistics[task.metrics[0]], "").value
+
+    return score

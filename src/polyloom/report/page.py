@@ -29,7 +29,7 @@ from polyloom.version import __version__
 
 
 def make_report(
-    runs: Sequence[Path], *, output: Path, split: str = "test", examples: int = 3,
+    runs: Sequence[Path], *, output: Path, split: str = "test", num_examples: int = 3,
     progress: Callable[[str], None] = lambda _: None,
 ) -> str:  # fmt: skip
     """Write a report of one or more runs as an HTML page.
@@ -38,7 +38,7 @@ def make_report(
         runs: Their folders. The first run is compared with each of the others.
         output: The file that the page will be written to, for the commands in it.
         split: Which scores: ``test`` or ``validation``.
-        examples: How many sentences of each task to show. The runs are loaded to predict them, unless it is 0.
+        num_examples: How many sentences of each task to show. The runs are loaded to predict them, unless it is 0.
         progress: Called with what is being done.
 
     Raises:
@@ -46,11 +46,14 @@ def make_report(
     """
     require_matplotlib("report")
     sources = read_sources(runs, split=split)
-    chosen = find_examples(sources, examples, progress=lambda name: progress(f"predicting examples with {name}"))
+    chosen = find_examples(sources, num_examples, progress=lambda name: progress(f"predicting examples with {name}"))
     progress("writing")
-    options = ["" if split == "test" else f" --on {split}", "" if examples == 3 else f" --examples {examples}"]
+    options = [
+        "" if split == "test" else f" --split {split}",
+        "" if num_examples == 3 else f" --num-examples {num_examples}",
+    ]
     line = f"polyloom report {' '.join(s.shell for s in sources)} -o {shlex.quote(str(output))}" + "".join(options)
-    return render_page(sources, chosen, count=examples, line=line)
+    return render_page(sources, chosen, count=num_examples, line=line)
 
 
 def render_page(sources: Sequence[Source], examples: Examples, *, count: int, line: str) -> str:

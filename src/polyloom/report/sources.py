@@ -59,7 +59,7 @@ class Source:
     @property
     def evaluation(self) -> str:
         """The command that scores it."""
-        return f"polyloom evaluate {self.shell}" + ("" if self.split == "test" else f" --on {self.split}")
+        return f"polyloom evaluate {self.shell}" + ("" if self.split == "test" else f" --split {self.split}")
 
     def probing(self, kind: str) -> str:
         """Return the command that probes it."""

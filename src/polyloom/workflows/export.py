@@ -32,7 +32,7 @@ def export_run(  # noqa: PLR0913 - settings of an export
     conditions: Sequence[Condition],
     into: Path,
     *,
-    to: Format = "polyloom",
+    format: Format = "polyloom",  # noqa: A002 - as on the command line
     backbone: bool = False,
     base_name: str | None = None,
     progress: Progress = lambda _: None,
@@ -43,15 +43,15 @@ def export_run(  # noqa: PLR0913 - settings of an export
         run: A trained run.
         conditions: The adapter of a single one goes into `into` itself, several go into ``into/task/language``.
         into: A new directory.
-        to: The format.
+        format: The format of the files.
         backbone: Also write the backbone, with all that was trained in it; the adapters are then for that one.
         base_name: For PEFT: the name of the model that the files give. Default: that of the run.
         progress: Called with every directory, after all were written.
     """
     if into.exists():
         raise ExportError(f"{into}: exists already. Choose another name or remove it.")
-    graph = to in ("onnx", "onnx-baked")
-    whole = graph or to == "merged"  # it contains the backbone
+    graph = format in ("onnx", "onnx-baked")
+    whole = graph or format == "merged"  # it contains the backbone
     if not (backbone or whole) and any("backbone" in stage.trains for stage in run.model.method.stages()):
         raise ExportError(
             f"{run.path}: {run.recipe.method.name} trained the whole backbone, so an adapter is of no use without it. "
@@ -61,15 +61,15 @@ def export_run(  # noqa: PLR0913 - settings of an export
         run.model.task(condition.task)
         run.model.method.require_supported(condition)
     if graph:
-        written = [write_onnx(run.model, conditions, into, baked=to == "onnx-baked")]
+        written = [write_onnx(run.model, conditions, into, baked=format == "onnx-baked")]
     else:
         written = []
         with atomic_dir(into) as partial:
             for adapter, place in _adapters(run, conditions, backbone=backbone):
                 if base_name:
                     adapter = replace(adapter, about={**adapter.about, "backbone": base_name})  # noqa: PLW2901
-                write(adapter, run.model.backbone, partial / place, name=(into / place).name, to=to)
-                if to == "merged":
+                write(adapter, run.model.backbone, partial / place, name=(into / place).name, file_format=format)
+                if format == "merged":
                     save_tokenizer(tokenizer_name(run.recipe), partial / place)
                 written.append(into / place)
             if backbone:
@@ -95,7 +95,7 @@ def _adapters(run: Run, conditions: Sequence[Condition], *, backbone: bool) -> I
         yield replace(adapter, about=facts), place
 
 
-def write(adapter: Adapter, backbone: Backbone, path: Path, *, name: str, to: Format = "polyloom") -> None:
+def write(adapter: Adapter, backbone: Backbone, path: Path, *, name: str, file_format: Format = "polyloom") -> None:
     """Write one adapter in a format, with its card.
 
     Args:
@@ -103,16 +103,18 @@ def write(adapter: Adapter, backbone: Backbone, path: Path, *, name: str, to: Fo
         backbone: The backbone that it is for.
         path: A new directory.
         name: Name that the directory will have.
-        to: The format.
+        file_format: The format.
     """
-    if to == "polyloom":
-        write_adapter(adapter, path, card=card(adapter, to=to, path=name))
+    if file_format == "polyloom":
+        write_adapter(adapter, path, card=card(adapter, file_format=file_format, path=name))
         return
-    if to == "adapterhub":
+    if file_format == "adapterhub":
         folders = write_adapterhub(adapter, backbone.shape, path)
     else:
-        folders = [(write_merged if to == "merged" else write_peft)(adapter, backbone, path)]
-    text = card(adapter, to=to, path=name, folders=[str(Path(name) / f.relative_to(path)) for f in folders])
+        folders = [(write_merged if file_format == "merged" else write_peft)(adapter, backbone, path)]
+    text = card(
+        adapter, file_format=file_format, path=name, folders=[str(Path(name) / f.relative_to(path)) for f in folders]
+    )
     (path / "README.md").write_text(text, encoding="utf-8")
 
 

@@ -12,7 +12,7 @@ def write_report(
     output: Path,
     *,
     split: str = "test",
-    examples: int = 3,
+    num_examples: int = 3,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Path:
     """Write the report of one or more runs; the others are compared with the first.
@@ -21,10 +21,10 @@ def write_report(
         runs: Directories of runs.
         output: The HTML file.
         split: Which scores: ``test`` or ``validation``.
-        examples: Sentences to show of each task; with 0 no model is loaded.
+        num_examples: Sentences to show of each task; with 0 no model is loaded.
         progress: Called with a sentence about each step.
     """
-    page = make_report(runs, output=output, split=split, examples=examples, progress=progress)
+    page = make_report(runs, output=output, split=split, num_examples=num_examples, progress=progress)
     output.parent.mkdir(parents=True, exist_ok=True)
     write_text_atomic(output, page)
     return output

@@ -367,21 +367,23 @@ class Run:
         from polyloom.workflows.export import export_run  # noqa: PLC0415 - it imports this module
 
         named = [conditions] if isinstance(conditions, Names) else conditions
-        return export_run(self, [self._condition(name) for name in named], Path(into), to=format, backbone=backbone)
+        return export_run(self, [self._condition(name) for name in named], Path(into), format=format, backbone=backbone)
 
-    def report(self, output: str | Path, *others: "str | Path | Run", split: str = "test", examples: int = 3) -> Path:
+    def report(
+        self, output: str | Path, *others: "str | Path | Run", split: str = "test", num_examples: int = 3
+    ) -> Path:
         """Write a page with the scores, examples, training curves and probes of this run.
 
         Args:
             output: The HTML file.
             *others: Further runs to compare with this one.
             split: Which scores: ``test`` or ``validation``.
-            examples: Sentences to show of each task.
+            num_examples: Sentences to show of each task.
         """
         from polyloom.workflows.report import write_report  # noqa: PLC0415 - only here
 
         runs = [self.path, *(other.path if isinstance(other, Run) else Path(other) for other in others)]
-        return write_report(runs, Path(output), split=split, examples=examples)
+        return write_report(runs, Path(output), split=split, num_examples=num_examples)
 
 
 def load(

@@ -28,14 +28,14 @@ def show_languages(result: ProbeResult) -> str:
     else:
         lines.append(
             f"Families: the nearest neighbour is of the same family for {agreement['purity']:.0%} of the languages; "
-            f"by chance {agreement['chance']:.0%} (p = {agreement['p']:.4f})."
+            f"by chance {agreement['chance']:.0%} (p = {agreement['p_value']:.4f})."
         )
     if agreement["correlation"] is None:
         lines.append("Typology: no features to compare with.")
     else:
         lines.append(
             f"Typology: Spearman's ρ with the distance of features {agreement['correlation']:+.2f} "
-            f"(p = {agreement['correlation_p']:.3f})."
+            f"(p = {agreement['correlation_p_value']:.3f})."
         )
     unknown = [language for language, family in result["families"].items() if family is None]
     if unknown and len(unknown) < len(result["languages"]):

@@ -18,7 +18,7 @@ def commands_section(sources: Sequence[Source], line: str) -> Section:
     for source in sources:
         lines += [f"polyloom train {source.shell}/recipe.yaml -o {source.shell}-again", source.evaluation]
         lines += [source.probing(kind) for kind in PROBES]
-    on = "" if sources[0].split == "test" else f" --on {sources[0].split}"
+    on = "" if sources[0].split == "test" else f" --split {sources[0].split}"
     lines += [f"polyloom compare {sources[0].shell} {other.shell}{on}" for other in sources[1:]]
     recipes = [(f"Recipe of {source.name}", source.text) for source in sources]
     hashes = [_hashes(s.name, s.history.begin.corpora) for s in sources if s.history.begin and s.history.begin.corpora]

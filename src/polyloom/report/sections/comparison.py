@@ -40,7 +40,7 @@ def comparison_section(sources: Sequence[Source], compared: Sequence[Compared]) 
 
 
 def _pair(first: Source, other: Source, compared: Compared) -> dict[str, Any]:
-    names, on = (first.name, other.name), "" if first.split == "test" else f" --on {first.split}"
+    names, on = (first.name, other.name), "" if first.split == "test" else f" --split {first.split}"
     shown = {"a": first.name, "b": other.name, "command": f"polyloom compare {first.shell} {other.shell}{on}"}
     if isinstance(compared, str):
         return {**shown, "notes": [f"No comparison: {compared}"], "parts": []}

@@ -37,11 +37,11 @@ def _agreement(agreement: Probe) -> str:
     if agreement.get("purity") is not None:
         sentences.append(
             f"The nearest language is of the same family for {100 * agreement['purity']:.0f} % of the languages "
-            f"(chance: {100 * agreement['chance']:.0f} %, p {p_value(agreement['p'])})."
+            f"(chance: {100 * agreement['chance']:.0f} %, p {p_value(agreement['p_value'])})."
         )
     if agreement.get("correlation") is not None:
         sentences.append(
             f"Correlation with typological distance: {agreement['correlation']:.2f} "
-            f"(p {p_value(agreement['correlation_p'])})."
+            f"(p {p_value(agreement['correlation_p_value'])})."
         )
     return " ".join(sentences) or "Agreement with families and typology: unknown."
