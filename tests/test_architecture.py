@@ -38,7 +38,7 @@ STRANGERS = {
 THIRD_PARTY = {
     "yaml": {"io"},
     "pydantic": {"config", "serve"},
-    "httpx2": {"client"},
+    "httpx2": {"client", "data"},
     "fastapi": {"serve"},
     "starlette": {"serve"},
     "uvicorn": {"serve"},

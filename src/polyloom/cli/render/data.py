@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,7 +13,9 @@ from rich.table import Table
 from polyloom.data.catalog import COLLECTIONS, language_of, licence_of, places, treebanks, written
 from polyloom.data.check import Report
 from polyloom.data.corpus_stats import CorpusStats
-from polyloom.data.fetch import Progress as Callback
+
+if TYPE_CHECKING:
+    from polyloom.data.fetch import Progress as Callback  # imports an HTTP client
 
 MAX_WIDTH = 1000
 SYMBOLS = {"serious": "[bold red]✗[/]", "check": "[bold yellow]![/]", "note": "·"}  # in the order of severity
@@ -108,7 +110,7 @@ def _show_tokens(corpora: Sequence[CorpusStats]) -> None:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callback]:
+def progress_bar() -> Iterator["Callback"]:
     """Show a progress bar per file on stderr."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     console = Console(stderr=True)
