@@ -81,8 +81,8 @@ def make_run(folder: Path, *, languages: int, layers: int, width: int) -> Path:
     run, names = train(folder / "large.yaml", folder / "small"), [f"l{number}" for number in range(languages)]
     for name in names:
         run.model.method.add_language(name)
-    run = replace(run, trained_on=[*run.trained_on, *(f"mlm/{name}" for name in names)])
-    _write(run, RunDir(folder / "run"), {}, languages=(*run.recipe.languages, *names))
+    extended = replace(run.loaded, trained_on=[*run.trained_on, *(f"mlm/{name}" for name in names)])
+    _write(extended, RunDir(folder / "run"), {}, languages=(*run.recipe.languages, *names))
     return folder / "run"
 
 

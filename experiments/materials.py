@@ -121,12 +121,12 @@ def _continued_backbone(path: Path) -> None:
 def _pretrain(recipe: Settings, path: Path) -> None:
     """Train or resume a backbone; its run stays beside it."""
     from polyloom.config import parse_recipe  # noqa: PLC0415 - slow imports
+    from polyloom.loading import load_run_dir  # noqa: PLC0415
     from polyloom.workflows.export import save_backbone  # noqa: PLC0415
-    from polyloom.workflows.run import Run  # noqa: PLC0415
     from polyloom.workflows.train import train_recipe  # noqa: PLC0415
 
     train_recipe(parse_recipe(recipe, source=path.name), _run_of(path))
-    save_backbone(Run.load(_run_of(path)), path)
+    save_backbone(load_run_dir(_run_of(path)), path)
 
 
 def _run_of(backbone: Path) -> Path:

@@ -97,14 +97,14 @@ def swap_weights(job: Job, run: "Run") -> dict[str, dict[str, float]]:
 
 def add_languages(job: Job, folder: Path) -> dict[str, Settings]:
     """Add each of the job's languages to the trained run by itself, and return the scores before and after."""
+    from polyloom.loading import load_run_dir  # noqa: PLC0415
     from polyloom.workflows.add_language import AddLanguageConfig, NewLanguageData, add_language  # noqa: PLC0415
-    from polyloom.workflows.run import Run  # noqa: PLC0415
 
     results = {}
     for one in job.adds:
         data, settings = NewLanguageData(**one.data), AddLanguageConfig(seed=job.seed, **one.settings)
         with TemporaryDirectory() as into:
-            added = add_language(Run.load(folder), one.language, Path(into), data=data, settings=settings)
+            added = add_language(load_run_dir(folder), one.language, Path(into), data=data, settings=settings)
         shown = {key: getattr(added, key) for key in ("donors", "before", "after", "held_out", "seconds")}
         results[one.name or one.language] = shown
     return results

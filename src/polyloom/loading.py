@@ -3,9 +3,10 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import torch
 
@@ -13,11 +14,13 @@ from polyloom.backbones import Backbone
 from polyloom.checkpoint import MANIFEST, load_checkpoint, read_manifest, read_parts
 from polyloom.conditions import Condition
 from polyloom.config import Recipe, backbone_from_recipe, load_recipe, parse_recipe
-from polyloom.data.catalog import data_root
-from polyloom.data.tokenization.tokenizer import Tokenizer, load_tokenizer
+from polyloom.data.catalog import Corpus, data_root
+from polyloom.data.tokenization.tokenizer import Tokenizer, load_hf_tokenizer, load_tokenizer
+from polyloom.data.typology import Typology, read_typology
 from polyloom.errors import CheckpointError, ConfigError, ExportError
 from polyloom.export.adapter import BACKBONE, Adapter, backbone_note, load_adapters_into, read_adapter
 from polyloom.inference.predictor import Predictor
+from polyloom.inference.untrained import TrainedParts
 from polyloom.io.access import Access
 from polyloom.io.places import is_local, recall
 from polyloom.model import Model
@@ -28,8 +31,9 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _DEPTHS = ("", "*/", "*/*/", "*/*/*/")  # of adapters in a folder: task/source/target
 
 
-class Loaded(NamedTuple):
-    """A model that was loaded, and where it came from.
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that predicts, and where it was loaded from.
 
     Attributes:
         path: Directory of the run or of the adapters.
@@ -47,8 +51,27 @@ class Loaded(NamedTuple):
     trained_on: Sequence[str]
     access: Access
 
+    @property
+    def model(self) -> Model:
+        """The model of the checkpoint, an ordinary `torch.nn.Module`."""
+        return self.predictor.model
 
-def load_source(source: str | Path, *, checkpoint: str | None = None, device: str | None = None) -> Loaded:
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The tokenizer of Transformers that the model was trained with."""
+        return load_hf_tokenizer(tokenizer_name(self.recipe))
+
+    @cached_property
+    def trained_parts(self) -> TrainedParts:
+        """The tasks, pairs and languages that training data have changed."""
+        return TrainedParts(self.model.method, self.trained_on)
+
+    def resolve(self, names: Iterable[str]) -> list[Corpus]:
+        """Find corpora of the recipe by their names; raise an error for files that the run may not read."""
+        return self.recipe.data.resolve(names, self.access.require)
+
+
+def load_source(source: str | Path, *, checkpoint: str | None = None, device: str | None = None) -> LoadedModel:
     """Load a run, an exported adapter, a folder of adapters, or a repository of adapters on the Hub (``owner/name``).
 
     Args:
@@ -71,7 +94,7 @@ def load_predictor(source: str | Path) -> Predictor:
     return load_source(source).predictor
 
 
-def load_run_dir(path: str | Path, *, checkpoint: str | None = None, device: str | None = None) -> Loaded:
+def load_run_dir(path: str | Path, *, checkpoint: str | None = None, device: str | None = None) -> LoadedModel:
     """Load a checkpoint of a run, by default the best one."""
     directory = RunDir(path)
     directory.require()
@@ -99,7 +122,7 @@ def _moved(recipe: Recipe, directory: RunDir) -> Recipe:
 
 def load_run_checkpoint(
     path: Path, recipe: Recipe, checkpoint: Path, *, device: str | None = None, extended: bool = False
-) -> Loaded:
+) -> LoadedModel:
     """Load a checkpoint on the backbone that the recipe names.
 
     Args:
@@ -118,7 +141,7 @@ def load_run_checkpoint(
             return load_checkpoint(checkpoint, backbone, same_backbone=not extended, parts=parts.result())
 
         predictor = _build_predictor(recipe, build, tokenizers, place=checkpoint, device=device)
-    return Loaded(path, recipe, checkpoint, predictor, manifest["trained_on"], access_to(RunDir(path)))
+    return LoadedModel(path, recipe, checkpoint, predictor, manifest["trained_on"], access_to(RunDir(path)))
 
 
 def _build_predictor(
@@ -145,7 +168,7 @@ def _build_predictor(
 # -- exported adapters ------------------------------------------------------------------------------------------------
 
 
-def _load_adapters(path: Path, *, device: str | None) -> Loaded:
+def _load_adapters(path: Path, *, device: str | None) -> LoadedModel:
     folders = sorted(
         file.parent
         for depth in _DEPTHS
@@ -169,7 +192,7 @@ def _load_adapters(path: Path, *, device: str | None) -> Loaded:
     tokenizers = [adapter.about.get("tokenizer") for adapter in adapters]
     predictor = _build_predictor(recipe, build, tokenizers, place=path, device=device)
     trained_on = [str(adapter.condition) for adapter in adapters if not adapter.about.get("zero_shot")]
-    return Loaded(path, recipe, path, predictor, trained_on, access)
+    return LoadedModel(path, recipe, path, predictor, trained_on, access)
 
 
 def _beside(folder: Path, adapter: Adapter) -> Path:
@@ -279,3 +302,13 @@ def configure_tasks(model: Model, recipe: Recipe, tokenizer: Tokenizer) -> None:
     for condition in map(Condition.parse, (*recipe.data.train, *recipe.data.validation)):
         if condition.task in model.tasks:
             model.tasks[condition.task].check(condition, tokenizer)
+
+
+def set_typology(model: Model, recipe: Recipe, languages: Sequence[str], typology: Typology | None = None) -> None:
+    """Set the features of languages, if the method uses them; by default those of the tables beside the corpora."""
+    if (size := model.method.typology_size) is None:
+        return
+    typology = typology or read_typology(recipe.data.root)
+    if typology is None:
+        raise ConfigError("recipe", ["method.typology: there are no tables of features, in meta/ beside the corpora."])
+    model.method.set_features(typology.vectors(languages, size))

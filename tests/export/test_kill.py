@@ -50,7 +50,7 @@ def test_killed_at_any_place_an_export_leaves_nothing_or_everything(hasty, tmp_p
     conditions = [Condition("pos", "aa"), Condition("mlm", "bb")]
 
     def export(place: Path) -> None:
-        export_run(run, conditions, place / "out", backbone=True)
+        export_run(run.loaded, conditions, place / "out", backbone=True)
 
     def photographed() -> list[str]:
         snapshots = Snapshots(place, tmp_path / "places")
@@ -82,7 +82,7 @@ def test_an_export_that_dies_again_and_again_leaves_nothing_but_its_last_attempt
 
     def export(number: int) -> None:
         die_at(number)
-        export_run(run, [Condition("pos", "aa"), Condition("mlm", "bb")], tmp_path / "out")
+        export_run(run.loaded, [Condition("pos", "aa"), Condition("mlm", "bb")], tmp_path / "out")
 
     for number in itertools.count(1, step=5):  # odd and even: before and after an operation
         code = ended(fork(partial(export, number)))

@@ -13,10 +13,10 @@ from polyloom.conditions import Condition
 from polyloom.errors import ExportError
 from polyloom.export.adapter import generate_adapters
 from polyloom.export.merged import write_merged
+from polyloom.loading import load_run_dir
 from polyloom.methods import METHODS
 from polyloom.model import Model
 from polyloom.workflows.export import export_run
-from polyloom.workflows.run import Run
 from tests.contracts.tiny import config_of, tiny_backbone, tiny_config, tiny_inputs
 from tests.metrics.peers import PYTHON, needs_peers
 from tests.shared import polyloom
@@ -51,7 +51,7 @@ def test_a_merged_model_has_the_logits_of_the_run(condition, method, family, tmp
 
 def test_what_it_cannot_hold_is_refused(hasty, tmp_path):
     with pytest.raises(ExportError, match="merged: only LoRA is exported, and mlm/aa has bottleneck"):
-        export_run(Run.load(hasty), [Condition("mlm", "aa")], tmp_path / "out", format="merged")
+        export_run(load_run_dir(hasty), [Condition("mlm", "aa")], tmp_path / "out", format="merged")
 
 
 def test_the_command_writes_a_model_with_its_tokenizer(tmp_path):

@@ -14,6 +14,7 @@ from polyloom.conditions import Condition
 from polyloom.config import load_recipe
 from polyloom.data.synthetic import Family
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
+from polyloom.loading import load_run_dir
 from polyloom.probe.languages import language_vectors, probe_languages
 from polyloom.workflows.export import export_run
 from polyloom.workflows.run import Run
@@ -47,7 +48,7 @@ def test_embeddings_recover_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyP
     backbone = {"config": config, "tokenizer": str(tmp_path / "vocabulary")}
     # It has read one language: the others are up to their adapters.
     plain = train(tmp_path, "full", ["boza"], backbone=backbone, method={"name": "full"}, optim={"lr": 3e-3}, steps=300)
-    export_run(Run.load(plain), [Condition("mlm", "boza")], tmp_path / "out", backbone=True)
+    export_run(load_run_dir(plain), [Condition("mlm", "boza")], tmp_path / "out", backbone=True)
     method = {"name": "hyperx", "adapter_size": 32, "projection_size": 16, "hidden_size": 32, "embedding_size": 8}
     run = train(
         tmp_path, "hyperx", FAMILY.names, backbone={"name": str(tmp_path / "out" / "backbone")}, method=method,

@@ -14,6 +14,7 @@ from polyloom.conditions import Condition
 from polyloom.errors import PredictionError
 from polyloom.inference.in_flight import InFlight
 from polyloom.inference.predictor import Predictor
+from polyloom.loading import LoadedModel
 from polyloom.serve import Engine, Limits
 from polyloom.workflows.run import Run
 from tests.serve.test_engine import answers
@@ -28,7 +29,7 @@ def run(tokenizer):
     """A translator with random weights."""
     decoding = Decoding(beams=1, max_ratio=1.5, max_extra=3)
     predictor = Predictor(model_for(tokenizer), tokenizer=tokenizer, max_length=40, decoding=decoding)
-    return Run(Path("translator"), UNUSED, Path("step-1"), predictor, DIRECTIONS, UNUSED)
+    return Run(LoadedModel(Path("translator"), UNUSED, Path("step-1"), predictor, DIRECTIONS, UNUSED))
 
 
 def rows(count: int) -> list[tuple[str, str]]:
@@ -54,7 +55,8 @@ def test_translations_are_those_of_the_run(run, room):
 
 
 def test_beams_give_what_they_give_in_batches(run, tokenizer):
-    beams = replace(run, predictor=Predictor(run.model, tokenizer=tokenizer, decoding=Decoding(beams=2)))
+    predictor = Predictor(run.model, tokenizer=tokenizer, decoding=Decoding(beams=2))
+    beams = Run(replace(run.loaded, predictor=predictor))
     asked = rows(10)
     expected = beams.predict([text for _, text in asked], [name for name, _ in asked])
     assert serve(lambda engine: answers(engine, asked), beams) == expected

@@ -96,8 +96,8 @@ def run(place) -> Run:
     torch.manual_seed(0)
     for name in names:
         made.model.method.add_language(name)
-    made = replace(made, trained_on=[*made.trained_on, *(f"lm/{name}" for name in names)])
-    _write(made, RunDir(place / "run"), {}, languages=(*made.recipe.languages, *names))
+    extended = replace(made.loaded, trained_on=[*made.trained_on, *(f"lm/{name}" for name in names)])
+    _write(extended, RunDir(place / "run"), {}, languages=(*made.recipe.languages, *names))
     return load(place / "run")
 
 

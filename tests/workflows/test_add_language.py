@@ -18,6 +18,7 @@ from polyloom.data.synthetic import Family
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.data.typology import Typology
 from polyloom.errors import PolyloomError
+from polyloom.loading import load_run_dir
 from polyloom.workflows.add_language import (
     AddLanguageConfig,
     NewLanguageData,
@@ -72,7 +73,7 @@ def pretrained(folder: Path) -> Path:
     }  # fmt: skip
     backbone = {"config": config, "tokenizer": str(folder / "vocabulary")}
     run = train(folder, "full", backbone=backbone, method={"name": "full"}, tasks=["mlm"], steps=400)
-    export_run(Run.load(run), [Condition("mlm", "boza")], folder / "out", backbone=True)
+    export_run(load_run_dir(run), [Condition("mlm", "boza")], folder / "out", backbone=True)
     return folder / "out" / "backbone"
 
 
@@ -94,7 +95,7 @@ def test_a_new_language_gains_and_no_other_changes(trained, folder, tmp_path):
     data = NewLanguageData(
         text=str(folder / "new.txt"), test={"mlm": f"synthetic:{NEW}/test", "pos": f"synthetic:{NEW}/test"}
     )
-    growth = add_language(run, NEW, tmp_path / "grown", data=data, settings=AddLanguageConfig(steps=60))
+    growth = add_language(run.loaded, NEW, tmp_path / "grown", data=data, settings=AddLanguageConfig(steps=60))
     branches = Family().groups()
     kin = [value for donor, value in growth.donors if branches[donor] == branches[NEW]]
     strangers = [value for donor, value in growth.donors if branches[donor] != branches[NEW]]
@@ -115,11 +116,11 @@ def test_a_new_language_gains_and_no_other_changes(trained, folder, tmp_path):
 def test_what_cannot_be_added_is_refused(trained, folder, tmp_path):
     run = Run.load(trained)
     with pytest.raises(PolyloomError, match="no data to train on"):
-        add_language(run, NEW, tmp_path / "a", data=NewLanguageData())
+        add_language(run.loaded, NEW, tmp_path / "a", data=NewLanguageData())
     with pytest.raises(PolyloomError, match="is there already"):
-        add_language(run, "boza", tmp_path / "a", data=NewLanguageData(text=str(folder / "new.txt")))
+        add_language(run.loaded, "boza", tmp_path / "a", data=NewLanguageData(text=str(folder / "new.txt")))
     with pytest.raises(PolyloomError, match="the run has none"):
-        add_language(run, NEW, tmp_path / "a", data=NewLanguageData(examples={"ner": "x"}))
+        add_language(run.loaded, NEW, tmp_path / "a", data=NewLanguageData(examples={"ner": "x"}))
 
 
 @pytest.mark.parametrize("like", ["", "boza,bame"])
@@ -146,7 +147,7 @@ def test_a_new_task_is_learnt_and_no_other_changes(trained, tmp_path):
     examples = {x: f"synthetic:{x}/train[:300]" for x in ("boza", "kepa")}
     test = {x: f"synthetic:{x}/test[:60]" for x in ("boza", "bame")}
     growth = add_task(
-        Run.load(trained),
+        load_run_dir(trained),
         "dep",
         tmp_path / "grown",
         examples=examples,
@@ -191,7 +192,7 @@ def test_a_language_is_known_by_its_typology_too(folder, pretrained, tmp_path, m
     table = Run.load(trained).model.get_parameter("method.features.weight")
     assert torch.equal(table, torch.tensor([vectors[x] for x in KNOWN])), "given, not learnt"
     text = NewLanguageData(text=str(folder / "new.txt"))
-    add_language(Run.load(trained), NEW, tmp_path / "grown", data=text, settings=AddLanguageConfig(steps=4))
+    add_language(load_run_dir(trained), NEW, tmp_path / "grown", data=text, settings=AddLanguageConfig(steps=4))
     grown = Run.load(tmp_path / "grown")
     table = grown.model.get_parameter("method.features.weight")
     assert torch.equal(table, torch.tensor([vectors[x] for x in (*KNOWN, NEW)])), "not those of what it began as"

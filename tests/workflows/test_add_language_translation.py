@@ -9,6 +9,7 @@ import torch
 from polyloom.config import load_recipe
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.errors import PolyloomError
+from polyloom.loading import load_run_dir
 from polyloom.tasks.translation import TranslationConfig
 from polyloom.training.events import Event, RowStep
 from polyloom.workflows.add_language import AddLanguageConfig, NewLanguageData, add_language
@@ -54,7 +55,7 @@ def test_a_new_language_is_translated_and_no_other_direction_changes(method, fol
     steps: list[Event] = []
     pairs = NewLanguageData(examples={"mt/boza": f"synthetic:boza-{NEW}/train[:300]"})
     growth = add_language(
-        Run.load(trained),
+        load_run_dir(trained),
         NEW,
         tmp_path / "grown",
         data=pairs,
@@ -89,7 +90,7 @@ def test_what_cannot_be_added_is_refused(folder, tmp_path):
     dense = Run.load(train(folder, "dense"))
     corpus = f"synthetic:boza-{NEW}/train[:20]"
     with pytest.raises(PolyloomError, match="mt/eng=FILE, with the other language"):
-        add_language(run, NEW, tmp_path / "a", data=NewLanguageData(examples={"mt": corpus}))
+        add_language(run.loaded, NEW, tmp_path / "a", data=NewLanguageData(examples={"mt": corpus}))
     for one in (run, dense):
         with pytest.raises(PolyloomError, match="no parameters per language"):
-            add_language(one, NEW, tmp_path / "a", data=NewLanguageData(examples={"mt/boza": corpus}))
+            add_language(one.loaded, NEW, tmp_path / "a", data=NewLanguageData(examples={"mt/boza": corpus}))

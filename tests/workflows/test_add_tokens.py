@@ -15,6 +15,7 @@ from polyloom.data.tokenization.new_tokens import new_tokens
 from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.errors import PolyloomError
+from polyloom.loading import load_run_dir
 from polyloom.training.events import Event, RowStep
 from polyloom.workflows.add_language import AddLanguageConfig, NewLanguageData, add_language
 from polyloom.workflows.run import Run
@@ -65,7 +66,7 @@ def test_letters_that_were_unknown_are_learnt_and_known_text_is_answered_as_befo
     (tmp_path / "new.txt").write_text("\n".join(lines(NEW)) + "\n")
     steps: list[Event] = []
     growth = add_language(
-        Run.load(trained), NEW, tmp_path / "grown", data=NewLanguageData(text=str(tmp_path / "new.txt")),
+        load_run_dir(trained), NEW, tmp_path / "grown", data=NewLanguageData(text=str(tmp_path / "new.txt")),
         on_event=steps.append,
         settings=AddLanguageConfig(steps=80, add_tokens=60, lr=3e-2),
     )  # fmt: skip
@@ -90,12 +91,12 @@ def test_what_cannot_have_new_pieces_is_refused(trained, tmp_path):
     (tmp_path / "known.txt").write_text("\n".join(lines("boza")) + "\n")
     with pytest.raises(PolyloomError, match="knows all characters"):
         add_language(
-            Run.load(trained), NEW, tmp_path / "grown", data=NewLanguageData(text=str(tmp_path / "known.txt")),
+            load_run_dir(trained), NEW, tmp_path / "grown", data=NewLanguageData(text=str(tmp_path / "known.txt")),
             settings=AddLanguageConfig(add_tokens=9),
         )  # fmt: skip
     with pytest.raises(PolyloomError, match="Give --text"):
         add_language(
-            Run.load(trained), NEW, tmp_path / "grown",
+            load_run_dir(trained), NEW, tmp_path / "grown",
             data=NewLanguageData(examples={"pos": f"synthetic:{NEW}/train[:20]"}),
             settings=AddLanguageConfig(add_tokens=9),
         )  # fmt: skip
@@ -104,7 +105,7 @@ def test_what_cannot_have_new_pieces_is_refused(trained, tmp_path):
 def test_a_run_with_added_tokens_can_be_moved(trained, tmp_path):
     (tmp_path / "new.txt").write_text("\n".join(lines(NEW)[:40]) + "\n")
     add_language(
-        Run.load(trained), NEW, tmp_path / "grown", data=NewLanguageData(text=str(tmp_path / "new.txt")),
+        load_run_dir(trained), NEW, tmp_path / "grown", data=NewLanguageData(text=str(tmp_path / "new.txt")),
         settings=AddLanguageConfig(steps=1, add_tokens=9),
     )  # fmt: skip
     records = list(resolve(f"synthetic:{NEW}/test[:5]").records("tags"))

@@ -59,12 +59,12 @@ def language(  # noqa: PLR0913 - options of a command
     Example: polyloom add language runs/first gn --text gn.txt --test pos=gn.conllu -o runs/gn
     """
     from polyloom.data.typology import Typology  # noqa: PLC0415
+    from polyloom.loading import load_run_dir  # noqa: PLC0415 - imports torch
     from polyloom.workflows.add_language import AddLanguageConfig, NewLanguageData, add_language  # noqa: PLC0415 - imports torch
-    from polyloom.workflows.run import Run  # noqa: PLC0415
 
     names = tuple(part.strip() for part in like.split(",") if part.strip())
     added = add_language(
-        Run.load(run), name, into,
+        load_run_dir(run), name, into,
         data=NewLanguageData(text, _pairs(examples), _pairs(test)),
         settings=AddLanguageConfig(init_from=init_from, like=names, steps=steps, lr=lr, add_tokens=add_tokens),
         typology=Typology.read(typology) if typology else None,
@@ -90,11 +90,11 @@ def task(  # noqa: PLR0913 - options of a command
 
     Example: polyloom add task runs/first ner --examples en=ner.tsv --test tr=tr.tsv -o runs/first-ner
     """
+    from polyloom.loading import load_run_dir  # noqa: PLC0415 - imports torch
     from polyloom.workflows.add_language import AddLanguageConfig, add_task  # noqa: PLC0415 - imports torch
-    from polyloom.workflows.run import Run  # noqa: PLC0415
 
     added = add_task(
-        Run.load(run), name, into,
+        load_run_dir(run), name, into,
         examples=_pairs(examples),
         test=_pairs(test),
         settings=AddLanguageConfig(like=(like,) if like else (), steps=steps, lr=lr),

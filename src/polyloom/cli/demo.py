@@ -28,6 +28,7 @@ STAGES = {"hyper-stack": {"languages": 300, "tasks": 300}, "madx": {"head": 40, 
 
 
 def demo(
+    context: typer.Context,
     folder: Annotated[Path, typer.Option("-o", "--output", help="New folder for all files.")] = Path("polyloom-demo"),
     *,
     show: Annotated[bool, typer.Option(help="Open the report in a browser.")] = True,
@@ -45,34 +46,34 @@ def demo(
     _say("Synthetic languages: a family of related languages with a known tree (docs/data.md).")
     tables = _write_families(folder / "meta")
     text = [part for x in KNOWN for part in ("--text", f"{x}=synthetic:{x}/train")]
-    _run("data", "vocab", *text, "--mask", "--size", "800", "-o", folder / "vocabulary")
+    _run(context, "data", "vocab", *text, "--mask", "--size", "800", "-o", folder / "vocabulary")
     _say("A small Transformer is pretrained on raw text of six languages.")
     backbone: dict[str, Any] = {"config": BERT, "tokenizer": str(folder / "vocabulary")}
     _write(folder / "backbone.yaml", backbone, {"name": "full"}, tasks=("mlm",), stages={"joint": STEPS["pretrain"]})
-    _run("train", folder / "backbone.yaml", "-o", folder / "pretraining")
-    _run("export", folder / "pretraining", "mlm/boza", "--backbone", "-o", folder / "pretrained")
+    _run(context, "train", folder / "backbone.yaml", "-o", folder / "pretraining")
+    _run(context, "export", folder / "pretraining", "mlm/boza", "--backbone", "-o", folder / "pretrained")
     pretrained = {"name": str(folder / "pretrained" / "backbone")}
     for name, method in METHODS.items():
         _say(f"{name} is trained on tags of {', '.join(LABELLED)} and raw text of all six; other tags are zero-shot.")
         _write(folder / f"{name}.yaml", pretrained, method, tasks=("mlm", "pos"), stages=STAGES[name])
-        _run("train", folder / f"{name}.yaml", "-o", folder / name)
-        _run("evaluate", folder / name)
+        _run(context, "train", folder / f"{name}.yaml", "-o", folder / name)
+        _run(context, "evaluate", folder / name)
     _say(
         "Both had the same data and the same number of steps. MAD-X stores an adapter for each language; Hyper-Stack "
         "generates it. Do their scores differ? (One seed: a demo, not a result.)"
     )
-    _run("compare", folder / "hyper-stack", folder / "madx")
+    _run(context, "compare", folder / "hyper-stack", folder / "madx")
     _say(f"A new language, {NEW}, is added from its raw text. All other predictions stay the same. {_sisters()}")
     (folder / f"{NEW}.txt").write_text("\n".join(_text(NEW)) + "\n", encoding="utf-8")
     _run(
-        "add", "language", folder / "hyper-stack", NEW, "--text", folder / f"{NEW}.txt", "--steps", STEPS["add"],
-        "--test", f"pos=synthetic:{NEW}/test", "-o", folder / "with-baru",
+        context, "add", "language", folder / "hyper-stack", NEW, "--text", folder / f"{NEW}.txt",
+        "--steps", STEPS["add"], "--test", f"pos=synthetic:{NEW}/test", "-o", folder / "with-baru",
     )  # fmt: skip
     _say("Its generated tagger is exported as an ordinary adapter, which needs no hypernetwork.")
-    _run("export", folder / "with-baru", f"pos/{NEW}", "-o", folder / f"pos-{NEW}")
+    _run(context, "export", folder / "with-baru", f"pos/{NEW}", "-o", folder / f"pos-{NEW}")
     _say("Do the trained language embeddings agree with the family tree?")
-    _run("probe", "languages", folder / "hyper-stack", "--typology", tables)
-    _run("report", folder / "hyper-stack", folder / "madx", "-o", folder / "report.html")
+    _run(context, "probe", "languages", folder / "hyper-stack", "--typology", tables)
+    _run(context, "report", folder / "hyper-stack", folder / "madx", "-o", folder / "report.html")
     _say(f"Done in {(time.monotonic() - started) / 60:.1f} minutes. Open {folder / 'report.html'}.")
     if show:
         webbrowser.open((folder / "report.html").resolve().as_uri())
@@ -100,13 +101,11 @@ def _say(text: str) -> None:
     typer.echo(f"\n{text}", err=True)
 
 
-def _run(*arguments: object) -> None:
+def _run(context: typer.Context, *arguments: object) -> None:
     """Print a command and run it in this process."""
-    from polyloom.cli import app  # noqa: PLC0415 - which imports this module
-
     words = [str(argument) for argument in arguments]
     typer.echo(f"\n$ polyloom {shlex.join(words)}", err=True)
-    app(words, standalone_mode=False)
+    context.find_root().command.main(words, standalone_mode=False)
 
 
 def _write(

@@ -40,16 +40,16 @@ def export(  # noqa: PLR0913 - options of a command
     Example: polyloom export runs/first --all --backbone --format adapterhub -o adapters
     """
     from polyloom.conditions import Condition  # noqa: PLC0415
+    from polyloom.loading import load_run_dir  # noqa: PLC0415
     from polyloom.model import supported_conditions  # noqa: PLC0415
     from polyloom.workflows.export import export_run  # noqa: PLC0415 - imports torch
-    from polyloom.workflows.run import Run  # noqa: PLC0415
 
     if bool(conditions) == every:
         raise typer.BadParameter("name conditions such as ner/tr, or give --all.")
     if base_name and file_format != "peft":
         raise typer.BadParameter("--base-name is for --format peft.")
     asked = [Condition.parse(text) for text in conditions or []]
-    loaded = Run.load(run, checkpoint=checkpoint)
+    loaded = load_run_dir(run, checkpoint=checkpoint)
     asked = [c for c in supported_conditions(loaded.model.method) if c.task in loaded.model.tasks] if every else asked
     export_run(
         loaded, asked, into, format=file_format, backbone=backbone, base_name=base_name,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from polyloom.conditions import Condition
     from polyloom.data.records import Record
     from polyloom.inference.predictor import Predictor
-    from polyloom.loading import Loaded
+    from polyloom.loading import LoadedModel
     from polyloom.tasks.formats import Format
 
 
@@ -95,7 +95,7 @@ class Options(NamedTuple):
     strict: bool
 
 
-def _check(loaded: "Loaded", options: Options, condition: "Condition") -> None:
+def _check(loaded: "LoadedModel", options: Options, condition: "Condition") -> None:
     """Raise an error for a condition that cannot be predicted, or not with these options."""
     from polyloom.errors import ConditionError  # noqa: PLC0415
     from polyloom.inference.translate import steps  # noqa: PLC0415

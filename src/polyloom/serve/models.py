@@ -62,7 +62,7 @@ class ServedModel:
             return
         self.run.model.method.require_supported(condition)
         self.task(condition).check(condition, self.run.predictor.tokenizer)
-        if part := self.run.trained_parts.missing(condition):
+        if part := self.run.loaded.trained_parts.missing(condition):
             raise ConditionError(f"{condition}: the {part} was not trained, so predictions would be arbitrary.")
         if len(self._checked) < CHECKED:
             self._checked.add(condition)
@@ -95,7 +95,8 @@ class ServedModel:
         """Build an answer of this model."""
         return Answer(
             condition=condition, prediction=prediction, model=self.name, version=self.version,
-            weights=self.weights_hash(condition), zero_shot=str(condition) not in self.run.trained_parts.names, **about,
+            weights=self.weights_hash(condition), zero_shot=str(condition) not in self.run.loaded.trained_parts.names,
+            **about,
         )  # fmt: skip
 
 

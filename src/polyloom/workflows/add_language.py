@@ -21,6 +21,7 @@ from polyloom.data.typology import Typology, read_typology
 from polyloom.errors import ConditionError, PolyloomError, suggest
 from polyloom.evaluate.scoring import score_corpora
 from polyloom.io.yaml import dump_yaml
+from polyloom.loading import LoadedModel, set_typology
 from polyloom.methods.base import Stage
 from polyloom.metrics.score import Score, selection_score
 from polyloom.rundir import RunDir
@@ -32,8 +33,6 @@ from polyloom.training.loop import StagePlan, Step
 from polyloom.training.prepare import label_sets, prepare_dataset, training_datasets
 from polyloom.training.trainer import State
 from polyloom.workflows.add_tokens import add_tokens
-from polyloom.workflows.run import Run
-from polyloom.workflows.train import set_typology
 
 Corpora = Mapping[Condition, Sequence[Corpus]]
 InitFrom = Literal["best-donor", "mean", "typology", "family", "fresh"]
@@ -109,7 +108,7 @@ class AddLanguageResult:
 
 
 def add_language(  # noqa: PLR0913 - each has a meaning of its own
-    run: Run,
+    run: LoadedModel,
     name: str,
     into: Path,
     *,
@@ -166,7 +165,7 @@ def add_language(  # noqa: PLR0913 - each has a meaning of its own
 
 
 def add_task(  # noqa: PLR0913 - each has a meaning of its own
-    run: Run,
+    run: LoadedModel,
     name: str,
     into: Path,
     *,
@@ -212,7 +211,7 @@ def languages_to_start_from(
     return {"best-donor": tuple(known[:1]), "mean": tuple(known), "fresh": ()}[init_from]
 
 
-def _possible_donors(run: Run, name: str, held: Corpora) -> list[str]:
+def _possible_donors(run: LoadedModel, name: str, held: Corpora) -> list[str]:
     """Return the known languages that the newest one could start as."""
 
     def applies(donor: str) -> bool:
@@ -224,7 +223,7 @@ def _possible_donors(run: Run, name: str, held: Corpora) -> list[str]:
 
 
 def _score_donors(
-    run: Run, name: str, known: Sequence[str], held: Corpora, on_event: OnEvent
+    run: LoadedModel, name: str, known: Sequence[str], held: Corpora, on_event: OnEvent
 ) -> list[tuple[str, float]]:
     """Score the weights of known languages on held-out data of the newest one, the best first."""
     scored = []
@@ -235,7 +234,7 @@ def _score_donors(
     return sorted(scored, key=lambda pair: (-pair[1], pair[0]))
 
 
-def _initialise(run: Run, name: str, like: Sequence[str], *, token: str) -> None:
+def _initialise(run: LoadedModel, name: str, like: Sequence[str], *, token: str) -> None:
     """Initialise the newest language from others; in translation also use the language token of one of them.
 
     The language's own token is used only with a pretrained backbone that has it: otherwise its embedding is untrained.
@@ -246,13 +245,13 @@ def _initialise(run: Run, name: str, like: Sequence[str], *, token: str) -> None
             task.add_language(name, like=token)
 
 
-def _tasks(run: Run) -> dict[str, TaskConfig]:
+def _tasks(run: LoadedModel) -> dict[str, TaskConfig]:
     """Return the recipe's tasks with the language tokens of added languages."""
     trained = run.model.tasks
     return {name: trained[name].updated(c) if name in trained else c for name, c in run.recipe.tasks.items()}
 
 
-def _raw_text_task(run: Run) -> str:
+def _raw_text_task(run: LoadedModel) -> str:
     """Return the task with which the run was trained on raw text."""
     name = next((name for name, task in run.model.tasks.items() if task.raw_text), None)
     if name is None:
@@ -262,7 +261,7 @@ def _raw_text_task(run: Run) -> str:
     return name
 
 
-def _conditions(run: Run, name: str, given: Mapping[str, str]) -> dict[Condition, str]:
+def _conditions(run: LoadedModel, name: str, given: Mapping[str, str]) -> dict[Condition, str]:
     """Return corpora by condition; those of translations in both directions."""
     by_condition: dict[Condition, str] = {}
     for key, corpus in given.items():
@@ -278,7 +277,7 @@ def _conditions(run: Run, name: str, given: Mapping[str, str]) -> dict[Condition
     return by_condition
 
 
-def unknown_share(run: Run, text: str | None) -> float:
+def unknown_share(run: LoadedModel, text: str | None) -> float:
     """Return the share of a text's tokens that are unknown to the tokenizer."""
     if text is None:
         return 0.0
@@ -321,7 +320,7 @@ def _new(into: Path) -> RunDir:
 
 
 def _fit(
-    run: Run,
+    run: LoadedModel,
     plan: StagePlan,
     held: Corpora,
     tested: Mapping[Condition, str],
@@ -345,21 +344,21 @@ def _fit(
     return before, _scores(run, corpora), held_out, seconds
 
 
-def _held_scores(run: Run, held: Corpora) -> list[Score]:
+def _held_scores(run: LoadedModel, held: Corpora) -> list[Score]:
     return [score_corpora(run.predictor, condition, corpora, losses=True)[0] for condition, corpora in held.items()]
 
 
-def _scores(run: Run, tested: Corpora) -> dict[str, float]:
+def _scores(run: LoadedModel, tested: Corpora) -> dict[str, float]:
     return {str(c): score_corpora(run.predictor, c, corpora)[0].value for c, corpora in tested.items()}
 
 
-def _datasets(run: Run, learn: Corpora) -> dict[Condition, EncodedDataset]:
+def _datasets(run: LoadedModel, learn: Corpora) -> dict[Condition, EncodedDataset]:
     tokenizer = run.predictor.tokenizer
     return {condition: prepare_dataset(condition, corpora, tokenizer=tokenizer) for condition, corpora in learn.items()}
 
 
 def _plan(
-    run: Run, learn: Corpora, settings: AddLanguageConfig, *, kind: str = "language", head: str = ""
+    run: LoadedModel, learn: Corpora, settings: AddLanguageConfig, *, kind: str = "language", head: str = ""
 ) -> StagePlan:
     """Plan one stage that trains the newest row of a kind, and the head of a new task."""
     train = TrainConfig(
@@ -375,7 +374,7 @@ def _plan(
     return StagePlan(stage, optim, train, MixtureConfig(datasets_per_batch=len(chosen)), chosen)
 
 
-def _write(run: Run, folder: RunDir, learn: Corpora, **changed: Any) -> None:
+def _write(run: LoadedModel, folder: RunDir, learn: Corpora, **changed: Any) -> None:
     """Write a run with the extended model as its only checkpoint."""
     trained = {str(condition): tuple(corpus.name for corpus in corpora) for condition, corpora in learn.items()}
     data = replace(run.recipe.data, train={**run.recipe.data.train, **trained})

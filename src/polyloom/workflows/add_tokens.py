@@ -11,11 +11,10 @@ from pathlib import Path
 from polyloom.backbones import extend_backbone
 from polyloom.data.tokenization.new_tokens import extend_tokenizer, new_tokens
 from polyloom.errors import PolyloomError
-from polyloom.loading import load_run_checkpoint
-from polyloom.workflows.run import Run
+from polyloom.loading import LoadedModel, load_run_checkpoint
 
 
-def add_tokens(run: Run, texts: Iterable[str], count: int, into: Path) -> Run:
+def add_tokens(run: LoadedModel, texts: Iterable[str], count: int, into: Path) -> LoadedModel:
     """Add tokens for the unknown characters of a text; write backbone and tokenizer, and load the run on them.
 
     Args:
@@ -37,4 +36,4 @@ def add_tokens(run: Run, texts: Iterable[str], count: int, into: Path) -> Run:
     size = extend_tokenizer(run.recipe.backbone.tokenizer or name, added, into)
     extend_backbone(name, size, into, seed=run.recipe.train.seed)
     backbone = replace(run.recipe.backbone, name=str(into.resolve()), tokenizer=None)
-    return Run(*load_run_checkpoint(run.path, replace(run.recipe, backbone=backbone), run.checkpoint, extended=True))
+    return load_run_checkpoint(run.path, replace(run.recipe, backbone=backbone), run.checkpoint, extended=True)

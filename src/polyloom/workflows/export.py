@@ -20,15 +20,14 @@ from polyloom.export.onnx import write_onnx
 from polyloom.export.peft import write_peft
 from polyloom.io.atomic import atomic_dir
 from polyloom.io.places import last_name, local_name, remember
-from polyloom.loading import tokenizer_name
-from polyloom.workflows.run import Run
+from polyloom.loading import LoadedModel, tokenizer_name
 
 Format = Literal["polyloom", "adapterhub", "peft", "merged", "onnx", "onnx-baked"]
 Progress = Callable[[Path], None]
 
 
 def export_run(  # noqa: PLR0913 - settings of an export
-    run: Run,
+    run: LoadedModel,
     conditions: Sequence[Condition],
     into: Path,
     *,
@@ -79,7 +78,7 @@ def export_run(  # noqa: PLR0913 - settings of an export
     return written
 
 
-def _adapters(run: Run, conditions: Sequence[Condition], *, backbone: bool) -> Iterator[tuple[Adapter, Path]]:
+def _adapters(run: LoadedModel, conditions: Sequence[Condition], *, backbone: bool) -> Iterator[tuple[Adapter, Path]]:
     """Yield adapters, described, and the place of each in the export."""
     about, scores = _about(run), _scores(run)
     for adapter in generate_adapters(run.model, conditions, whole=not backbone):
@@ -118,13 +117,13 @@ def write(adapter: Adapter, backbone: Backbone, path: Path, *, name: str, file_f
     (path / "README.md").write_text(text, encoding="utf-8")
 
 
-def save_backbone(run: Run, into: Path) -> None:
+def save_backbone(run: LoadedModel, into: Path) -> None:
     """Write a run's trained backbone with its tokenizer, as an ordinary model of Transformers."""
     run.model.backbone.model.save_pretrained(into)
     save_tokenizer(tokenizer_name(run.recipe), into)
 
 
-def _about(run: Run) -> dict[str, Any]:
+def _about(run: LoadedModel) -> dict[str, Any]:
     """Describe what all adapters of a run have in common."""
     settings = {key: value for key, value in asdict(run.recipe.backbone).items() if value is not None}
     settings |= {key: local_name(settings[key]) for key in ("name", "tokenizer") if key in settings}
@@ -138,7 +137,7 @@ def _about(run: Run) -> dict[str, Any]:
     }
 
 
-def _licences(run: Run) -> dict[str, str | None]:
+def _licences(run: LoadedModel) -> dict[str, str | None]:
     """Return the licences of the training data. Files are named without their folders."""
     licences: dict[str, str | None] = {}
     for name in {name: None for names in run.recipe.data.train.values() for name in names}:
@@ -151,7 +150,7 @@ def _licences(run: Run) -> dict[str, str | None]:
     return licences
 
 
-def _scores(run: Run) -> dict[str, list[dict[str, Any]]]:
+def _scores(run: LoadedModel) -> dict[str, list[dict[str, Any]]]:
     try:
         matrix = read_stored(run.path, "test", checkpoint=run.checkpoint.name)
     except PolyloomError:

@@ -64,7 +64,7 @@ class PolyloomLM(LM):  # type: ignore[misc]
             device = None  # lm-eval's default
         loaded = load(run, device=device)
         self.conditions = {pattern: _checked(Condition.parse(name), loaded) for pattern, name in conditions.items()}
-        loaded.trained_parts.warn(self.conditions.values())
+        loaded.loaded.trained_parts.warn(self.conditions.values())
         loaded.model.eval()
         self.predictor = loaded.predictor
         self.begin, _ = around_texts(self.predictor.tokenizer)

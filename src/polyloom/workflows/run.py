@@ -2,15 +2,12 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from polyloom.conditions import Condition, missing_language_error
 from polyloom.config import Recipe
 from polyloom.data.catalog import Corpus
-from polyloom.data.tokenization.tokenizer import load_hf_tokenizer
 from polyloom.errors import ConditionError, ConfigError, suggest
 from polyloom.evaluate.matrix import Matrix, Result
 from polyloom.evaluate.saved import store
@@ -27,9 +24,8 @@ from polyloom.inference.predictions import (
 )
 from polyloom.inference.predictor import Predictor
 from polyloom.inference.translate import steps, translate, translate_all
-from polyloom.inference.untrained import TrainedParts
-from polyloom.io.access import Access, allow_paths
-from polyloom.loading import load_run_dir, load_source, tokenizer_name
+from polyloom.io.access import allow_paths
+from polyloom.loading import LoadedModel, load_run_dir, load_source
 from polyloom.model import Model
 from polyloom.rundir import RunDir
 from polyloom.tasks.lm import CausalLm
@@ -42,45 +38,59 @@ if TYPE_CHECKING:
     from polyloom.workflows.export import Format
 
 
-@dataclass
 class Run:
     """A trained run, or exported adapters.
 
-    Attributes:
-        path: Directory of the run or of the adapters.
-        recipe: The run's recipe. Of adapters: the backbone, the languages and the tasks.
-        checkpoint: The checkpoint that was loaded. Of adapters: their directory.
-        predictor: The model with its tokenizer, for records and batches.
-        trained_on: Conditions with training data; the others are zero-shot.
-        access: Which files the recipe may name.
+    Args:
+        loaded: The model, and where it was loaded from.
     """
 
-    path: Path
-    recipe: Recipe
-    checkpoint: Path
-    predictor: Predictor
-    trained_on: Sequence[str]
-    access: Access
+    def __init__(self, loaded: LoadedModel) -> None:
+        self.loaded = loaded
 
     @classmethod
     def load(cls, path: str | Path, *, checkpoint: str | None = None, device: str | None = None) -> Self:
         """Load a checkpoint of a run, by default the best one; see `load`."""
-        return cls(*load_run_dir(path, checkpoint=checkpoint, device=device))
+        return cls(load_run_dir(path, checkpoint=checkpoint, device=device))
+
+    @property
+    def path(self) -> Path:
+        """Directory of the run or of the adapters."""
+        return self.loaded.path
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint that was loaded. Of adapters: their directory."""
+        return self.loaded.checkpoint
+
+    @property
+    def recipe(self) -> Recipe:
+        """The run's recipe. Of adapters: the backbone, the languages and the tasks."""
+        return self.loaded.recipe
+
+    @property
+    def predictor(self) -> Predictor:
+        """The model with its tokenizer, for records and batches."""
+        return self.loaded.predictor
 
     @property
     def model(self) -> Model:
         """The model of the checkpoint, an ordinary `torch.nn.Module`."""
         return self.predictor.model
 
-    @cached_property
+    @property
     def tokenizer(self) -> Any:
         """The tokenizer of Transformers that the model was trained with."""
-        return load_hf_tokenizer(tokenizer_name(self.recipe))
+        return self.loaded.tokenizer
 
-    @cached_property
-    def trained_parts(self) -> TrainedParts:
-        """The tasks, pairs and languages that training data have changed."""
-        return TrainedParts(self.model.method, self.trained_on)
+    @property
+    def trained_on(self) -> Sequence[str]:
+        """Conditions with training data; the others are zero-shot."""
+        return self.loaded.trained_on
+
+    def resolve(self, names: Iterable[str]) -> list[Corpus]:
+        """Find corpora of the recipe by their names; raise an error for files that the run may not read."""
+        return self.loaded.resolve(names)
 
     # -- predict ------------------------------------------------------------------------------------------------------
 
@@ -102,7 +112,7 @@ class Run:
         pairs = pair_with_conditions(inputs, conditions)
         parsed = {name: self._condition(name) for name in dict.fromkeys(name for _, name in pairs)}
         tasks = {condition: self.model.task(condition.task) for condition in parsed.values()}
-        self.trained_parts.warn(tasks)
+        self.loaded.trained_parts.warn(tasks)
         prepared = [
             (condition := parsed[name], prepare_input(value, tasks[condition], condition)) for value, name in pairs
         ]
@@ -151,7 +161,7 @@ class Run:
         self.model.task(condition.task)
         for step in steps(condition, pivot):
             self.model.method.require_supported(step)
-        self.trained_parts.warn(steps(condition, pivot))
+        self.loaded.trained_parts.warn(steps(condition, pivot))
         sources = [prepare_input(text, self.model.task(condition.task), condition).record for text in several]
         self.predictor.report_long()
         translated = translate(
@@ -187,7 +197,7 @@ class Run:
                 raise ConditionError(f"{condition}: {task.name} does not continue texts. `predict` is for it.")
             given = list(prompt) if isinstance(prompt, tuple) else prompt
             asked.append((condition, task.prompt_tokens(given, self.predictor.tokenizer)))
-        self.trained_parts.warn(parsed.values())
+        self.loaded.trained_parts.warn(parsed.values())
         written = continue_prompts(self.predictor, asked, **options)
         texts = [self.predictor.tokenizer.decode(ids) for ids in written]
         return texts if isinstance(prompts, list) else texts[0]
@@ -250,10 +260,6 @@ class Run:
         if not chosen:
             raise ConfigError("tasks, languages", [f"data.{split} has none of these tasks in these languages."])
         return chosen
-
-    def resolve(self, names: Iterable[str]) -> list[Corpus]:
-        """Find corpora of the recipe by their names; raise an error for files that the run may not read."""
-        return self.recipe.data.resolve(names, self.access.require)
 
     def _evaluate(
         self,
@@ -334,7 +340,7 @@ class Run:
             into: Directory of the new run. Default: that of this run with the language's code behind it.
             **settings: Settings of `AddLanguageConfig`, such as ``steps`` and ``init_from``.
         """
-        from polyloom.workflows.add_language import (  # noqa: PLC0415 - it imports this module
+        from polyloom.workflows.add_language import (  # noqa: PLC0415 - training takes a while to import
             AddLanguageConfig,
             NewLanguageData,
             add_language,
@@ -343,9 +349,10 @@ class Run:
         RunDir(self.path).require()
         into = Path(into or f"{self.path}-{name}")
         data = NewLanguageData(None if text is None else str(text), examples or {}, test or {})
-        fresh = Run.load(self.path, checkpoint=self.checkpoint.name)
-        result = add_language(fresh, name, into, data=data, settings=AddLanguageConfig(**settings))
-        self.__dict__ = vars(Run.load(into))
+        # Adding changes a model, so it has its own copy: if it fails, this run is as it was.
+        copy = load_run_dir(self.path, checkpoint=self.checkpoint.name)
+        result = add_language(copy, name, into, data=data, settings=AddLanguageConfig(**settings))
+        self.loaded = load_run_dir(into)
         return result
 
     def export(
@@ -364,10 +371,11 @@ class Run:
             format: ``polyloom``, ``adapterhub``, ``peft``, ``onnx`` or ``onnx-baked``.
             backbone: Also write the backbone with all that was trained in it. Default: no.
         """
-        from polyloom.workflows.export import export_run  # noqa: PLC0415 - it imports this module
+        from polyloom.workflows.export import export_run  # noqa: PLC0415 - writers of other formats are only for this
 
         named = [conditions] if isinstance(conditions, Names) else conditions
-        return export_run(self, [self._condition(name) for name in named], Path(into), format=format, backbone=backbone)
+        parsed = [self._condition(name) for name in named]
+        return export_run(self.loaded, parsed, Path(into), format=format, backbone=backbone)
 
     def report(
         self, output: str | Path, *others: "str | Path | Run", split: str = "test", num_examples: int = 3
@@ -403,4 +411,4 @@ def load(
             this machine reads its own folder and the data root only.
     """
     allow_paths(allow)
-    return Run(*load_source(source, checkpoint=checkpoint, device=device))
+    return Run(load_source(source, checkpoint=checkpoint, device=device))

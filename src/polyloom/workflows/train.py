@@ -20,13 +20,12 @@ from polyloom.config import (
 )
 from polyloom.data.encoded import EncodedDataset
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.data.typology import Typology, read_typology
 from polyloom.errors import ConfigError, PolyloomError, TrainingError
 from polyloom.evaluate.scoring import score_corpora
 from polyloom.inference.predictor import Predictor
 from polyloom.io.locks import locked
 from polyloom.io.yaml import dump_yaml
-from polyloom.loading import build_backbone, build_tokenizer, configure_tasks
+from polyloom.loading import build_backbone, build_tokenizer, configure_tasks, set_typology
 from polyloom.methods import build_method
 from polyloom.metrics.score import Score
 from polyloom.model import Model
@@ -289,16 +288,6 @@ def _build(recipe: Recipe, backbone: Backbone, datasets: Mapping[Condition, Enco
     model = Model(backbone, method, languages=recipe.languages, tasks=tasks, directions=recipe.directions or None)
     set_typology(model, recipe, recipe.languages)
     return model
-
-
-def set_typology(model: Model, recipe: Recipe, languages: Sequence[str], typology: Typology | None = None) -> None:
-    """Set the features of languages, if the method uses them; by default those of the tables beside the corpora."""
-    if (size := model.method.typology_size) is None:
-        return
-    typology = typology or read_typology(recipe.data.root)
-    if typology is None:
-        raise ConfigError("recipe", ["method.typology: there are no tables of features, in meta/ beside the corpora."])
-    model.method.set_features(typology.vectors(languages, size))
 
 
 def _continue(recipe: Recipe, backbone: Backbone) -> tuple[Model, list[str]]:
