@@ -2,14 +2,12 @@
 
 A checkpoint names its backbone by a hash. It is written under a temporary name, flushed to disk, and renamed, so that
 it is never incomplete. The manifest holds the hashes of the other files and is sealed itself, so that a changed bit in
-any of them is noticed. Manifests of format 1 are not sealed. Up to format 2 no method with adapters trained the
-backbone's language-modelling head. In format 4 the rows of large banks are in files of their own (`tensor_files`).
+any of them is noticed. The rows of large banks are in files of their own (`tensor_files`).
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from polyloom.backbones import Backbone, check_identity, identity_of
 from polyloom.errors import CheckpointError, ConditionError, ConfigError, DamagedError, suggest
 from polyloom.io.atomic import atomic_dir
 from polyloom.io.sealed import read_sealed, seal
-from polyloom.methods import METHODS, MethodConfig, build_method
+from polyloom.methods import METHODS, build_method
 from polyloom.model import Model, inventory_of
 from polyloom.registry import HINT
 from polyloom.tasks import task_config
@@ -36,17 +34,13 @@ from polyloom.tensor_files import (
 )
 from polyloom.version import __version__
 
-FORMAT = 4
-ONE_FILE = 3  # the format of checkpoints whose weights are in one file, which older versions read
-UNSEALED = 1  # the format before manifests were sealed
-FROZEN_HEAD = 2  # the last format before heads were trained
+FORMAT = 1  # of checkpoints and adapters; raise it when other versions would misread them
 MANIFEST = "polyloom.json"
 TENSORS = "weights.safetensors"
 TRAINING = "training.safetensors"
 Parts = Mapping[str, Sequence[Tensor]]  # tensors by name, each in parts whose rows follow each other
 _BANKS = "banks"  # in a manifest: the files of large banks
 _NUMBERS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-_FORMER_LORA = re.compile(r"\b(query|value)(?=_(?:down|up)\b)")  # names of 0.1.0.dev0: now q and v
 
 
 def save_checkpoint(model: Model, path: str | Path) -> Path:
@@ -81,9 +75,8 @@ def write_checkpoint(  # noqa: PLR0913 - all are needed
     """
     large = [(bank, count) for bank in banks if (count := bank.rows_per_file(tensors))]
     with atomic_dir(path) as partial:
-        written = {"format": ONE_FILE} | {key: value for key, value in manifest.items() if key != _BANKS}
+        written = {"format": FORMAT} | {key: value for key, value in manifest.items() if key != _BANKS}
         written |= _save(tensors, partial / TENSORS, large, earlier and (earlier.path / TENSORS, earlier.weights))
-        written["format"] = FORMAT if _BANKS in written else ONE_FILE
         if training is not None:
             before = earlier and (earlier.path / TRAINING, earlier.state)
             written["training"] = {"state": training[1]} | _save(training[0], partial / TRAINING, large, before)
@@ -170,20 +163,17 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """Read the manifest of a checkpoint."""
     file = path / MANIFEST
     try:
-        text, sealed = read_sealed(file)
-        manifest = json.loads(text)
+        manifest = json.loads(read_sealed(file))
     except (OSError, ValueError, RecursionError) as error:
         raise DamagedError(f"{file}: not a readable checkpoint: {error}") from error
     number = manifest.get("format") if isinstance(manifest, dict) else None
     if not isinstance(number, int):
         raise CheckpointError(f"{file}: not the manifest of a checkpoint: it names no format.")
-    if not UNSEALED <= number <= FORMAT:
+    if number != FORMAT:
         raise CheckpointError(
-            f"{file}: of format {number}, written by Polyloom {manifest.get('polyloom')}. This version reads formats "
-            f"{UNSEALED} to {FORMAT}. Update Polyloom."
+            f"{file}: of format {number}, written by Polyloom {manifest.get('polyloom')}. This version reads format "
+            f"{FORMAT}. Update Polyloom."
         )
-    if not sealed and number != UNSEALED:
-        raise DamagedError(f"{file}: damaged: its first line has no SHA-256.")
     return dict(manifest)
 
 
@@ -191,10 +181,9 @@ def _read(file: Path, manifest: Mapping[str, Any], *, finite: bool) -> dict[str,
     """Read the parts of all tensors, from a file and the files of large banks that belong to it."""
     parts: dict[str, list[Tensor]] = {}
     for place, digest in list_files(file, manifest.get("tensors_sha256"), manifest.get(_BANKS)):
-        for stored, tensor in load_tensors(place, digest).items():
+        for name, tensor in load_tensors(place, digest).items():
             if finite:
-                _check_numbers(stored, tensor, place)
-            name = _FORMER_LORA.sub(lambda found: found[1][0], stored)
+                _check_numbers(name, tensor, place)
             first = parts.setdefault(name, [tensor])[0]
             if first is not tensor:
                 if first.dtype != tensor.dtype or not tensor.dim() or first.shape[1:] != tensor.shape[1:]:
@@ -237,23 +226,12 @@ def _build(manifest: dict[str, Any], backbone: Backbone, path: Path) -> Model:
     if name not in METHODS:
         raise CheckpointError(f"{path}: unknown method {name!r}. {suggest(name, METHODS)} {HINT}")
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
-    if manifest["format"] <= FROZEN_HEAD:
-        settings = _upgrade(settings, METHODS[name].config_type)
     more = manifest.get("task_settings", {})  # absent where all are the defaults
     configs = {task: task_config(task, labels, more.get(task)) for task, labels in manifest["tasks"].items()}
     inventory = inventory_of(manifest["languages"], configs, manifest["directions"])
     method = build_method(METHODS[name].config_type(**settings), shape=backbone.shape, inventory=inventory)
     # A number of labels stands for a task without a head.
     return Model(backbone, method, tasks={t: c for t, c in configs.items() if not isinstance(c.labels, int)})
-
-
-def _upgrade(settings: dict[str, Any], config_type: type[MethodConfig]) -> dict[str, Any]:
-    """Turn the settings of a method of format 2 into those of today."""
-    if "train_head" in {field.name for field in fields(config_type)}:
-        settings = {"train_head": False} | settings
-    if isinstance(settings.get("norm"), bool):
-        settings["norm"] = "before" if settings["norm"] else "none"
-    return settings
 
 
 def load_tensors_into(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor], path: Path) -> None:

@@ -99,7 +99,7 @@ class RunDir:
     def recipe_text(self) -> str:
         """Read the recipe as a text; raise an error if it was changed."""
         try:
-            return read_sealed(self.recipe).text
+            return read_sealed(self.recipe, editable=True)
         except (OSError, UnicodeDecodeError) as error:
             raise DamagedError(f"{self.recipe}: cannot be read: {error}") from error
 

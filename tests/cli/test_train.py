@@ -17,7 +17,7 @@ import pytest
 from polyloom.cli import main
 from polyloom.cli.render import train as train_view
 from polyloom.evaluate.matrix import MARK
-from polyloom.io.sealed import read_sealed
+from polyloom.io.sealed import read_sealed, seal
 from polyloom.training.events import Event, StepTaken
 from tests.reliability.forks import together
 from tests.shared import Done, Run, start_command
@@ -293,7 +293,7 @@ def test_scores_of_an_older_checkpoint_are_not_compared(run, recipe, trained, tm
     copy = tmp_path / "copy"
     shutil.copytree(trained, copy)
     stored = copy / "evaluations" / "test.json"
-    stored.write_text(read_sealed(stored).text.replace("step-00000200", "step-00000100"))
+    stored.write_text(seal(read_sealed(stored).replace("step-00000200", "step-00000100")))
     done = run("compare", copy, trained)
     assert done.returncode == 1
     assert "but the run's checkpoint is now step-00000200" in done.stderr

@@ -301,10 +301,10 @@ def test_lists_without_order_are_refused_even_if_their_checksum_is_right(small):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("{}", "it is not sealed"),
+        ("{}", "its first line has no SHA-256"),
         (seal("{}"), "format"),
         (seal(json.dumps({"format": FORMAT + 1})), f"its format is {FORMAT + 1} instead of {FORMAT}"),
-        ("no JSON", "it is not sealed"),
+        ("no JSON", "its first line has no SHA-256"),
     ],
 )
 def test_other_folders_are_refused(small, content, reason):

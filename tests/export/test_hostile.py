@@ -74,7 +74,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def change_json(file: str, change: Callable[[dict[str, Any]], object]) -> Change:
     def apply(path: Path) -> None:
-        content = json.loads(read_sealed(path / file).text)
+        content = json.loads(read_sealed(path / file) if file == MANIFEST else (path / file).read_text())
         change(content)
         text = json.dumps(content)
         (path / file).write_text(seal(text) if file == MANIFEST else text)
@@ -147,8 +147,9 @@ OWN: dict[str, Change] = {
     "a parameter that the backbone has not": tensors(TENSORS, lambda t: t.update({"backbone.x": torch.zeros(2)})),
     "a head of another size": tensors(TENSORS, lambda t: t.update({"head.classifier.bias": torch.zeros(4)})),
     "no manifest's format": manifest(put("format", 99)),
-    "a manifest that is a list": lambda path: (path / MANIFEST).write_text("[]"),
-    "a deep manifest": lambda path: (path / MANIFEST).write_bytes(DEEP),
+    "a manifest that is a list": lambda path: (path / MANIFEST).write_text(seal("[]")),
+    "a deep manifest": lambda path: (path / MANIFEST).write_text(seal(DEEP.decode())),
+    "a manifest without a seal": lambda path: (path / MANIFEST).write_text(read_sealed(path / MANIFEST)),
     "a condition that leaves its folder": manifest(put("adapter/condition", "../../etc/passwd")),
     "a kind of block that nobody knows": manifest(lambda m: m["adapter"]["blocks"][0].update(kind="exec")),
     "a placement that nobody knows": manifest(lambda m: m["adapter"]["blocks"][0].update(placement="__class__")),

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from polyloom.errors import DamagedError
-from polyloom.io.sealed import read_sealed, seal
+from polyloom.io.sealed import check_line, read_sealed, seal, seal_line
 from polyloom.io.yaml import parse_yaml
 
 TEXTS = {
@@ -16,12 +16,14 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_sealed_file_is_read_as_it_was_and_an_unsealed_one_too(tmp_path, name):
+def test_a_sealed_file_is_read_as_it_was_and_an_unsealed_one_only_if_users_may_change_it(tmp_path, name):
     file, text = tmp_path / name, TEXTS[name]
     file.write_text(seal(text))
-    assert read_sealed(file) == (text, True)
+    assert read_sealed(file) == read_sealed(file, editable=True) == text
     file.write_text(text)
-    assert read_sealed(file) == (text, False)
+    assert read_sealed(file, editable=True) == text
+    with pytest.raises(DamagedError, match=f"^{file}: damaged: its first line has no SHA-256"):
+        read_sealed(file)
 
 
 def test_a_sealed_file_is_still_json_or_yaml():
@@ -30,22 +32,37 @@ def test_a_sealed_file_is_still_json_or_yaml():
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_no_flipped_bit_gives_another_text(tmp_path, name):
-    file, text = tmp_path / name, TEXTS[name]
-    content = seal(text).encode()
-    damaged = 0
+def test_every_flipped_bit_is_noticed(tmp_path, name):
+    file = tmp_path / name
+    content = seal(TEXTS[name]).encode()
+    for bit in range(8 * len(content)):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(flipped)
+        with pytest.raises(DamagedError):
+            read_sealed(file)
+
+
+def test_a_flipped_bit_in_a_file_that_users_may_change_gives_no_other_text(tmp_path):
+    file = tmp_path / "yaml"
+    content = seal(TEXTS["yaml"]).encode()
     for bit in range(8 * len(content)):
         flipped = bytearray(content)
         flipped[bit // 8] ^= 1 << bit % 8
         file.write_bytes(flipped)
         try:
-            found, sealed = read_sealed(file)
+            text = read_sealed(file, editable=True)
         except (DamagedError, UnicodeDecodeError):
-            damaged += 1
-        else:  # a bit of the words before the digest: the file counts as one of a former version
-            assert not sealed
-            assert found.partition("\n")[2] == content.decode().partition("\n")[2]
-    assert damaged >= 8 * (len(content) - len('{"sha256": "'))
+            continue
+        assert bit // 8 < len("# sha256: "), "the file counts as one whose seal was removed"
+        assert text.partition("\n")[2] == TEXTS["yaml"]
+
+
+@pytest.mark.parametrize("line", [seal_line('{"a": 1}').replace("1", "2", 1), '{"a": 1}', ""])
+def test_a_line_without_its_checksum_or_with_another_is_refused(line):
+    check_line(seal_line('{"a": 1}'))
+    with pytest.raises(ValueError, match="damaged"):
+        check_line(line)
 
 
 def test_a_file_that_was_shortened_is_damaged(tmp_path):

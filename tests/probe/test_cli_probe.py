@@ -37,7 +37,7 @@ def probe(*arguments: object) -> tuple[str, str]:
 
 
 def kept(run: Path, kind: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(read_sealed(run / "probes" / f"{kind}.json").text)
+    found: dict[str, Any] = json.loads(read_sealed(run / "probes" / f"{kind}.json"))
     return found
 
 

@@ -338,4 +338,4 @@ def test_the_mean_of_checkpoints_is_a_checkpoint_of_one_file(split, world, tmp_p
     expected = {name: ((parts[0][name].double() + parts[1][name].double()) / 2).float() for name in parts[0]}
     assert not changed(read_tensors(mean), expected)
     assert sorted(path.name for path in mean.iterdir()) == [MANIFEST, "training.safetensors", TENSORS]
-    assert (read_manifest(mean)["format"], read_manifest(folder.checkpoint(4))["format"]) == (3, 4)
+    assert ["banks" in read_manifest(path) for path in (mean, folder.checkpoint(4))] == [False, True]

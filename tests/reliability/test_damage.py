@@ -14,6 +14,7 @@ from polyloom.config import load_recipe
 from polyloom.errors import AccessError, CheckpointError, DamagedError, PolyloomError
 from polyloom.evaluate.matrix import Matrix
 from polyloom.io import access
+from polyloom.io.sealed import seal
 from polyloom.rundir import RunDir
 from polyloom.workflows.run import Run, load
 from polyloom.workflows.train import train_recipe
@@ -179,6 +180,6 @@ def test_training_that_resumes_says_what_it_skipped_and_why(world, run, command)
 
 def test_a_run_of_a_newer_version_says_so(run):
     manifest = read_manifest(newest(run))
-    (newest(run) / MANIFEST).write_text(json.dumps(dict(manifest) | {"format": 7, "polyloom": "3.0"}))
+    (newest(run) / MANIFEST).write_text(seal(json.dumps(dict(manifest) | {"format": 7, "polyloom": "3.0"})))
     with pytest.raises(CheckpointError, match=r"of format 7, written by Polyloom 3\.0.*Update Polyloom"):
         RunDir(run).best()

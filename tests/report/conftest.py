@@ -8,6 +8,7 @@ import pytest
 
 from polyloom.config import load_recipe
 from polyloom.evaluate.saved import store
+from polyloom.io.sealed import seal
 from polyloom.report.page import make_report
 from polyloom.rundir import RunDir
 from polyloom.workflows.run import Run
@@ -72,7 +73,7 @@ def write_probes(run: Path, languages=LANGUAGES, families=("A", "A", None)) -> N
     }
     for kind, probe in found.items():
         text = json.dumps({"kind": kind, "checkpoint": checkpoint} | probe)
-        (run / "probes" / f"{kind}.json").write_text(text)
+        (run / "probes" / f"{kind}.json").write_text(seal(text))
 
 
 @pytest.fixture(scope="session")

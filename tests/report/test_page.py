@@ -14,7 +14,7 @@ import pytest
 from polyloom.errors import CheckpointError, PolyloomError
 from polyloom.evaluate.comparison import compare
 from polyloom.evaluate.matrix import MARK, Matrix
-from polyloom.io.sealed import read_sealed
+from polyloom.io.sealed import read_sealed, seal
 from polyloom.report.page import make_report
 from polyloom.report.sources import read_source
 from tests.report.conftest import HOSTILE
@@ -130,11 +130,11 @@ def test_a_missing_matplotlib_is_named_before_a_run_is_loaded(madx, monkeypatch)
 
 
 def test_runs_scored_on_other_data_are_told_apart(madx, copy):
-    stored = json.loads(read_sealed(copy / "evaluations" / "test.json").text)
+    stored = json.loads(read_sealed(copy / "evaluations" / "test.json"))
     for result in stored["results"].values():
         for score in result["scores"]:
             score["signature"] = re.sub("sha256:[^|]*", "sha256:other", score["signature"])
-    (copy / "evaluations" / "test.json").write_text(json.dumps(stored))
+    (copy / "evaluations" / "test.json").write_text(seal(json.dumps(stored)))
     text = Page(make_report([madx, copy], output=Path("r"), num_examples=0)).text()
     assert "Only scores of one metric on the same data can be compared" in text
 
@@ -173,7 +173,7 @@ def test_what_is_missing_is_named_with_its_command(copy):
 def test_scores_and_probes_of_another_checkpoint_are_not_shown(hyperx, tmp_path):
     run = Path(shutil.copytree(hyperx, tmp_path / "run"))
     for path in (*run.glob("evaluations/*.json"), *run.glob("probes/*.json")):
-        path.write_text(re.sub(r'"checkpoint": "[^"]*"', '"checkpoint": "step-00000001"', read_sealed(path).text))
+        path.write_text(seal(re.sub(r'"checkpoint": "[^"]*"', '"checkpoint": "step-00000001"', read_sealed(path))))
     source = read_source(run, name="run", split="test")
     assert source.matrix is None
     assert not source.probes
@@ -185,7 +185,7 @@ def test_a_spoilt_probe_spoils_nothing_else(hyperx, tmp_path, spoilt):
     run = Path(shutil.copytree(hyperx, tmp_path / "run"))
     checkpoint = json.loads((run / "probes" / "swap.json").read_text())["checkpoint"]
     for kind in ("languages", "swap", "weights"):
-        (run / "probes" / f"{kind}.json").write_text(spoilt.replace("%s", checkpoint))
+        (run / "probes" / f"{kind}.json").write_text(seal(spoilt.replace("%s", checkpoint)))
     read = only(run)
     assert read.text().count("Run again: polyloom probe") == 3
     assert "parameters" in read.attributes("id")

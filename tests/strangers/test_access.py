@@ -27,7 +27,7 @@ def secret(tmp_path):
 def rename(run, **data):
     """Change the corpora of a run, as whoever sends it can."""
     directory = RunDir(run)
-    text = read_sealed(directory.recipe).text
+    text = read_sealed(directory.recipe)
     recipe = pl.load_recipe(directory.recipe)
     for split, corpora in data.items():
         for condition, name in corpora.items():
@@ -40,7 +40,7 @@ def rename(run, **data):
 def settle(run, theirs):
     """Let a run name its backbone and corpora where they are now: in its folder."""
     directory = RunDir(run)
-    directory.recipe.write_text(seal(read_sealed(directory.recipe).text.replace(str(theirs / "run"), str(run))))
+    directory.recipe.write_text(seal(read_sealed(directory.recipe).replace(str(theirs / "run"), str(run))))
 
 
 @pytest.mark.parametrize("form", ["{}/notes.conllu", "{}/notes.conllu#word,_,tag", "{}/../home/notes.conllu"])
@@ -115,7 +115,7 @@ def test_an_adapter_names_no_folder_outside_its_own(copied, theirs, capsys):
     adapter = copied("own") / "pos" / "aa"
     assert call("predict", adapter, "pos/aa") == 0
     assert call("predict", adapter.parents[1], "pos/aa") == 0
-    manifest = json.loads(read_sealed(adapter / "polyloom.json").text)
+    manifest = json.loads(read_sealed(adapter / "polyloom.json"))
     for name in (str(theirs / "own" / "backbone"), "../../../../theirs0/own/backbone"):
         manifest["about"]["settings"]["name"] = name
         (adapter / "polyloom.json").write_text(seal(json.dumps(manifest)))

@@ -33,7 +33,7 @@ def test_labels_of_all_scripts_are_accepted(label):
 
 def test_a_manifest_with_such_a_label_is_refused_and_shown_escaped(copied, capsys):
     adapter = copied("own") / "pos" / "aa"
-    manifest = json.loads(read_sealed(adapter / "polyloom.json").text)
+    manifest = json.loads(read_sealed(adapter / "polyloom.json"))
     manifest["adapter"]["labels"][0] = "\x1b]0;owned\x07\nNOUN"
     (adapter / "polyloom.json").write_text(seal(json.dumps(manifest)))
     assert call("predict", adapter, "pos/aa") == 1

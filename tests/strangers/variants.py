@@ -11,7 +11,7 @@ from typing import Any
 
 from polyloom.checkpoint import MANIFEST, TENSORS
 from polyloom.io.files import sha256_of
-from polyloom.io.sealed import read_sealed, seal
+from polyloom.io.sealed import read_sealed, seal, seal_line
 
 # The files, the folder that they are in, and the command that reads them.
 TARGETS: dict[str, tuple[str, str]] = {
@@ -94,7 +94,7 @@ def _replace(file: Path, draw: random.Random) -> str:
 
 
 def _damage_json(file: Path, draw: random.Random) -> str:
-    value = json.loads(read_sealed(file).text if file.name == MANIFEST else file.read_text())
+    value = json.loads(read_sealed(file) if file.name == MANIFEST else file.read_text())
     done = _damage_value(value, draw)
     file.write_text(json.dumps(value).encode("utf-8", "replace").decode())
     return done
@@ -130,9 +130,9 @@ def _damage_lines(file: Path, draw: random.Random) -> str:
         lines = file.read_text().splitlines()
         at = draw.randrange(len(lines))
         event = json.loads(lines[at])
-        event.pop("crc", None)
+        del event["crc"]
         done = _damage_value(event, draw)
-        lines[at] = json.dumps(event)
+        lines[at] = seal_line(json.dumps(event))
         file.write_text("\n".join(lines * draw.choice([1, 1, 50])).encode("utf-8", "replace").decode() + "\n")
         return f"line {at}: {done}"
     content = bytearray(file.read_bytes())
@@ -165,7 +165,7 @@ def _sign(file: Path) -> None:
         if not file.is_file() or file.is_symlink():
             return
         if file.name == TENSORS:
-            content = json.loads(read_sealed(manifest).text) | {"tensors_sha256": sha256_of(file)}
+            content = json.loads(read_sealed(manifest)) | {"tensors_sha256": sha256_of(file)}
             manifest.write_text(seal(json.dumps(content)))
         elif sealed:
             text = file.read_text()

@@ -9,6 +9,7 @@ import pytest
 from polyloom.cli.render import train as train_view
 from polyloom.data.mixture import Share
 from polyloom.errors import DataError
+from polyloom.io.sealed import seal_line
 from polyloom.training.events import (
     _EVENTS,
     CheckpointSaved,
@@ -86,8 +87,8 @@ ALL = [
 ]
 
 
-def write(path: Path, *events: Event | dict[str, Any], tail: str = "") -> Path:
-    lines = [json.dumps(event.to_dict() if isinstance(event, Event) else event, ensure_ascii=False) for event in events]
+def write(path: Path, *events: Event, tail: str = "") -> Path:
+    lines = [seal_line(json.dumps(event.to_dict(), ensure_ascii=False)) for event in events]
     path.write_text("".join(f"{line}\n" for line in lines) + tail, encoding="utf-8")
     return path
 
@@ -101,7 +102,7 @@ def test_every_event_is_read_as_it_was_written(tmp_path):
 def test_only_an_incomplete_last_line_is_skipped(tmp_path):
     log = write(tmp_path / "log", step(1), tail='{"event": "st')
     assert [type(event) for event in read_log(log)] == [StepTaken]
-    write(log, step(1), tail=json.dumps(step(2).to_dict()))
+    write(log, step(1), tail=seal_line(json.dumps(step(2).to_dict())))
     assert len(list(read_log(log))) == 2, "a complete event without a line break is an event"
     write(log, RunStarted(versions={}, corpora={"a\u2028b": "00"}), step(1))
     assert len(list(read_log(log))) == 2, "only line feeds end a line"
@@ -111,19 +112,21 @@ def test_only_an_incomplete_last_line_is_skipped(tmp_path):
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ('{"event": "st', "Unterminated string"),
-        ("", "Expecting value"),
-        ("[]", "list"),
-        ("{}", "event"),
-        ('{"event": "leap"}', "unknown event 'leap'"),
-        ('{"event": "saved", "time": 1.0, "total": 3}', "event 'saved' has no seconds"),
-        ('{"event": "saved", "seconds": 1.0, "total": 3}', "event 'saved' has no time"),
+        ('{"event": "st', "has no CRC-32"),
+        ("", "has no CRC-32"),
+        (json.dumps(step(2).to_dict()), "has no CRC-32"),
+        (seal_line('{"event": "st}'), "delimiter"),
+        (seal_line('{"a": 1}'), "event"),
+        (seal_line('{"event": "leap"}'), "unknown event 'leap'"),
+        (seal_line('{"event": "saved", "time": 1.0, "total": 3}'), "event 'saved' has no seconds"),
+        (seal_line('{"event": "saved", "seconds": 1.0, "total": 3}'), "event 'saved' has no time"),
     ],
 )
 @pytest.mark.parametrize("following", [(), (step(2),)])
 def test_other_lines_that_are_no_events_are_errors_with_their_number(tmp_path, line, reason, following):
     log = write(tmp_path / "log", step(1))
-    log.write_text(log.read_text() + line + "\n" + "".join(json.dumps(e.to_dict()) + "\n" for e in following))
+    more = [line, *(seal_line(json.dumps(event.to_dict())) for event in following)]
+    log.write_text(log.read_text() + "".join(f"{one}\n" for one in more))
     with pytest.raises(DataError, match=rf"log:2: not an event of a run \(.*{reason}.*\)"):
         list(read_log(log))
 

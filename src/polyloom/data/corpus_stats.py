@@ -45,7 +45,7 @@ Role = Literal["train", "validation", "test"]
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 _BATCH = 1000
 _PAIRS = ("pair", "choices", "question")  # kinds whose inputs are pairs of texts
-_FORMAT = 2  # of stored statistics; raise it when what is counted changes
+_FORMAT = 1  # of stored statistics; raise it when what is counted changes
 
 
 class CorpusRole(NamedTuple):

@@ -21,7 +21,7 @@ from polyloom.data.blocks import INDEX_TYPE, Block, Columns, Integers, Row, Word
 from polyloom.errors import DamagedError, DataError
 from polyloom.io.sealed import parse_sealed
 
-FORMAT = 4  # of encoded datasets; raise it when the encoding or the files change
+FORMAT = 1  # of encoded datasets; raise it when the encoding or the files change
 MANIFEST, INDEX, LENGTHS = "manifest.json", "blocks.bin", "lengths.bin"
 CACHED_BYTES = 256 << 20  # of blocks that were read lately, of all datasets of a process
 

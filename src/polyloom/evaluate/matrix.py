@@ -114,7 +114,7 @@ class Matrix:
     def read(cls, path: Path) -> Self:
         """Read what `to_dict` wrote."""
         try:
-            stored = json.loads(read_sealed(path, MAX_SCORES).text)
+            stored = json.loads(read_sealed(path, MAX_SCORES))
             results = {Condition.parse(name): Result.from_dict(result) for name, result in stored["results"].items()}
             refused = {Condition.parse(name): printable(str(reason)) for name, reason in stored["refused"].items()}
             return cls(results, refused, stored["run"])

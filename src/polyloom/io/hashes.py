@@ -70,8 +70,7 @@ def _describe(path: Path, file: BufferedReader) -> dict[str, Any]:
 def _recall(note: Path, description: dict[str, Any]) -> str | None:
     """Return the hash that was noted for a file; none if the note is missing, damaged, or about another state."""
     try:
-        text, sealed = read_sealed(note)
-        noted = json.loads(text) if sealed else {}
+        noted = json.loads(read_sealed(note))
     except (OSError, ValueError, DamagedError):
         return None
     sha256 = noted.get("sha256")

@@ -8,7 +8,6 @@ Of a JSON object the first line is its first key, ``{"sha256": "…",``; of othe
 import hashlib
 import zlib
 from pathlib import Path
-from typing import NamedTuple
 
 from polyloom.errors import DamagedError
 from polyloom.io.untrusted import MAX_BYTES, read_limited
@@ -18,46 +17,38 @@ _CRC = ', "crc": "'
 _COMMENT = (b"# sha256: ", b"")
 
 
-class Sealed(NamedTuple):
-    """The content of a text file.
-
-    Attributes:
-        text: The text, as it was before it was sealed.
-        sealed: Whether the file is sealed; those of former versions are not.
-    """
-
-    text: str
-    sealed: bool
-
-
 def seal(text: str) -> str:
     """Put a line with the SHA-256 of a text in front of it."""
     form, rest = (_JSON, text[1:]) if text.startswith("{") else (_COMMENT, text)
     return f"{_first_line(form, rest.encode()).decode()}\n{rest}"
 
 
-def read_sealed(path: Path, limit: int = MAX_BYTES) -> Sealed:
-    """Read a text file of limited size, sealed or not; raise an error if it does not match its seal."""
-    return _parse(read_limited(path, limit), path)
+def read_sealed(path: Path, limit: int = MAX_BYTES, *, editable: bool = False) -> str:
+    """Read a sealed text file of limited size, without its seal; see `parse_sealed`."""
+    return parse_sealed(read_limited(path, limit), path, editable=editable)
 
 
-def parse_sealed(content: bytes, source: object) -> str:
-    """Return the text of a file that must be sealed; raise an error if it is not, or does not match its seal."""
-    text, sealed = _parse(content, source)
-    if not sealed:
-        raise DamagedError(f"{source}: damaged: it is not sealed.")
-    return text
+def parse_sealed(content: bytes, source: object, *, editable: bool = False) -> str:
+    """Return the text of a sealed file.
 
+    Args:
+        content: Content of the file.
+        source: Name of the file, for messages.
+        editable: Whether a user may change the file, and removes its seal to do so.
 
-def _parse(content: bytes, source: object) -> Sealed:
+    Raises:
+        DamagedError: The file does not match its seal, or it has none and is not editable.
+    """
     for form, opening in ((_JSON, b"{"), (_COMMENT, b"")):
         if content.startswith(form[0]):
             first, _, rest = content.partition(b"\n")
             if first != _first_line(form, rest):
-                hint = "" if opening else " If you changed it on purpose, delete that line."
+                hint = " If you changed it on purpose, delete that line." if editable else ""
                 raise DamagedError(f"{source}: damaged: it does not match the SHA-256 in its first line.{hint}")
-            return Sealed((opening + rest).decode(), sealed=True)
-    return Sealed(content.decode(), sealed=False)
+            return (opening + rest).decode()
+    if not editable:
+        raise DamagedError(f"{source}: damaged: its first line has no SHA-256.")
+    return content.decode()
 
 
 def seal_line(text: str) -> str:
@@ -66,9 +57,11 @@ def seal_line(text: str) -> str:
 
 
 def check_line(line: str) -> None:
-    """Raise an error if a line does not match its CRC-32; lines of former versions have none."""
+    """Raise an error if a line does not match its CRC-32, or has none."""
     text, sign, digest = line.rpartition(_CRC)
-    if sign and digest != f'{zlib.crc32(text.encode() + b"}"):08x}"}}':
+    if not sign:
+        raise ValueError("damaged: it has no CRC-32")
+    if digest != f'{zlib.crc32(text.encode() + b"}"):08x}"}}':
         raise ValueError("damaged: it does not match its CRC-32")
 
 

@@ -102,7 +102,7 @@ def _read_probe(path: Path, checkpoint: str | None, *, again: str) -> Mapping[st
     if not path.exists():
         raise PolyloomError(f"Not probed yet. Run: {again}")
     try:
-        probe = json.loads(read_sealed(path).text)
+        probe = json.loads(read_sealed(path))
         of = probe["checkpoint"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise PolyloomError(f"{path}: cannot be read ({error!r}). Run again: {again}") from error
