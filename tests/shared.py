@@ -63,7 +63,9 @@ def in_child(main: Callable[[], Any], words: Sequence[str]) -> Callable[[], None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         torch.set_num_threads(1)  # renews torch's pool, whose threads a fork does not have
-        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", 1), open(2, "w", 1)  # noqa: SIM115
+        # A fork of this fork replaces these objects; that must not close the files.
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+        sys.stdout, sys.stderr = open(1, "w", 1, closefd=False), open(2, "w", 1, closefd=False)  # noqa: SIM115
         sys.argv, code = list(words), 1
         try:
             main()

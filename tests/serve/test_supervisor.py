@@ -10,9 +10,8 @@ import pytest
 
 from polyloom.errors import ConditionError, OverloadedError, PolyloomError, UnavailableError
 from polyloom.serve import supervisor
-from polyloom.serve.child import Child
-from polyloom.serve.limits import Limits
-from polyloom.serve.supervisor import Supervisor
+from polyloom.serve.engine import Limits
+from polyloom.serve.supervisor import ModelProcess, Supervisor
 from polyloom.workflows.train import train
 from tests.serve.conftest import TASKS
 from tests.serve.forked import forked_models
@@ -49,7 +48,7 @@ def test_answers_errors_and_descriptions_come_through(run):
 
     async def work(models):
         wrong = await ask(models, [("pos/xx", "ba"), ("pos/aa", 3)])
-        return await ask(models, rows), wrong, models.info(), await models.counts(), models._child.process.pid
+        return await ask(models, rows), wrong, models.info(), await models.counts(), models._process.process.pid
 
     found, wrong, info, counts, process = supervise(run, work)
     for answer, prediction, (condition, _) in zip(found, expected, rows, strict=True):
@@ -68,10 +67,10 @@ def test_a_killed_process_fails_what_waits_at_once_and_comes_back(run, monkeypat
     monkeypatch.setattr(supervisor, "PAUSE", 0.01)
 
     async def work(models):
-        os.kill(models._child.process.pid, signal.SIGSTOP)  # so that no row is answered before it is killed
+        os.kill(models._process.process.pid, signal.SIGSTOP)  # so that no row is answered before it is killed
         waiting = [asyncio.create_task(models.answer("pos/aa", ["ba"] * 40)) for _ in range(500)]
         await asyncio.sleep(0)
-        os.kill(models._child.process.pid, signal.SIGKILL)
+        os.kill(models._process.process.pid, signal.SIGKILL)
         failed = await asyncio.gather(*waiting, return_exceptions=True)
         assert models.starts == 1, "nothing waits for the next process"
         assert {type(one) for one in failed} == {UnavailableError}
@@ -88,7 +87,7 @@ def test_a_killed_process_fails_what_waits_at_once_and_comes_back(run, monkeypat
 
 def test_a_caller_that_goes_away_is_forgotten(run):
     async def work(models):
-        process = models._child.process.pid
+        process = models._process.process.pid
         os.kill(process, signal.SIGSTOP)  # so that none is answered before it is withdrawn
         tasks = [asyncio.create_task(models.answer("pos/aa", ["ba"] * 40)) for _ in range(50)]
         await asyncio.sleep(0)
@@ -98,7 +97,7 @@ def test_a_caller_that_goes_away_is_forgotten(run):
         os.kill(process, signal.SIGCONT)
         await models.answer("pos/bb", ["ba"])
         counts = await models.counts()
-        assert not models._child._waiting
+        assert not models._process._waiting
         return counts
 
     counts = supervise(run, work)
@@ -108,7 +107,7 @@ def test_a_caller_that_goes_away_is_forgotten(run):
 
 def test_overload_has_its_own_error(run):
     async def work(models):
-        process = models._child.process.pid
+        process = models._process.process.pid
         os.kill(process, signal.SIGSTOP)  # until all rows are sent
         asked = asyncio.create_task(ask(models, [("pos/aa", ["ba"] * 40)] * 200))
         await asyncio.sleep(0)
@@ -143,7 +142,7 @@ def test_a_run_that_has_grown_takes_its_place_without_loss(folder, run, tmp_path
         before = models.info()["models"][0]["version"]
         answers: list[str] = []
         callers = [asyncio.create_task(ask_on(models, answers)) for _ in range(8)]
-        start = Child.start
+        start = ModelProcess.start
 
         async def start_later(settings):
             child, count = await start(settings), len(answers)
@@ -151,7 +150,7 @@ def test_a_run_that_has_grown_takes_its_place_without_loss(folder, run, tmp_path
                 await asyncio.sleep(0.001)
             return child
 
-        monkeypatch.setattr(Child, "start", start_later)
+        monkeypatch.setattr(ModelProcess, "start", start_later)
         (tmp_path / "served").rename(tmp_path / "gone")
         with pytest.raises(UnavailableError):
             await models.reload()

@@ -32,7 +32,7 @@ from starlette.exceptions import HTTPException
 
 from polyloom.errors import UnavailableError
 from polyloom.serve import supervisor
-from polyloom.serve.limits import Limits
+from polyloom.serve.engine import Limits
 from polyloom.serve.web import health
 from polyloom.serve.web import server as web_server
 from polyloom.serve.web.app import build_app

@@ -86,7 +86,7 @@ def _run(
 ) -> None:
     """Import what a server needs, and serve until the end; `ray` has the options of a cluster."""
     from polyloom.errors import PolyloomError  # noqa: PLC0415 - slow imports
-    from polyloom.serve.limits import Limits  # noqa: PLC0415
+    from polyloom.serve.engine import Limits  # noqa: PLC0415
 
     try:
         from polyloom.serve.web.context import WebLimits  # noqa: PLC0415

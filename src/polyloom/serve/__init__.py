@@ -1,7 +1,6 @@
 """Serve runs: many callers, tasks and languages at once, one backbone in memory."""
 
-from polyloom.serve.answers import Answer
-from polyloom.serve.engine import Engine
-from polyloom.serve.limits import Limits
+from polyloom.serve.engine import Engine, Limits
+from polyloom.serve.models import Answer
 
 __all__ = ["Answer", "Engine", "Limits"]

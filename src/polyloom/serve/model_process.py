@@ -1,16 +1,19 @@
-"""The process that has the models: an engine that is asked through a Unix socket.
+"""The process with the models: an engine that its parent, the process with HTTP, asks over a socket.
 
-Messages to it: ``{"id", "ask", …}``, with ``row``, ``adapter``, ``info``, ``counts``, ``check`` or ``canary`` as what
-is asked, and ``{"cancel": id}``, which withdraws it. Messages from it: ``{"id", "answer"}`` or ``{"id", "error"}``,
-with the kind and the message of the error. It ends when its parent has gone.
+The socket is this process's standard input, so it closes when the parent dies, and then this process ends. Messages are
+JSON, each after its length in four bytes. The parent sends ``{"id", "ask", …}``, where ``ask`` is ``row``, ``adapter``,
+``info``, ``counts``, ``check`` or ``canary``, and ``{"cancel": id}`` when nobody waits for the answer any more. This
+process sends ``{"id", "answer"}`` or ``{"id", "error"}``, with the kind and the message of the error, in any order.
 """
 
 import asyncio
 import contextlib
 import json
+import os
+import socket
 import sys
 import traceback
-from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,93 +24,103 @@ from polyloom.errors import PolyloomError, PredictionError
 from polyloom.io.access import allow_paths
 from polyloom.registry import load_code
 from polyloom.serve.adapter_files import AdapterFiles
-from polyloom.serve.engine import Engine
-from polyloom.serve.limits import Limits
-from polyloom.serve.wire import ClosedError, Message, receive, send
+from polyloom.serve.engine import Engine, Limits
+
+MAX_BYTES = 1 << 28  # of a message; HTTP accepts no body that comes near it
+Message = dict[str, Any]
 
 
-async def serve_socket(path: Path, engine: Engine) -> None:
-    """Answer the one connection of the parent until it is closed."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+class ClosedError(PolyloomError):
+    """The other process closed the connection, or died."""
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+
+async def receive(reader: asyncio.StreamReader) -> Message:
+    """Wait for the next message.
+
+    Raises:
+        ClosedError: There will be none.
+    """
+    try:
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        if size > MAX_BYTES:
+            raise ClosedError(f"a message of {size:,} bytes.")
+        message: Message = json.loads(await reader.readexactly(size))
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
+        raise ClosedError("the connection was closed.") from error
+    return message
+
+
+def send(writer: asyncio.StreamWriter, message: Message) -> None:
+    """Send a message without waiting until the other process reads it; the limits of rows bound what is buffered."""
+    content = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
+    writer.write(len(content).to_bytes(4, "big") + content)
+
+
+async def answer_parent(engine: Engine, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer the parent, each question in a task of its own, until it closes the connection."""
+    tasks: dict[int, asyncio.Task[None]] = {}
+
+    async def reply(message: Message) -> None:
+        answer: Message = {"id": message["id"]}
         try:
-            await _Connection(engine, writer).read(reader)
-        finally:
-            writer.close()
-            if not done.done():
-                done.set_result(None)
-
-    server = await asyncio.start_unix_server(connected, path)
-    async with server:
-        await done
-
-
-class _Connection:
-    def __init__(self, engine: Engine, writer: asyncio.StreamWriter) -> None:
-        self.engine, self.writer = engine, writer
-        self.asked: dict[int, asyncio.Task[None]] = {}
-
-    async def read(self, reader: asyncio.StreamReader) -> None:
-        """Read messages until the connection is closed, then give up what was asked."""
-        with contextlib.suppress(ClosedError):
-            while True:
-                message = await receive(reader)
-                if "cancel" in message:
-                    if task := self.asked.get(message["cancel"]):
-                        task.cancel()
-                else:
-                    self.asked[message["id"]] = task = asyncio.create_task(self._answer(message))
-                    task.add_done_callback(lambda _, number=message["id"]: self.asked.pop(number))  # type: ignore[misc]
-        for task in list(self.asked.values()):
-            task.cancel()
-
-    async def _answer(self, message: Message) -> None:
-        reply: Message = {"id": message["id"]}
-        try:
-            reply["answer"] = await self._asked(message)
+            answer["answer"] = await _answer(engine, message)
         except PolyloomError as error:
-            reply["error"] = {"kind": type(error).__name__, "message": str(error)}
-        except Exception as error:  # a mistake of ours; whoever asked must not wait for ever
+            answer["error"] = {"kind": type(error).__name__, "message": str(error)}
+        except Exception as error:  # a mistake of ours; without an answer the caller would wait until its timeout
             traceback.print_exc()
-            reply["error"] = {"kind": PredictionError.__name__, "message": f"{type(error).__name__}: {error}"}
-        send(self.writer, reply)
+            answer["error"] = {"kind": PredictionError.__name__, "message": f"{type(error).__name__}: {error}"}
+        send(writer, answer)
 
-    async def _asked(self, message: Message) -> Message:
-        if message["ask"] == "info":
-            return {"models": [one.describe() for one in self.engine.models], "limits": vars(self.engine.limits)}
-        if message["ask"] == "counts":
-            return count(self.engine)
-        if message["ask"] == "check":
-            return {"model": self.engine.find(Condition.parse(message["condition"])).name}
-        if message["ask"] == "canary":
-            return (await self.engine.canary()).to_dict()
-        if message["ask"] == "adapter":
-            return await self.engine.adapter(message["condition"])
-        value, timeout = _as_input(message["input"]), message["timeout"]
-        answer = await self.engine.answer(message["condition"], value, caller=message["caller"], timeout=timeout)
-        return answer.to_dict()
-
-
-def _as_input(value: Any) -> Any:
-    """JSON has no tuples: a list is the words of a sentence, or the texts of a pair."""
-    return tuple(value) if isinstance(value, list) else value
+    with contextlib.suppress(ClosedError):
+        while True:
+            message = await receive(reader)
+            if "cancel" in message:
+                if task := tasks.get(message["cancel"]):  # otherwise its answer is on its way
+                    task.cancel()
+            else:
+                number = message["id"]
+                tasks[number] = asyncio.create_task(reply(message))
+                tasks[number].add_done_callback(lambda _, number=number: tasks.pop(number))  # type: ignore[misc]
+    for task in list(tasks.values()):
+        task.cancel()
+    writer.close()
 
 
-def count(engine: Engine) -> Message:
-    """Count what an engine has done so far, and what it is doing now."""
-    caches = [model.run.predictor.cache for model in engine.models]
-    now = {"waiting": len(engine.queue), "in_flight": engine.worker.rows_in_flight}
-    now |= {"resident": sum(map(len, caches)), "generated": sum(cache.made for cache in caches)}
-    return vars(engine.counts) | now
+async def _answer(engine: Engine, message: Message) -> Message:
+    """Return what one message asks for, as plain data."""
+    match message["ask"]:
+        case "row":
+            # JSON has no tuples: a list is the words of a sentence, or the texts of a pair.
+            value = message["input"]
+            answer = await engine.answer(
+                message["condition"], tuple(value) if isinstance(value, list) else value, caller=message["caller"],
+                timeout=message["timeout"],
+            )  # fmt: skip
+            return answer.to_dict()
+        case "adapter":
+            return await engine.adapter(message["condition"])
+        case "check":
+            return {"model": engine.find(Condition.parse(message["condition"])).name}
+        case "canary":
+            return (await engine.canary()).to_dict()
+        case "counts":
+            caches = [model.run.predictor.cache for model in engine.models]
+            return asdict(engine.counts) | {
+                "waiting": len(engine.queue), "in_flight": engine.worker.rows_in_flight,
+                "resident": sum(map(len, caches)), "generated": sum(cache.made for cache in caches),
+            }  # fmt: skip
+        case "info":
+            return {"models": [model.describe() for model in engine.models], "limits": asdict(engine.limits)}
+    raise ValueError(message["ask"])
 
 
 async def _main(settings: Message) -> None:
-    where = settings["adapters"]
-    adapters = AdapterFiles(Path(where["folder"]), where["base_name"], where["max_mb"]) if where else None
+    files = settings["adapters"]
+    adapters = AdapterFiles(Path(files["folder"]), files["base_name"], files["max_mb"]) if files else None
     engine = Engine(*settings["runs"], limits=Limits(**settings["limits"]), beams=settings["beams"], adapters=adapters)
     async with engine:
-        await serve_socket(Path(settings["socket"]), engine)
+        parent = socket.socket(fileno=os.dup(sys.stdin.fileno()))
+        await answer_parent(engine, *await asyncio.open_connection(sock=parent))
 
 
 def main() -> None:
@@ -122,11 +135,6 @@ def main() -> None:
         asyncio.run(_main(settings))
     except PolyloomError as error:
         sys.exit(f"error: {error}")
-
-
-def command(settings: Message) -> Sequence[str]:
-    """Return the command that starts such a process."""
-    return [sys.executable, "-m", "polyloom.serve.model_process", json.dumps(settings)]
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The models of an engine: runs and exported adapters, whose backbones share what is equal in memory."""
+"""The models of an engine, runs and exported adapters whose backbones share equal tensors, and their answers."""
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -12,11 +12,46 @@ from torch import Tensor
 from polyloom.backbones.backbone import hash_tensors
 from polyloom.conditions import Condition
 from polyloom.errors import ConditionError
-from polyloom.serve.answers import Answer
+from polyloom.inference.predictions import Prediction
 from polyloom.tasks.base import Example, Task
 from polyloom.workflows.run import Run
 
 CHECKED = 1 << 16  # conditions that are remembered as checked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A prediction, with what made it."""
+
+    condition: Condition
+    prediction: Prediction
+    """The prediction, as `Run.predict` returns it."""
+    model: str
+    """Name of the run."""
+    version: str
+    """Its checkpoint."""
+    weights: str
+    """Hash of the weights that made the prediction."""
+    zero_shot: bool
+    """Whether the run had no training data of this condition."""
+    cached: bool = False
+    """Whether the weights of the condition were in the cache. Otherwise they were made for this batch."""
+    cut: bool = False
+    """Whether the input was longer than the model's maximum and was cut."""
+    waited: float = 0.0
+    """Seconds in the queue."""
+    computed: float = 0.0
+    """Seconds in the batch."""
+    rows: int = 1
+    """Number of requests in the batch."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as plain data for JSON; a generated text is ``{"text": …}``."""
+        prediction = {"text": self.prediction} if isinstance(self.prediction, str) else asdict(self.prediction)
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {
+            "condition": str(self.condition),
+            "prediction": prediction,
+        }
 
 
 @dataclass(eq=False)
@@ -106,12 +141,9 @@ def share_tensors(runs: Iterable[Run]) -> None:
     for run in runs:
         for name, parameter in run.model.backbone.model.named_parameters():
             tensor = parameter.data
-            same = (
-                other
-                for other in known.setdefault(name, [])
-                if (other.dtype, other.device) == (tensor.dtype, tensor.device) and torch.equal(other, tensor)
-            )
-            if (found := next(same, None)) is None:
-                known[name].append(tensor)
+            for other in known.setdefault(name, []):
+                if (other.dtype, other.device) == (tensor.dtype, tensor.device) and torch.equal(other, tensor):
+                    parameter.data = other
+                    break
             else:
-                parameter.data = found
+                known[name].append(tensor)

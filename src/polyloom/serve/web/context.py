@@ -10,11 +10,11 @@ from fastapi import Depends, Request, Response
 
 from polyloom.errors import OverloadedError, TooLongError
 from polyloom.ranges import Count
+from polyloom.serve.model_process import Message
 from polyloom.serve.supervisor import Supervisor
 from polyloom.serve.web.keys import Key, KeyRefusedError, Keys, bearer
 from polyloom.serve.web.metrics import Metrics
 from polyloom.serve.web.middleware import log_entry
-from polyloom.serve.wire import Message
 
 if TYPE_CHECKING:
     from polyloom.serve.web.tracing import Tracing

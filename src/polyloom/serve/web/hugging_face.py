@@ -7,8 +7,8 @@ from pydantic import BaseModel, Field
 
 from polyloom.errors import PolyloomError
 from polyloom.metrics.spans import Span, spans
+from polyloom.serve.model_process import Message
 from polyloom.serve.web.context import Caller, Shared
-from polyloom.serve.wire import Message
 
 router = APIRouter(prefix="/models", tags=["Hugging Face"])
 _PAIRS = (("question", "context"), ("premise", "hypothesis"), ("text", "text_pair"))

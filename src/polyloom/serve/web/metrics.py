@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from polyloom.errors import PolyloomError
-from polyloom.serve.wire import Message
+from polyloom.serve.model_process import Message
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _COUNTS = {  # of the process with the models, under their names in `Supervisor.counts`

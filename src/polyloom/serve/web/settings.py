@@ -9,7 +9,7 @@ from pydantic import with_config
 from polyloom.config.recipe import STRICT
 from polyloom.errors import PolyloomError
 from polyloom.ranges import Count
-from polyloom.serve.limits import Limits
+from polyloom.serve.engine import Limits
 from polyloom.serve.supervisor import Supervisor
 from polyloom.serve.web.context import Context, WebLimits
 from polyloom.serve.web.keys import Keys

@@ -8,8 +8,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+from polyloom.serve.model_process import Message
 from polyloom.serve.web.middleware import UNLOGGED, App, Event, Receive, Scope, Send
-from polyloom.serve.wire import Message
 from polyloom.version import versions
 
 
