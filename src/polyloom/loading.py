@@ -22,7 +22,7 @@ from polyloom.export.adapter import BACKBONE, Adapter, backbone_note, load_adapt
 from polyloom.inference.predictor import Predictor
 from polyloom.inference.untrained import TrainedParts
 from polyloom.io.access import Access
-from polyloom.io.places import is_local, recall
+from polyloom.io.machine_notes import is_local, noted_folder
 from polyloom.model import Model
 from polyloom.rundir import RunDir
 from polyloom.tasks.translation import end_of
@@ -225,7 +225,7 @@ def _find_folder(name: str, folder: Path, access: Access, content: str) -> str:
     if (folder / name).is_dir():
         access.require(folder / name)
         return str((folder / name).resolve())
-    if found := recall(content):
+    if found := noted_folder(content):
         return str(found)
     if not is_local(name):
         if Path(name).exists():

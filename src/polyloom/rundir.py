@@ -20,7 +20,7 @@ from polyloom.checkpoint import Parts, read_manifest, read_parts, read_training
 from polyloom.errors import CheckpointError, DamagedError, TrainingError, suggest
 from polyloom.io.atomic import remove_partial, write_text_atomic
 from polyloom.io.locks import lock, lock_for_process
-from polyloom.io.places import is_noted, note
+from polyloom.io.machine_notes import is_noted, note
 from polyloom.io.plain_json import to_json
 from polyloom.io.sealed import read_sealed, seal, seal_line
 

@@ -8,8 +8,8 @@ from polyloom.conditions import Condition
 from polyloom.errors import ConfigError
 from polyloom.export.adapter import Adapter
 from polyloom.export.card import card
-from polyloom.io.printable import is_printable, printable
 from polyloom.io.sealed import read_sealed, seal
+from polyloom.io.untrusted import is_printable, printable
 from polyloom.tasks import build_task
 from polyloom.weights import Weights
 from tests.strangers.conftest import call

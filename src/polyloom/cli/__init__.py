@@ -36,7 +36,7 @@ from polyloom.cli import (
 )
 from polyloom.cli.options import extensible, opens_runs
 from polyloom.errors import PolyloomError, PolyloomWarning
-from polyloom.io.printable import for_terminal
+from polyloom.io.untrusted import for_terminal
 
 # Plain help: typer's decorated one takes three times as long to print.
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)

@@ -17,7 +17,7 @@ from polyloom.config.overrides import apply_overrides, drop_stale_config
 from polyloom.config.recipe import BackboneConfig, Recipe, StageConfig
 from polyloom.data.slices import parse_slice
 from polyloom.errors import BackboneError, ConditionError, ConfigError, DataError, PolyloomError, suggest
-from polyloom.io.printable import is_printable
+from polyloom.io.untrusted import is_printable
 from polyloom.io.yaml import describe, read_settings
 from polyloom.methods import METHODS, Method, build_method
 from polyloom.methods.base import layer_blocks

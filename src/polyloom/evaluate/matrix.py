@@ -10,8 +10,8 @@ import numpy as np
 
 from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
-from polyloom.io.printable import printable
 from polyloom.io.sealed import read_sealed
+from polyloom.io.untrusted import printable
 from polyloom.metrics.score import Score
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from polyloom.backbones.families import family_of
 from polyloom.export.adapter import Adapter
-from polyloom.io.printable import printable
+from polyloom.io.untrusted import printable
 
 TEMPLATE = """---
 {{ card_data }}

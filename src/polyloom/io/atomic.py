@@ -1,8 +1,9 @@
 """Write files and folders atomically: a reader sees the whole content or none, even after a crash.
 
-Everything is written under a temporary name beside its place, flushed to the disk and then renamed. The writer holds a
-lock on what it writes, which ends with its process: without a lock, it is a leftover of a killed process, and the next
-writer of the same name removes it. Windows cannot rename what is open, so there nothing is locked and leftovers stay.
+Everything is written under a temporary name beside its place, flushed to the disk and then renamed, which POSIX and
+Windows do in one step within a file system. The writer holds a lock on what it writes, which ends with its process: an
+unlocked temporary file is a leftover of a killed process, and the next writer of the same name removes it. Windows
+cannot rename what is open, so there nothing is locked and leftovers stay.
 """
 
 import os
@@ -30,8 +31,10 @@ def new_file(path: Path) -> Iterator[Path]:
 
     An existing file is replaced. A process that has it open keeps the old content.
     """
-    with _locked(path, lambda partial: partial.touch(exist_ok=False)) as partial:
+    with _partial(path, lambda partial: partial.touch(exist_ok=False)) as partial:
         yield partial
+        # A file system may write names before contents: without the first flush, a power failure could leave an empty
+        # file under the final name; without the second one, the old file, though the caller was told it is replaced.
         _flush(partial)
         partial.replace(path)
         _flush(path.parent)
@@ -48,8 +51,9 @@ def atomic_dir(path: Path) -> Iterator[Path]:
         path.mkdir(parents=True, exist_ok=True)
         yield path
         return
-    with _locked(path, lambda partial: partial.mkdir(parents=True)) as partial:
+    with _partial(path, lambda partial: partial.mkdir(parents=True)) as partial:
         yield partial
+        # Flushing a folder does not flush what is in it: every file and folder is flushed, the innermost ones first.
         for inner in (*sorted(partial.rglob("*"), reverse=True), partial):
             _flush(inner)
         partial.rename(path)
@@ -59,7 +63,7 @@ def atomic_dir(path: Path) -> Iterator[Path]:
 @contextmanager
 def scratch_dir(path: Path) -> Iterator[Path]:
     """Yield a temporary folder beside a path. It is removed at the end, or by the next writer if this one is killed."""
-    with _locked(path, lambda partial: partial.mkdir(parents=True)) as partial:
+    with _partial(path, lambda partial: partial.mkdir(parents=True)) as partial:
         yield partial
 
 
@@ -77,6 +81,7 @@ def remove_partial(folder: Path, name: str | None = None) -> None:
     for partial in folder.iterdir() if CAN_LOCK_FOLDERS and folder.is_dir() else ():
         if pattern.fullmatch(partial.name):
             with suppress(OSError):  # its writer is alive, or it is gone already
+                # Anybody may put a link or a pipe of such a name here: do not follow the one or wait for the other.
                 descriptor = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
                 try:
                     lock(descriptor, wait=False)
@@ -86,31 +91,29 @@ def remove_partial(folder: Path, name: str | None = None) -> None:
 
 
 @contextmanager
-def _locked(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+def _partial(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     """Make a file or folder of a random name beside `path`, hold a lock on it, and remove it unless it was renamed."""
     remove_partial(path.parent, path.name)
-    partial, descriptor = _claim(path, make)
+    descriptor = None
+    while True:
+        # A random name: process ids would collide, since in containers they are all alike.
+        partial = path.with_name(f".{path.name}{PARTIAL}{secrets.token_hex(8)}")
+        make(partial)
+        if not CAN_LOCK_FOLDERS:
+            break
+        with suppress(FileNotFoundError):
+            descriptor = os.open(partial, os.O_RDONLY)
+            with suppress(OSError):  # a file system without locks: there nobody can remove what others write
+                lock(descriptor)
+            if partial.exists():
+                break
+            os.close(descriptor)
+        # Between `make` and `lock`, another process took it for a leftover and removed it: try another name.
     try:
         yield partial
     finally:
         _remove(partial)
         if descriptor is not None:
-            os.close(descriptor)
-
-
-def _claim(path: Path, make: Callable[[Path], None]) -> tuple[Path, int | None]:
-    while True:
-        # Process ids would collide: in containers they are all alike.
-        partial = path.with_name(f".{path.name}{PARTIAL}{secrets.token_hex(8)}")
-        make(partial)
-        if not CAN_LOCK_FOLDERS:
-            return partial, None
-        with suppress(FileNotFoundError):
-            descriptor = os.open(partial, os.O_RDONLY)
-            with suppress(OSError):  # a file system without locks: then nobody removes what is not theirs
-                lock(descriptor)
-            if partial.exists():  # else another process took it for a leftover before it was locked
-                return partial, descriptor
             os.close(descriptor)
 
 
@@ -123,7 +126,7 @@ def _remove(partial: Path) -> None:
 
 def _flush(path: Path) -> None:
     """Wait until a file's content or a folder's list of files is on the disk."""
-    if os.name == "nt" and path.is_dir():  # cannot be opened there; the list of files is in a journal
+    if os.name == "nt" and path.is_dir():  # a folder cannot be opened there; NTFS has its list of files in a journal
         return
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:

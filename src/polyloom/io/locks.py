@@ -34,9 +34,10 @@ def lock(descriptor: int, *, wait: bool = True) -> None:
         OSError: If there are no locks in this file system or operating system.
     """
     if CAN_LOCK_FOLDERS:
+        # flock belongs to the open file, which forked children share: the lock ends when all have closed it.
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         return
-    while True:
+    while True:  # msvcrt's own waiting ends after ten seconds
         try:
             _lock_byte(descriptor)
         except BlockingIOError:
@@ -58,6 +59,7 @@ def lock_for_process(descriptor: int) -> None:
         OSError: If there are no locks in this file system or operating system.
     """
     if CAN_LOCK_FOLDERS:
+        # lockf is POSIX's record lock, which belongs to the process and the file, not to the descriptor.
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     else:
         _lock_byte(descriptor)

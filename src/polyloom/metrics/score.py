@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyloom.errors import PolyloomError
-from polyloom.io.printable import printable
+from polyloom.io.untrusted import printable
 from polyloom.metrics import bleu
 from polyloom.registry import Registry
 from polyloom.version import __version__

@@ -17,7 +17,7 @@ from polyloom.data.catalog import Corpus
 from polyloom.data.records import Kind, Record
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConditionError, ConfigError
-from polyloom.io.printable import is_printable
+from polyloom.io.untrusted import is_printable
 from polyloom.metrics.score import Array, Metric
 from polyloom.ranges import Count, NotNegative
 from polyloom.tasks.formats import Format, Line, StreamItem

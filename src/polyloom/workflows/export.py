@@ -19,7 +19,7 @@ from polyloom.export.merged import write_merged
 from polyloom.export.onnx import write_onnx
 from polyloom.export.peft import write_peft
 from polyloom.io.atomic import atomic_dir
-from polyloom.io.places import last_name, local_name, remember
+from polyloom.io.machine_notes import last_name, local_name, note_folder
 from polyloom.loading import LoadedModel, tokenizer_name
 
 Format = Literal["polyloom", "adapterhub", "peft", "merged", "onnx", "onnx-baked"]
@@ -89,8 +89,8 @@ def _adapters(run: LoadedModel, conditions: Sequence[Condition], *, backbone: bo
             name = os.path.relpath(BACKBONE, place)
             facts |= {"backbone": name, "settings": {"name": name, "dtype": run.recipe.backbone.dtype}}
         else:
-            remember(backbone_note(adapter.identity), run.recipe.backbone.name or "")
-            remember(about["tokenizer"], tokenizer_name(run.recipe))
+            note_folder(backbone_note(adapter.identity), run.recipe.backbone.name or "")
+            note_folder(about["tokenizer"], tokenizer_name(run.recipe))
         yield replace(adapter, about=facts), place
 
 

@@ -13,7 +13,7 @@ from polyloom.export.adapter import backbone_note, load_adapters_into
 from polyloom.export.adapterhub import read_adapterhub
 from polyloom.export.peft import CONFIG, read_peft
 from polyloom.export.storage import read_json
-from polyloom.io.places import last_name, local_name, remember
+from polyloom.io.machine_notes import last_name, local_name, note_folder
 from polyloom.loading import build_backbone, build_tokenizer
 from polyloom.workflows.export import write
 
@@ -50,5 +50,5 @@ def import_adapter(
     adapter = replace(adapter, identity=identity_of(loaded), about=about)
     load_adapters_into([adapter], loaded, [str(folders[0])])  # shapes are checked before anything is written
     write(adapter, loaded, into, name=into.name)
-    remember(backbone_note(adapter.identity), backbone)
+    note_folder(backbone_note(adapter.identity), backbone)
     return into

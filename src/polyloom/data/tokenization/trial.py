@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from polyloom.errors import PolyloomError
-from polyloom.io.places import is_noted, note
+from polyloom.io.machine_notes import is_noted, note
 from polyloom.io.untrusted import read_limited
 
 MAX_BYTES = 128 << 20  # of a file of a tokenizer; Gemma's has 33 MB
