@@ -30,7 +30,7 @@ VARIABLES = os.environ.keys() - {"PYTEST_CURRENT_TEST"}
 
 @pytest.fixture(scope="session", autouse=True)
 def _cells_of_this_session(tmp_path_factory, request):
-    """Nothing that an earlier version encoded is found again, and nothing is left in anybody's home."""
+    """No dataset that another process encoded is used, and nothing is left in anybody's home."""
     os.environ["POLYLOOM_CACHE"] = str(tmp_path_factory.mktemp("datasets"))
     request.session.stash[STATE] = shared_state()
 
