@@ -2,7 +2,7 @@
 
     python -m benchmarks.input_pipeline --json benchmarks/results/input_pipeline.json
 
-A step's examples are drawn, read, cut or packed, masked, and laid out as tensors by `TrainLoop.micro_batches`, in this
+A step's examples are drawn, read, cut or packed, masked, and laid out as tensors by `TrainLoop.batches`, in this
 thread and in 1, 2 and 4 threads of `ReadAhead`, in turn, round after round; medians over rounds, by the clock.
 
     lm        packed rows of 1,024 tokens, 32 of them, from lines of about 30 tokens
@@ -37,9 +37,9 @@ from polyloom.methods.full import DenseConfig, FullConfig
 from polyloom.model import Model
 from polyloom.training.config import OptimConfig, TrainConfig
 from polyloom.training.distributed import ProcessGroup
-from polyloom.training.loop import StagePlan, StepBatches, TrainDataset, TrainLoop
+from polyloom.training.loop import ReadAhead, StepBatches, TrainLoop
+from polyloom.training.plan import StagePlan, TrainDataset
 from polyloom.training.prepare import LINES_PER_RUN
-from polyloom.training.read_ahead import ReadAhead
 
 LANGUAGES = tuple("abcdefgh"[i] * 2 for i in range(8))
 MEAN_TOKENS = 30
@@ -110,16 +110,16 @@ def make_loop(folder: Path, kind: str, rows: int, tokenizer: Tokenizer) -> Train
 
 def tokens_of(batches: StepBatches) -> int:
     """Tokens of a step without padding, of the encoder or of the decoder if there is no encoder."""
-    return sum(part.batch.num_tokens for part in batches.micro_batches)
+    return sum(batch.num_tokens for batch in batches.micro_batches)
 
 
 def rate(loop: TrainLoop, first: int, steps: int, threads: int) -> float:
     """Tokens per second of some steps."""
     began = time.perf_counter()
     if threads == 0:
-        tokens = sum(tokens_of(loop.micro_batches(step)) for step in range(first, first + steps))
+        tokens = sum(tokens_of(loop.batches(step)) for step in range(first, first + steps))
     else:
-        with ReadAhead(loop.micro_batches, ahead=threads, stop=first + steps, threads=threads) as batches:
+        with ReadAhead(loop.batches, ahead=threads, stop=first + steps, threads=threads) as batches:
             tokens = sum(tokens_of(batches.get(step)) for step in range(first, first + steps))
     return tokens / (time.perf_counter() - began)
 

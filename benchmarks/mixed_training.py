@@ -26,7 +26,8 @@ from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.methods.hyperx import HyperXConfig
 from polyloom.training.config import OptimConfig, TrainConfig
 from polyloom.training.distributed import ProcessGroup
-from polyloom.training.loop import StagePlan, TrainLoop
+from polyloom.training.loop import TrainLoop
+from polyloom.training.plan import StagePlan
 from polyloom.training.prepare import prepare_dataset, training_datasets
 
 LANGUAGES = ("bg", "cs", "de", "en", "es", "fi", "fr", "id", "it", "kk", "pl", "te", "tr", "uk", "vi", "yo")
@@ -72,7 +73,7 @@ def measure(backbone: Path, data: Path, rounds: int) -> dict[str, Any]:
     times: dict[str, list[float]] = {str(kind): [] for kind in KINDS}
     for index in range(WARMUP + rounds):
         for kind, loop in loops.items():
-            spent = seconds(lambda loop=loop, index=index: loop._take(index))  # type: ignore[misc]  # noqa: SLF001
+            spent = seconds(lambda loop=loop, index=index: loop.take(index))  # type: ignore[misc]
             if index >= WARMUP:
                 times[str(kind)].append(spent)
     return {"rounds": rounds, "seconds": times}

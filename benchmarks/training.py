@@ -37,7 +37,8 @@ from polyloom.methods.hyperx import HyperXConfig
 from polyloom.methods.translation_banks import LangAdaptersConfig
 from polyloom.training.config import OptimConfig, TrainConfig
 from polyloom.training.distributed import ProcessGroup
-from polyloom.training.loop import StagePlan, TrainLoop
+from polyloom.training.loop import TrainLoop
+from polyloom.training.plan import StagePlan
 from polyloom.training.prepare import label_sets, prepare_dataset, training_datasets
 
 LANGUAGES = ("en", "de", "sv", "tr")
@@ -65,8 +66,8 @@ def bare_step(loop: TrainLoop) -> Callable[[int], None]:
     backbone = loop.model.backbone
 
     def run(index: int) -> None:
-        (portion,), _, _ = loop.micro_batches(index)
-        backbone.hidden(**portion.batch.inputs).sum().backward()  # type: ignore[no-untyped-call]
+        (batch,), _, _ = loop.batches(index)
+        backbone.hidden(**batch.inputs).sum().backward()  # type: ignore[no-untyped-call]
         backbone.zero_grad(set_to_none=True)
 
     return run
@@ -98,7 +99,7 @@ def measure(folder: Path, data: Path, rounds: int) -> dict[str, Any]:
     }
     full, hyperx = variants["full"], variants["hyperx"]
     works: dict[str, Callable[[int], Any]] = {"bare": bare_step(full)}
-    works |= {name: loop._take for name, loop in variants.items()}  # noqa: SLF001 - one step, whichever
+    works |= {name: loop.take for name, loop in variants.items()}
     rows = hyperx.model.method.encode(["pos/en"])
 
     def generate(_: int) -> None:
@@ -106,7 +107,7 @@ def measure(folder: Path, data: Path, rounds: int) -> dict[str, Any]:
         torch.stack([t.sum() for block in made.blocks for t in block.tensors.values()]).sum().backward()  # type: ignore[no-untyped-call]
         hyperx.optimizer.zero_grad()
 
-    works |= {"generation": generate, "data": full.micro_batches}
+    works |= {"generation": generate, "data": full.batches}
     times: dict[str, list[float]] = {name: [] for name in works}
     tokens = []
     for index in range(WARMUP + rounds):
@@ -115,7 +116,7 @@ def measure(folder: Path, data: Path, rounds: int) -> dict[str, Any]:
             if index >= WARMUP:
                 times[name].append(spent)
         if index >= WARMUP:
-            tokens.append(sum(portion.batch.num_tokens for portion in full.micro_batches(index)[0]))
+            tokens.append(sum(batch.num_tokens for batch in full.batches(index).micro_batches))
     return {"rounds": rounds, "tokens": tokens, "seconds": times, "checkpoint_seconds": checkpoint(hyperx)}
 
 

@@ -38,7 +38,8 @@ from polyloom.methods.translation_banks import LangAdaptersConfig
 from polyloom.model import Model
 from polyloom.training.config import OptimConfig, TrainConfig
 from polyloom.training.distributed import ProcessGroup
-from polyloom.training.loop import StagePlan, TrainLoop
+from polyloom.training.loop import TrainLoop
+from polyloom.training.plan import StagePlan
 from polyloom.training.prepare import prepare_dataset, training_datasets
 
 LANGUAGES = ("eng", "deu", "spa", "tur", "fin")
@@ -106,12 +107,12 @@ def measure(preset: str, data: Path, *, rounds: int) -> dict[str, Any]:
     for index in range(WARMUP + rounds):
         for name, loop in loops.items():
             steps: list[Any] = []
-            spent = seconds(lambda loop=loop, steps=steps, index=index: steps.append(loop._take(index)))  # type: ignore[misc]  # noqa: SLF001
+            spent = seconds(lambda loop=loop, steps=steps, index=index: steps.append(loop.take(index)))  # type: ignore[misc]
             assert not steps[0].skipped
             if index >= WARMUP:
                 times[name].append(spent)
         if index >= WARMUP:
-            tokens.append(steps[0].num_tokens)
+            tokens.append(steps[0].tokens)
     learn = {name: sum(p.numel() for p in loop.model.parameters() if p.requires_grad) for name, loop in loops.items()}
     return {"preset": preset, "rounds": rounds, "learning": learn, "tokens": tokens, "seconds": times}
 

@@ -137,7 +137,7 @@ class Model(nn.Module):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the sum of the loss over a batch, by task."""
         parts = self._states(batch)
-        return {task: self.tasks[task].loss(states, batch.by_task[task].data) for task, states in parts}
+        return {task: self.tasks[task].loss(states, batch.by_task[task]) for task, states in parts}
 
     @torch.no_grad()
     def generate_ids(
@@ -197,12 +197,12 @@ class Model(nn.Module):
         decoded: dict[int, Any] = {}
         for name, part in batch.by_task.items():
             task, states = self.tasks[name], self.head_inputs(hidden_BTD[part.rows], weights.slice_rows(part.rows))
-            predictions = task.decode(states, part.data)
+            predictions = task.decode(states, part)
             if confidences:
-                predictions = list(zip(predictions, task.confidences(states, part.data, predictions), strict=True))
+                predictions = list(zip(predictions, task.confidences(states, part, predictions), strict=True))
             for row in (~finite_B[part.rows]).nonzero()[:, 0].tolist():
                 condition = batch.conditions[part.rows.start + row]
-                predictions[part.data.examples[row]] = nonfinite_error(condition)
+                predictions[part.examples[row]] = nonfinite_error(condition)
             decoded |= zip(part.positions, predictions, strict=True)
         return [decoded[position] for position in sorted(decoded)]
 

@@ -186,16 +186,6 @@ class RunDir:
         if self.checkpoint(step).exists():
             shutil.rmtree(self.checkpoint(step))
 
-    def set_aside(self, first: float) -> list[str]:
-        """Rename checkpoints from a step on to ``diverged-…``, so that nothing uses them; return their new names."""
-        renamed = []
-        for step in self.steps():
-            if step >= first:
-                aside = self.checkpoints / f"diverged-{step:08d}"
-                shutil.rmtree(aside, ignore_errors=True)
-                renamed.append(self.checkpoint(step).rename(aside).name)
-        return renamed
-
     def prune(self, newest: int, *, keep: set[int]) -> None:
         """Remove old checkpoints, except the `newest` ones and those to keep."""
         for step in self.steps()[:-newest]:

@@ -15,22 +15,23 @@ import torch
 
 from polyloom.config import load_recipe
 from polyloom.training.distributed import ProcessGroup, init_distributed
-from polyloom.training.loop import Step, TrainLoop
+from polyloom.training.events import StepEvent
+from polyloom.training.loop import TrainLoop
 from polyloom.workflows.run import Run
 from polyloom.workflows.train import train_recipe
 
 
 def die_once(process_group: ProcessGroup, run: Path, step: int) -> None:
     """Let this process be killed when it is about to take a step."""
-    take, mark = TrainLoop._take, run / "died"
+    take, mark = TrainLoop.take, run / "died"
 
-    def take_or_die(loop: TrainLoop, index: int, *arguments: Any, **options: Any) -> Step:
+    def take_or_die(loop: TrainLoop, index: int, *arguments: Any, **options: Any) -> StepEvent:
         if process_group.rank == process_group.size - 1 and index == step and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return take(loop, index, *arguments, **options)
 
-    TrainLoop._take = take_or_die  # type: ignore[method-assign, assignment]
+    TrainLoop.take = take_or_die  # type: ignore[method-assign, assignment]
 
 
 def digests(run: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""After divergence: diverged weights are not what a run resumes from, and the advice of the error leads to its end."""
+"""Divergence: every checkpoint on disk has healthy weights, and the advice of the error leads to the end of the run."""
 
 import re
 
@@ -14,50 +14,62 @@ from polyloom.training.events import Diverged, StepEvent, StepTaken
 from polyloom.training.loop import MAX_SKIPPED
 from polyloom.workflows.train import _check_same, train_recipe
 from tests.reliability.forks import read_log
-from tests.reliability.test_not_a_number import Poison, bad_batches
-from tests.reliability.tiny import tiny_fit, tiny_setup
+from tests.reliability.test_not_a_number import POISONS, Poison, bad_batches
+from tests.reliability.tiny import changed, tiny_fit, tiny_setup, weights
 from tests.tiny_run import tiny_recipe
 
 
-def poisoned(setup, run, after, *, until=100):
-    """Train with weights that give no finite loss after a step; the error."""
-    poison = Poison(setup, "loss nan")
+def poisoned(setup, run, after, *, kind="loss nan"):
+    """Train with weights that give no finite loss or gradient after a step; the error, and the weights of that step."""
+    poison, last = Poison(setup, kind), {}
 
     def on_event(event):
         if isinstance(event, StepEvent):
-            poison.active = after <= event.step < until
+            poison.active = event.step >= after
+            if event.step == after:
+                last.update(weights(setup))
 
-    with pytest.raises(TrainingError) as caught:
+    with pytest.raises(TrainingError) as error:
         tiny_fit(setup, run, on_event=on_event).run()
-    return str(caught.value)
+    return str(error.value), last
 
 
 @pytest.mark.parametrize("keep_last", [1, 2])
-def test_skipped_steps_are_not_saved_and_the_newest_checkpoint_is_healthy(world, tmp_path, keep_last):
+@pytest.mark.parametrize("kind", POISONS)
+def test_weights_that_give_no_finite_loss_or_gradient_are_not_saved(world, tmp_path, keep_last, kind):
     setup = tiny_setup(world, train={"steps": 20, "save_every": 1, "keep_last": keep_last})
-    said = poisoned(setup, tmp_path / "run", 7)
+    message, _ = poisoned(setup, tmp_path / "run", 7, kind=kind)
     folder = RunDir(tmp_path / "run")
-    assert folder.steps()[-1] == 6, "the weights after step 7 gave no finite loss"
-    assert len(folder.steps()) <= keep_last
-    assert (folder.checkpoints / "diverged-00000007").is_dir(), "and are kept for whoever wants to look"
-    assert "were renamed: diverged-00000007. " in said
-    assert "resumes from step-00000006" in said
+    assert folder.steps() == [5, 6][-keep_last:], "the weights after step 7 gave no finite loss"
+    assert message.startswith("step 7: with the weights of this step, loss or gradient are NaN or infinite")
+    assert "resumes from step-00000006, which is healthy" in message
     last = read_log(tmp_path / "run")[-1]
-    assert (last["event"], last["checkpoint"], last["set_aside"]) == (
-        "diverged",
-        "step-00000006",
-        ["diverged-00000007"],
-    )
+    assert (last["event"], last["checkpoint"]) == ("diverged", "step-00000006")
 
 
-def test_every_attempt_that_diverges_again_begins_earlier_in_the_end_at_the_beginning(world, tmp_path):
-    newest = []
-    for _ in range(4):
-        setup = tiny_setup(world, train={"steps": 20, "save_every": 2, "keep_last": 2})
-        said = poisoned(setup, tmp_path / "run", 7)
-        newest.append(max(RunDir(tmp_path / "run").steps(), default=0))
-    assert newest == [6, 4, 0, 0]
-    assert "starts from the beginning" in said
+def test_nothing_is_saved_while_steps_are_skipped_and_five_in_a_row_end_the_run(world, tmp_path):
+    """Not even by time, which a signal does as well."""
+    setup = tiny_setup(world, train={"steps": 20, "save_every": 3, "keep_last": 9})
+    message, last = poisoned(setup, tmp_path / "run", 7)
+    assert message.startswith(f"step 12: loss or gradient was NaN or infinite {MAX_SKIPPED} times in a row")
+    assert "resumes from step-00000006, which is healthy" in message
+    assert RunDir(tmp_path / "run").steps() == [3, 6], "step 9 was skipped"
+    assert not changed(last, weights(setup)), "skipped steps leave the weights of step 7 as they are"
+
+
+def test_a_run_that_diverges_again_resumes_from_the_same_checkpoint_again(world, tmp_path):
+    for _ in range(2):
+        setup = tiny_setup(world, train={"steps": 20, "save_every": 2})
+        message, _ = poisoned(setup, tmp_path / "run", 7)
+        assert RunDir(tmp_path / "run").steps() == [4, 6]
+        assert "resumes from step-00000006" in message
+    assert [event["step"] for event in read_log(tmp_path / "run") if event["event"] == "resumed"] == [6]
+
+
+def test_a_run_that_diverges_before_its_first_checkpoint_starts_from_the_beginning(world, tmp_path):
+    message, _ = poisoned(tiny_setup(world, train={"steps": 20, "save_every": 10}), tmp_path / "run", 1)
+    assert "starts from the beginning" in message
+    assert not RunDir(tmp_path / "run").steps()
 
 
 def test_a_checkpoint_that_is_due_at_a_skipped_step_is_written_after_the_next_one(world, tmp_path, monkeypatch):
@@ -69,20 +81,21 @@ def test_a_checkpoint_that_is_due_at_a_skipped_step_is_written_after_the_next_on
 
 
 def test_a_stage_that_ends_with_skipped_steps_is_not_finished_if_its_weights_are_the_reason(world, tmp_path):
-    setup = tiny_setup(world, train={"steps": 8, "save_every": 2})
-    said = poisoned(setup, tmp_path / "run", 6)
-    assert "step 8: loss or gradient was NaN or infinite 2 times in a row" in said
+    setup = tiny_setup(world, train={"steps": 8, "save_every": 5})
+    message, _ = poisoned(setup, tmp_path / "run", 6)
+    assert "step 8: with the weights of this step, loss or gradient are NaN or infinite" in message
     assert MAX_SKIPPED > 2
-    assert RunDir(tmp_path / "run").steps() == [2, 4]
+    assert RunDir(tmp_path / "run").steps() == [5]
 
 
 def test_parameters_that_are_no_numbers_are_not_saved(world, tmp_path):
-    setup = tiny_setup(world, train={"steps": 8})
+    """Here of a language without examples, on which no loss depends."""
+    setup = tiny_setup(world, {"name": "madx", "train_head": False}, languages=["aa", "bb", "cc", "zz"])
 
     def on_event(event):
         if isinstance(event, StepTaken) and event.step == 6:
             with torch.no_grad():
-                next(setup.model.method.parameters()).view(-1)[0] = float("inf")
+                setup.model.method.get_parameter("language_adapters.up")[3, 0, 0, 0] = float("inf")
 
     with pytest.raises(TrainingError, match=r"step 6: 1 of \d+ trained tensors have values that are NaN or infinite"):
         tiny_fit(setup, tmp_path / "run", on_event=on_event).run()
@@ -127,7 +140,7 @@ def test_settings_of_a_single_stage_may_change_as_those_of_all_may(world, tmp_pa
     recipe = tiny_recipe(world, "madx", stages={"tasks": {"optim": {"lr": 1.0}}})
     folder = RunDir(tmp_path)
     folder.write(folder.recipe, dump_yaml(resolved(load_recipe(recipe))))
-    folder.note(Diverged(total=3, checkpoint=None, set_aside=[]).to_dict())
+    folder.note(Diverged(total=3, checkpoint=None).to_dict())
     changed = _check_same(load_recipe(recipe, ["stages.tasks.optim.lr=0.1", "train.save_minutes=1"]), folder)
     assert changed["stages.tasks.optim.lr"] == [1.0, 0.1]
     assert changed["stages.tasks.train.save_minutes"] == changed["train.save_minutes"] == [15.0, 1.0]

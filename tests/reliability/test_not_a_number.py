@@ -45,7 +45,7 @@ def skipping(setup, kind, *, process_group=None, everywhere=True):
     after = weights(setup), state(loop)
     healthy += list(steps)
     assert spoilt.skipped
-    assert (spoilt.number, len(healthy)) == (4, 5)
+    assert (spoilt.step, len(healthy)) == (4, 5)
     assert not any(step.skipped for step in healthy)
     assert not changed(before[0], after[0]), "weights are those before"
     assert not changed(before[1], after[1]), "so is the optimizer's state"
@@ -98,13 +98,13 @@ def test_five_in_a_row_end_the_run_with_the_weights_before(world, tmp_path, kind
 
 def bad_batches(monkeypatch, poison, is_bad):
     """Let the batches of some steps, counted from 0, give no finite loss, whatever the weights are."""
-    take = TrainLoop._take
+    take = TrainLoop.take
 
     def poisoned(loop, index, *args, **more):
         poison.active = is_bad(index)
         return take(loop, index, *args, **more)
 
-    monkeypatch.setattr(TrainLoop, "_take", poisoned)
+    monkeypatch.setattr(TrainLoop, "take", poisoned)
 
 
 def test_a_few_that_are_not_in_a_row_do_not_end_the_run(world, tmp_path, monkeypatch):

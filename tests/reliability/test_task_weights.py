@@ -41,17 +41,17 @@ def gradients(setup, *, spoil=None):
     for name, dataset in list(loop.datasets.items()):
         if dataset.condition.task == spoil:
             loop.datasets[name] = replace(dataset, numbers=dataset.numbers[::-1].copy())
-    names, backward = loop.optimizer.names, loop._backward
+    names, objective = loop.optimizer.names, loop.objective
 
     def look(_factor):
         found.gradients = {names[p]: p.grad.to_dense().clone() for p in loop.optimizer.parameters if p.grad is not None}
 
-    def remember(micro_batches, factors, conditions):
+    def remember(batch, factors, conditions):
         found.weights = dict(factors)
-        return backward(micro_batches, factors, conditions)
+        return objective(batch, factors, conditions)
 
-    loop.optimizer.step, loop._backward = look, remember  # type: ignore[method-assign]
-    step = loop._take(0)
+    loop.optimizer.step, loop.objective = look, remember  # type: ignore[assignment, method-assign]
+    step = loop.take(0)
     found.losses, found.loss, found.datasets = step.losses, step.loss, step.datasets
     return found
 
@@ -77,8 +77,8 @@ def test_one_is_the_mean_over_examples_without_any_weight(world):
     found, plain = (gradients(setup_with(world, factors)) for factors in (dict.fromkeys(ALL, 1.0), {}))
     assert not changed(found.gradients, plain.gradients)
     loop = tiny_loop(setup_with(world, {}))
-    ((batch, _),) = loop.micro_batches(0)[0]
-    assert found.weights == {t: 1 * len(part.positions) / 16 / part.data.count for t, part in batch.by_task.items()}
+    (batch,) = loop.batches(0).micro_batches
+    assert found.weights == {t: 1 * len(part.positions) / 16 / part.count for t, part in batch.by_task.items()}
 
 
 @pytest.mark.parametrize("method", [*LEARNT, "psf"])

@@ -54,22 +54,22 @@ def tiny_loop(
 
 
 def record(loop: TrainLoop) -> list[list[Pick]]:
-    """From now on, remember the examples of every piece of a step that counts."""
+    """From now on, remember the examples of every micro-batch of a step that counts."""
     seen: list[list[Pick]] = []
-    batch, shares = loop._batch, loop.micro_batches
+    batch, batches = loop._batch, loop.batches
 
     def remember(picks: Sequence[Pick]) -> Any:
         seen.append(list(picks))
         return batch(picks)
 
     def drop_those_that_do_not_count(index: int) -> Any:
-        found = shares(index)
-        for portion in found[0]:
-            if not portion.counts:
+        step_batches = batches(index)
+        for micro_batch in step_batches.micro_batches:
+            if micro_batch.is_placeholder:
                 seen[-1] = []
-        return found
+        return step_batches
 
-    loop._batch, loop.micro_batches = remember, drop_those_that_do_not_count  # type: ignore[method-assign]
+    loop._batch, loop.batches = remember, drop_those_that_do_not_count  # type: ignore[method-assign]
     return seen
 
 

@@ -65,7 +65,7 @@ def test_only_answers_are_predicted_with_their_ends(tokenizer):
     batch = make_batch(
         [Example(Condition("chat", "es"), row)], tasks={"chat": task}, tokenizer=tokenizer, max_length=200
     )
-    data = batch.by_task["chat"].data
+    data = batch.by_task["chat"]
     labels = data.targets["labels_BT"][0]
     assert data.count == int((labels >= 0).sum()) == len("fine@Ċ") + len("okĠaÃ±@Ċ")
     inputs = torch.tensor(row["tokens"][:-1])

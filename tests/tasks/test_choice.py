@@ -52,7 +52,7 @@ def test_scores_are_log_likelihoods(model, tokenizer, normalize):
     rows = Choice.encode(RECORDS, tokenizer, {})
     examples = [Example(condition, row) for condition, row in zip(CONDITIONS, rows, strict=True)]
     batch = make_batch(examples, tasks={"choice": task}, tokenizer=tokenizer, max_length=200)
-    data = batch.by_task["choice"].data
+    data = batch.by_task["choice"]
     ((_, states),) = model._states(batch)
     scores = task._scores(states, data)
     premises = ["it was cold. What happened as a result?", "good film", "x" * 90]

@@ -79,7 +79,7 @@ def test_texts_in_one_row_do_not_see_each_other(family):
     packed = {"tokens": np.concatenate(given), "starts": starts, "length": sum(map(len, given))}
     others = row_of(texts(9)[0])
     batch = batch_of([packed, others], CONDITIONS[:2])
-    assert batch.by_task["lm"].data.count == sum(len(tokens) - 1 for tokens in given) + 10
+    assert batch.by_task["lm"].count == sum(len(tokens) - 1 for tokens in given) + 10
     expected = sum(own_losses(model, tokens, CONDITIONS[0]).sum() for tokens in given)
     expected += own_losses(model, others["tokens"], CONDITIONS[1]).sum()
     assert float(model.losses(batch)["lm"]) == pytest.approx(float(expected), rel=1e-5)
@@ -88,7 +88,7 @@ def test_texts_in_one_row_do_not_see_each_other(family):
 def test_a_long_text_is_scored_whole():
     model, (tokens,) = model_of("llama"), texts(25)
     batch = batch_of([row_of(tokens)], max_length=10)
-    assert [len(one.ids) for one in batch.by_task["lm"].data.sequences] == [10, 10, 6]
+    assert [len(one.ids) for one in batch.by_task["lm"].sequences] == [10, 10, 6]
     ((total, count),) = model.predict(batch)
     windows = [tokens[start : start + 11] for start in (0, 10, 20)]
     expected = torch.cat([own_losses(model, window, CONDITIONS[0]) for window in windows])

@@ -97,7 +97,7 @@ def test_the_loss_is_that_of_the_whole_model_over_the_pieces_of_the_target(token
         torch.testing.assert_close(model.losses(batch)["mt"], expected, rtol=1e-5, atol=1e-4)
     counts = [count for _, count in model.predict(batch)]
     assert counts == (labels >= 0).sum(-1).tolist()
-    assert batch.by_task["mt"].data.count == sum(counts)
+    assert batch.by_task["mt"].count == sum(counts)
 
 
 def test_losses_do_not_depend_on_the_rows_beside(tokenizer):

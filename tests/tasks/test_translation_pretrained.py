@@ -226,7 +226,7 @@ def test_the_loss_is_that_of_transformers_label_by_label(kind, checkpoints, setu
     for condition, pair in cases(kind):
         batch = batch_of(ours, [(condition, pair)])
         labels, expected = (found[KINDS[kind].labels] for found in judge.losses(condition, pair))
-        data = batch.by_task["mt"].data
+        data = batch.by_task["mt"]
         assert data.targets["labels_BL"][0].tolist() == labels.tolist()
         with torch.no_grad():
             ((_, states),) = ours.model._states(batch)

@@ -74,7 +74,7 @@ ALL = [
     step(2, event_type=StepSkipped, loss=None, gradient_norm=None, losses={}),
     validated(2),
     CheckpointSaved(total=2, seconds=0.1),
-    Diverged(total=9, checkpoint=None, set_aside=["diverged-00000004"]),
+    Diverged(total=9, checkpoint=None),
     LanguageShares(stage="joint", before={"pos": 0.5}, after={"pos": 0.6}),
     RunFinished(steps=2, seconds=1.5, tokens=80),
     CheckpointsAveraged(run="a", steps=[1, 2]),

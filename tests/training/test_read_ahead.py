@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from polyloom.training.read_ahead import ReadAhead
+from polyloom.training.loop import ReadAhead
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -19,7 +19,7 @@ def test_no_more_is_made_than_is_asked_for_and_each_once():
     calls: list[int] = []
     with ReadAhead(calls.append, ahead=3, stop=8) as made:
         made.get(0)
-        assert set(made._made) == {1, 2, 3}
+        assert set(made._results) == {1, 2, 3}
         for number in range(1, 8):
             made.get(number)
     assert calls == list(range(8))

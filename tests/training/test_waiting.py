@@ -83,7 +83,7 @@ def waits(setup: Any, stage: int = 0, **train: Any) -> Waits:
     loop = tiny_loop(setup, stage, process_group=ProcessGroup(device="meta"), **train)
     found = Waits()
     with found:
-        loop._take(0, update=False)
+        loop.take(0, update=False)
     return found
 
 
@@ -147,8 +147,8 @@ def test_batches_are_pinned_for_a_gpu_alone(world, monkeypatch):
 
     monkeypatch.setattr(Batch, "pinned", pin)
     loop = tiny_loop(tiny_setup(world), process_group=ProcessGroup())
-    loop.micro_batches(0)
+    loop.batches(0)
     assert not pinned
     loop.process_group = ProcessGroup(device="cuda:0")
-    ((batch, _),) = loop.micro_batches(0)[0]
+    (batch,) = loop.batches(0).micro_batches
     assert pinned == [batch]

@@ -23,7 +23,7 @@ from polyloom.rundir import RunDir
 from polyloom.training.config import OptimConfig
 from polyloom.training.distributed import ProcessGroup
 from polyloom.training.events import LanguageShares, read_log
-from polyloom.training.loop import TextPacking, TrainLoop
+from polyloom.training.loop import TrainLoop
 from polyloom.training.parameter_report import language_shares
 from polyloom.training.prepare import prepare_dataset
 from polyloom.workflows.run import Run
@@ -109,8 +109,8 @@ def test_batches_by_tokens_keep_to_their_budget(tmp_path):
     setup = prepare_training(recipe)
     loop = TrainLoop(setup.model, setup.plans()[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
     for index in range(20):
-        (portion,), datasets, _ = loop.micro_batches(index)
-        assert portion.batch.num_tokens <= 64
+        (batch,), datasets, _ = loop.batches(index)
+        assert batch.num_tokens <= 64
         assert len(datasets) <= 4
     assert len(list(loop.steps(17))) == 3
 
@@ -125,15 +125,15 @@ def test_filled_rows_are_the_text_that_follows_a_line_without_padding(tmp_path):
     running = [piece for line in lines + lines for piece in line]
     starts = np.cumsum([0, *map(len, lines)])
     for index in (0, 7, len(lines) - 1):
-        (example,) = dataset.examples([index], [0], setup.model, packing=TextPacking(length=22))
+        (example,) = dataset.examples([index], [0], setup.model.tasks["mlm"], packed_length=22)
         assert example.row["tokens"].tolist() == running[starts[index] : starts[index] + 22]
-    (long,) = dataset.examples([3], [0], setup.model, packing=TextPacking(length=2))
+    (long,) = dataset.examples([3], [0], setup.model.tasks["mlm"], packed_length=2)
     assert long.row["tokens"].tolist() == lines[3], "cut at random by the task, as without filling"
     for index in range(4):
-        for share in loop.micro_batches(index)[0]:
-            padded = int((share.batch.inputs["attention_mask"] == 0).sum())
-            raw = "mlm" in share.batch.by_task
-            assert padded == 0 if raw else share.batch.num_tokens < 6 * 24, "labelled rows stay as they are"
+        for batch in loop.batches(index).micro_batches:
+            padded = int((batch.inputs["attention_mask"] == 0).sum())
+            raw = "mlm" in batch.by_task
+            assert padded == 0 if raw else batch.num_tokens < 6 * 24, "labelled rows stay as they are"
     train(tmp_path, **sections, train=settings)
     with pytest.raises(TrainingError, match="pack_sequences"):
         train(tmp_path, "b", **sections, train=settings | {"rows_per_batch": None, "tokens_per_batch": 99})
@@ -146,13 +146,13 @@ def test_masked_pieces_can_be_chosen_among_those_of_their_corpus_alone(tmp_path)
         recipe = load_recipe(tiny_recipe(tmp_path, tasks=("mlm", "pos"), train=settings))
         setup = prepare_training(recipe)
         loop = TrainLoop(setup.model.eval(), setup.plans()[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
-        (share,) = loop.micro_batches(0)[0]
-        data = share.batch.by_task["mlm"].data
+        (batch,) = loop.batches(0).micro_batches
+        data = batch.by_task["mlm"]
         if vocabulary == "corpus":
             present = {int(p) for c in loop.datasets.values() if c.condition.task == "mlm" for p in c.token_types}
             assert data.targets["candidates_V"].tolist() == sorted(present), "all cells of this batch together"
             assert len(present) < setup.tokenizer.vocab_size
-        losses[vocabulary] = float(setup.model.losses(share.batch)["mlm"].detach())
+        losses[vocabulary] = float(setup.model.losses(batch)["mlm"].detach())
     assert losses["corpus"] < losses["full"] - 1, "fewer pieces to choose from"
 
 
@@ -202,7 +202,9 @@ def test_labels_mean_the_same_in_every_cell_whatever_the_order_of_their_coming(t
     for name, corpora in setup.recipe.data.train.items():
         dataset = loop.datasets[name]
         records = [record for record in resolve(corpora[0]).records("tags") if isinstance(record, Tagged)]
-        for example, record in zip(dataset.examples(range(50), range(50), setup.model), records, strict=False):
+        for example, record in zip(
+            dataset.examples(range(50), range(50), setup.model.tasks["pos"]), records, strict=False
+        ):
             assert [labels[i] for i in example.row["labels"]] == list(record.tags)
 
 

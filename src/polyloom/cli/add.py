@@ -141,8 +141,8 @@ def _show_progress() -> "OnEvent":
         match event:
             case RowStep(score=float(score)):
                 text = f"step {event.step} of {event.steps}: held-out selection score {score:.3f}"
-            case RowStep() if waited:
-                text = f"step {event.step} of {event.steps}: loss {event.loss:.3f} nats"
+            case RowStep(loss=float(loss)) if waited:
+                text = f"step {event.step} of {event.steps}: loss {loss:.3f} nats"
             case DonorScored() if waited:
                 text = f"donor {event.done} of {event.total}: {event.donor}, selection score {event.score:.3f}"
             case _:

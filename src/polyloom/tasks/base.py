@@ -7,7 +7,7 @@ majority baseline, the formats of its inputs and predictions, and the attributes
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor, nn
@@ -96,6 +96,8 @@ class TaskBatch:
         targets: Tensors that the head needs beside hidden states.
         count: Number of terms that the loss sums up.
         decoder: Decoder input of each row, for tasks that have one.
+        rows: Its rows in the batch; set by `make_batch`.
+        positions: The position of each example among those of the batch; set by `make_batch`.
     """
 
     sequences: Sequence[Tokens]
@@ -103,6 +105,8 @@ class TaskBatch:
     targets: Mapping[str, Tensor]
     count: int
     decoder: Sequence[Tokens] = ()
+    rows: slice = field(default_factory=lambda: slice(0))
+    positions: Sequence[int] = ()
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "TaskBatch":
         """Apply a function to all targets."""

@@ -1,8 +1,8 @@
 """Batches, which may mix rows of any tasks and conditions."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -13,14 +13,6 @@ from polyloom.tasks.base import Example, Task, TaskBatch, Tokens
 from polyloom.tasks.padding import padded
 
 
-class TaskSlice(NamedTuple):
-    """The rows of one task in a batch, with the positions of their examples in the input."""
-
-    rows: slice
-    data: TaskBatch
-    positions: Sequence[int]
-
-
 @dataclass(frozen=True)
 class Batch:
     """A batch of the model.
@@ -29,11 +21,13 @@ class Batch:
         inputs: Inputs of the backbone.
         conditions: The condition of each row.
         by_task: The rows of each task.
+        is_placeholder: Whether it only stands in for examples that a process does not have. Its losses do not count.
     """
 
     inputs: Mapping[str, Tensor]
     conditions: Sequence[Condition]
-    by_task: Mapping[str, TaskSlice]
+    by_task: Mapping[str, TaskBatch]
+    is_placeholder: bool = False
 
     @property
     def num_tokens(self) -> int:
@@ -49,8 +43,8 @@ class Batch:
         return self._map(Tensor.pin_memory)
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
-        by_task = {task: part._replace(data=part.data.map(function)) for task, part in self.by_task.items()}
-        return Batch({name: function(tensor) for name, tensor in self.inputs.items()}, self.conditions, by_task)
+        inputs = {name: function(tensor) for name, tensor in self.inputs.items()}
+        return replace(self, inputs=inputs, by_task={task: rows.map(function) for task, rows in self.by_task.items()})
 
 
 def make_batch(
@@ -60,31 +54,30 @@ def make_batch(
     positions_of: dict[str, list[int]] = {}
     for position, example in enumerate(examples):
         positions_of.setdefault(example.condition.task, []).append(position)
-    by_task: dict[str, TaskSlice] = {}
+
+    # The rows of a task are adjacent, so that its head takes a slice of the hidden states. A task may lay out one
+    # example as several rows; all of them have its condition.
+    by_task: dict[str, TaskBatch] = {}
     sequences: list[Tokens] = []
     decoder: list[Tokens] = []
     conditions: list[Condition] = []
     for task, positions in sorted(positions_of.items()):
-        chosen = [examples[i] for i in positions]
-        data = tasks[task].collate(chosen, tokenizer=tokenizer, max_length=max_length)
-        begin = len(sequences)
-        sequences += data.sequences
-        decoder += data.decoder
-        conditions += [examples[positions[i]].condition for i in data.examples]
-        by_task[task] = TaskSlice(slice(begin, len(sequences)), data, positions)
-    inputs = _pad(sequences, tokenizer)
-    if decoder:  # without a mask, because the decoder is causal
-        inputs["decoder_input_ids"] = padded([s.ids for s in decoder], tokenizer.pad_id)
-    return Batch(inputs, conditions, by_task)
+        task_examples = [examples[i] for i in positions]
+        rows = tasks[task].collate(task_examples, tokenizer=tokenizer, max_length=max_length)
+        first = len(sequences)
+        sequences += rows.sequences
+        decoder += rows.decoder
+        conditions += [task_examples[i].condition for i in rows.examples]
+        by_task[task] = replace(rows, rows=slice(first, len(sequences)), positions=positions)
 
-
-def _pad(sequences: Sequence[Tokens], tokenizer: Tokenizer) -> dict[str, Tensor]:
     inputs = {"input_ids": padded([s.ids for s in sequences], tokenizer.pad_id)}
     inputs["attention_mask"] = padded([np.ones(len(s.ids), np.int64) for s in sequences], 0)
     if tokenizer.uses_types:
-        types = (np.zeros(len(s.ids), np.int64) if s.types is None else s.types for s in sequences)
-        inputs["token_type_ids"] = padded(list(types), 0)
-    if any(sequence.positions is not None for sequence in sequences):
-        positions = (np.arange(len(s.ids)) if s.positions is None else s.positions for s in sequences)
-        inputs["position_ids"] = padded(list(positions), 0)
-    return inputs
+        types = [np.zeros(len(s.ids), np.int64) if s.types is None else s.types for s in sequences]
+        inputs["token_type_ids"] = padded(types, 0)
+    if any(sequence.positions is not None for sequence in sequences):  # several texts are packed into a row
+        place_ids = [np.arange(len(s.ids)) if s.positions is None else s.positions for s in sequences]
+        inputs["position_ids"] = padded(place_ids, 0)
+    if decoder:  # without a mask, because the decoder is causal
+        inputs["decoder_input_ids"] = padded([s.ids for s in decoder], tokenizer.pad_id)
+    return Batch(inputs, conditions, by_task)

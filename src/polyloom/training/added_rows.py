@@ -11,7 +11,9 @@ from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.model import Model
 from polyloom.nn.tables import sparse_rows
 from polyloom.training.distributed import ProcessGroup
-from polyloom.training.loop import StagePlan, Step, TrainLoop
+from polyloom.training.events import StepEvent
+from polyloom.training.loop import TrainLoop
+from polyloom.training.plan import StagePlan
 
 
 def fit_added_row(  # noqa: PLR0913 - all are needed
@@ -22,7 +24,7 @@ def fit_added_row(  # noqa: PLR0913 - all are needed
     kind: str,
     first_added_token: int | None = None,
     score: Callable[[], float],
-    on_step: Callable[[Step, float | None], None] = lambda *_: None,
+    on_step: Callable[[StepEvent, float | None], None] = lambda *_: None,
 ) -> tuple[float, float]:
     """Train the last row of all tables of a kind, and the other groups that the plan's stage trains.
 
@@ -53,7 +55,7 @@ def fit_added_row(  # noqa: PLR0913 - all are needed
         best_tensors = [tensor.clone() for tensor in trained]
         every = plan.train.evaluate_every or plan.steps
         for step in loop.steps():
-            current = score() if step.number % every == 0 or step.number == plan.steps else None
+            current = score() if step.step % every == 0 or step.step == plan.steps else None
             if current is not None and current > best:
                 best, best_tensors = current, [tensor.clone() for tensor in trained]
             on_step(step, current)

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -187,7 +187,7 @@ def parallelize(objective: nn.Module, model: Model, *, process_group: ProcessGro
     With ``ddp`` each process has a copy of the model and gradients are averaged, except those of banks, which are
     sparse. With ``fsdp`` each has a shard of the backbone; of the method and the heads it has a shard too if parts of
     the backbone are trained, and otherwise a copy. Of banks it always has a copy: a step uses few of their rows.
-    `average_gradients` and `average_sparse_gradients` average what is left.
+    `average_gradients` averages what is left.
     """
     if process_group.size == 1:
         return objective.to(process_group.device)
@@ -252,14 +252,45 @@ def trained_banks(model: Model) -> list[Bank]:
     return [bank for bank in banks if all(p.requires_grad for p in bank.parameters())]
 
 
-def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Average gradients over all processes. The same parameters must have one in all processes, as with ``ddp``."""
-    _average([parameter.grad for parameter in parameters if parameter.grad is not None])
+def average_gradients(
+    parameters: Sequence[nn.Parameter], banks: Sequence[Bank], process_group: ProcessGroup, strategy: Strategy
+) -> None:
+    """Average over all processes the gradients that DDP and FSDP leave to us. All processes must call this.
+
+    DDP averages all but the sparse gradients of banks, in the backward pass. FSDP averages those of shards alone.
+
+    Args:
+        parameters: All trained parameters.
+        banks: The banks among them.
+        process_group: The processes.
+        strategy: How the objective was distributed.
+    """
+    of_banks = dict.fromkeys(parameter for bank in banks for parameter in bank.parameters())
+    for parameter in of_banks:
+        if parameter.grad is not None:  # several micro-batches may have used the same row
+            parameter.grad = parameter.grad.coalesce()
+    if process_group.size > 1 and of_banks:
+        _average_sparse(list(of_banks))
+    if process_group.size > 1 and strategy == "fsdp":
+        # Copied parameters have a gradient in all processes or in none, because every objective uses all of them.
+        others = (p for p in parameters if p not in of_banks and not isinstance(p, DTensor))
+        _average([parameter.grad for parameter in others if parameter.grad is not None])
 
 
-def average_sparse_gradients(parameters: Sequence[nn.Parameter]) -> None:
+def _average_sparse(parameters: Sequence[nn.Parameter]) -> None:
     """Average the sparse gradients of banks over all processes, of which each may have used other rows."""
-    rows, values = _union_of_rows(parameters), []
+    # Tensors of a collective must have the same shape in all processes, so all agree on the rows first: one message
+    # with a byte for each row of each parameter.
+    used = [torch.zeros(len(parameter), dtype=torch.uint8, device=parameter.device) for parameter in parameters]
+    for parameter, flags in zip(parameters, used, strict=True):
+        if parameter.grad is not None:
+            flags[parameter.grad.indices()[0]] = 1
+    flat = torch.cat(used)
+    dist.all_reduce(flat, dist.ReduceOp.MAX)
+    rows = [flags.nonzero().squeeze(1) for flags in flat.split_with_sizes([len(flags) for flags in used])]
+
+    # Then the gradients of these rows in one dense message, with zeros for rows that this process did not use.
+    values = []
     for parameter, union in zip(parameters, rows, strict=True):
         values.append(parameter.new_zeros(len(union), *parameter.shape[1:]))
         if parameter.grad is not None:
@@ -267,17 +298,6 @@ def average_sparse_gradients(parameters: Sequence[nn.Parameter]) -> None:
     _average(values)
     for parameter, union, mean in zip(parameters, rows, values, strict=True):
         parameter.grad = sparse_rows(union, mean, parameter.shape)
-
-
-def _union_of_rows(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    """Return the rows of each parameter that have a gradient in any process."""
-    used = [torch.zeros(len(parameter), dtype=torch.uint8, device=parameter.device) for parameter in parameters]
-    for parameter, flags in zip(parameters, used, strict=True):
-        if parameter.grad is not None:
-            flags[parameter.grad.indices()[0]] = 1
-    flat = torch.cat(used)
-    dist.all_reduce(flat, dist.ReduceOp.MAX)
-    return [flags.nonzero().squeeze(1) for flags in flat.split_with_sizes([len(flags) for flags in used])]
 
 
 def _average(tensors: Sequence[Tensor]) -> None:

@@ -263,6 +263,11 @@ class StepEvent(Event):
     lr_factor: float
     seconds: Mapping[str, float]
 
+    @property
+    def skipped(self) -> bool:
+        """Whether the weights are unchanged because loss or gradient are NaN or infinite."""
+        return isinstance(self, StepSkipped)
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepTaken(StepEvent, event="step"):
@@ -315,12 +320,10 @@ class Diverged(Event, event="diverged"):
     Attributes:
         total: Number of the last step over all stages.
         checkpoint: Name of the newest checkpoint, from which training resumes; none if there is none.
-        set_aside: New names of checkpoints with diverged weights, which are not used any more.
     """
 
     total: int
     checkpoint: str | None
-    set_aside: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -405,13 +408,13 @@ class RowStep(Event, event="row-step"):
     Attributes:
         step: Number of the step, from 1.
         steps: Number of all steps.
-        loss: Mean loss in nats per prediction.
+        loss: Mean loss in nats per prediction; none if NaN or infinite.
         score: Selection score on held-out data; none if this step was not followed by a validation.
     """
 
     step: int
     steps: int
-    loss: float
+    loss: float | None
     score: float | None
 
 

@@ -1,255 +1,140 @@
-"""Run the steps of a stage as a generator. The caller logs, validates, saves and stops."""
+"""Take the optimizer steps of a stage. The caller logs, validates, saves and stops.
+
+A step is one batch, which several processes share and which may be cut into micro-batches. Its loss is
+
+    Σ_t factor_t · (examples of task t / examples) · (sum of t's losses / t's predictions)
+
+where all counts are those of the whole step, whatever the number of processes and micro-batches. Step n is a function
+of the weights, the state of the optimizer and n alone, so a resumed run repeats it bit for bit.
+"""
 
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import islice
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from polyloom.conditions import Condition
-from polyloom.data.encoded import EncodedDataset
-from polyloom.data.mixture import Mixture, MixtureConfig, Pick, steps_of_epochs
+from polyloom.data.mixture import Pick
 from polyloom.data.shuffle import random_uint64
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import TrainingError
-from polyloom.methods.base import Stage
 from polyloom.model import Model
 from polyloom.nn.tables import sparse_gradients
-from polyloom.tasks.base import EncodedExample, Example
+from polyloom.tasks.base import Example
 from polyloom.tasks.batch import Batch, make_batch
 from polyloom.training.changed_rows import ChangedRows
-from polyloom.training.config import OptimConfig, TrainConfig
 from polyloom.training.distributed import (
     ProcessGroup,
     average_gradients,
-    average_sparse_gradients,
     check_same_weights,
-    full_tensor,
     parallelize,
     trained_banks,
 )
+from polyloom.training.events import StepEvent, StepSkipped, StepTaken
 from polyloom.training.optim import Optimizer
-from polyloom.training.read_ahead import ReadAhead
+from polyloom.training.plan import StagePlan
 
 MAX_SKIPPED = 5  # steps in a row whose loss or gradient is NaN or infinite
+
+T = TypeVar("T")
 
 
 class DivergedError(TrainingError):
     """Raised if the weights give no finite loss or gradient any more."""
 
 
-class Requests(NamedTuple):
-    """What any process asks for during a step.
-
-    Attributes:
-        save: Whether a checkpoint is due by time.
-        interrupt: Whether SIGINT was received.
-        terminate: Whether SIGTERM was received.
-    """
+class StopAndSaveFlags(NamedTuple):
+    """What any process wants to happen after a step. All processes get the same flags, so that all act together."""
 
     save: bool = False
+    """Whether a checkpoint is due by time."""
     interrupt: bool = False
+    """Whether SIGINT was received."""
     terminate: bool = False
+    """Whether SIGTERM was received."""
 
 
-class TextPacking(NamedTuple):
-    """Settings for packing lines of raw text into examples.
+class StepBatches(NamedTuple):
+    """The batches of a step."""
 
-    Attributes:
-        length: Number of tokens that examples are filled up to with the following lines. Defaults to 0: an example is
-            one line.
-        restrict_candidates: Whether masked tokens are predicted only among the tokens of their dataset.
+    micro_batches: list[Batch]
+    """The micro-batches of this process."""
+    datasets: Counter[str]
+    """Number of examples of the whole step by dataset."""
+    conditions: list[Condition]
+    """The conditions of the whole step."""
+
+
+class ReadAhead(Generic[T]):
+    """Calls a function for the next numbers before they are needed.
+
+    The next steps are known, because a batch is a function of the number of its step. A context: at its end, work that
+    has not begun is dropped.
+
+    Args:
+        make: The function. It must be safe to call from another thread.
+        ahead: How many numbers ahead it is called.
+        stop: The end of the numbers, exclusive.
+        threads: Number of threads; more than one hides the latency of object storage.
     """
 
-    length: int = 0
-    restrict_candidates: bool = False
+    def __init__(self, make: Callable[[int], T], *, ahead: int, stop: int, threads: int = 1) -> None:
+        self._make, self._ahead, self._stop = make, ahead, stop
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="read-ahead")
+        self._results: dict[int, Future[T]] = {}
 
+    def __enter__(self) -> "ReadAhead[T]":
+        return self
 
-_UNPACKED = TextPacking()
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
-
-@dataclass(frozen=True)
-class TrainDataset:
-    """An encoded dataset that trains the weights of a condition.
-
-    Attributes:
-        name: The condition, such as ``pos/en``; with the language of the text if that is not the condition's, such as
-            ``mlm/en/sw@sw``.
-        condition: The condition whose weights it trains.
-        dataset: The examples.
-        numbers: The model's id of each label of the dataset; -1 for labels that the model does not have.
-    """
-
-    name: str
-    condition: Condition
-    dataset: EncodedDataset
-    numbers: Any
-
-    @cached_property
-    def token_types(self) -> Any:
-        """All token ids that occur in the raw text, sorted."""
-        starts = range(0, len(self.dataset), 10_000)
-        chunks = (self.dataset.rows(range(start, min(start + 10_000, len(self.dataset)))) for start in starts)
-        return np.unique(np.concatenate([np.unique(np.concatenate([r["tokens"] for r in rows])) for rows in chunks]))
-
-    def examples(
-        self, indices: Sequence[int], keys: Sequence[int], model: Model, *, packing: TextPacking = _UNPACKED
-    ) -> list[Example]:
-        """Return examples for a batch.
-
-        Args:
-            indices: Their rows in the dataset.
-            keys: Their random keys, see `Pick.key`.
-            model: The model, whose tasks map the labels.
-            packing: How examples of raw text are made; ignored for other tasks.
-        """
-        task = model.tasks[self.condition.task]
-        packing = packing if task.raw_text else _UNPACKED
-        packed = packing.length > 0
-        rows = [self._packed(i, packing.length) for i in indices] if packed else self.dataset.rows(indices)
-        if packing.restrict_candidates:
-            rows = [{**row, "candidates": self.token_types} for row in rows]
-        labelled = (task.relabel(row, self.numbers) for row in rows)
-        return [Example(self.condition, row, key) for row, key in zip(labelled, keys, strict=True)]
-
-    def _packed(self, index: int, length: int) -> EncodedExample:
-        """Concatenate lines from an index on, up to a length; the first line of a block follows its last."""
-        tokens, starts = self.dataset.filled(index, "tokens", length)
-        if len(tokens) > length:  # the batch cuts a long line at a random place, as it does without packing
-            return {"tokens": tokens, "length": len(tokens)}
-        return {"tokens": tokens, "starts": starts, "length": length}
-
-
-@dataclass(frozen=True)
-class StagePlan:
-    """A stage with all its settings and datasets.
-
-    Attributes:
-        stage: The stage of the method.
-        optim: Settings of the optimizer.
-        train: Settings of training.
-        mixture: Settings of the mixture.
-        datasets: The datasets that it trains on.
-        groups: Pairs of datasets that alternate, for the mixture strategy ``ratio``.
-        task_weights: Factors of the losses of tasks; 1 for the others.
-    """
-
-    stage: Stage
-    optim: OptimConfig
-    train: TrainConfig
-    mixture: MixtureConfig
-    datasets: tuple[TrainDataset, ...]
-    groups: tuple[tuple[str, str], ...] = ()
-    task_weights: Mapping[str, float] = field(default_factory=dict)
-
-    @cached_property
-    def steps(self) -> int:
-        """Number of optimizer steps."""
-        if self.train.epochs:
-            datasets = [dataset.dataset for dataset in self.datasets]
-            return steps_of_epochs(
-                self.train.epochs, datasets, datasets_per_batch=self.mixture.datasets_per_batch, **self._batch_size
-            )
-        if not self.train.steps:
-            raise TrainingError(
-                "train.steps: missing. Set the number of optimizer steps, such as train.steps=1000, or train.epochs."
-            )
-        return self.train.steps
-
-    @property
-    def _batch_size(self) -> dict[str, int | None]:
-        by_tokens = self.train.tokens_per_batch
-        return {
-            "rows_per_batch": self.train.rows_per_batch or (None if by_tokens else 32),
-            "tokens_per_batch": by_tokens,
-        }
-
-    def make_mixture(self) -> Mixture:
-        """Build the mixture, which decides the examples of every step."""
-        if self.train.tokens_per_batch and self.train.pack_sequences:
-            raise TrainingError(
-                "train.pack_sequences: packed examples have one length. Set train.rows_per_batch, not tokens_per_batch."
-            )
-        return Mixture(
-            {dataset.name: dataset.dataset for dataset in self.datasets},
-            self.mixture,
-            seed=self.train.seed,
-            **self._batch_size,
-            groups=self.groups or None,
-            steps=self.steps,
-        )
-
-
-@dataclass(frozen=True)
-class Step:
-    """The result of one step.
-
-    Attributes:
-        number: Number of the step within the stage, from 1.
-        loss: Mean loss in nats per prediction, tasks weighted by their share of the examples and their factors
-            (`StagePlan.task_weights`); NaN or infinite if the step was skipped because of it.
-        losses: Mean loss in nats per prediction (token, word or sentence) by task, without factors.
-        datasets: Number of examples by dataset.
-        num_tokens: Number of tokens without padding.
-        gradient_norm: Norm of the gradient before clipping.
-        factor: Factor of the peak learning rates.
-        seconds: Time by use: ``data``, ``compute``, ``update``.
-        requests: What any process asked for during the step; the same in all processes.
-    """
-
-    number: int
-    loss: float
-    losses: Mapping[str, float]
-    datasets: Mapping[str, int]
-    num_tokens: int
-    gradient_norm: float
-    factor: float
-    seconds: Mapping[str, float]
-    requests: Requests
-
-    @property
-    def skipped(self) -> bool:
-        """Whether the weights are unchanged because loss or gradient are NaN or infinite."""
-        return not (math.isfinite(self.loss) and math.isfinite(self.gradient_norm))
+    def get(self, number: int) -> T:
+        """Return the result for a number, or raise what the function raised for it."""
+        for later in range(number, min(number + self._ahead + 1, self._stop)):
+            if later not in self._results:
+                self._results[later] = self._pool.submit(self._make, later)
+        return self._results.pop(number).result()
 
 
 class Objective(nn.Module):
-    """Computes the training loss of a batch: a weighted sum over tasks."""
+    """Computes the training loss of a batch: a weighted sum over tasks.
 
-    def __init__(self, model: Model) -> None:
+    It is a module because DDP wraps what it is called with: all that trains must be used in its forward pass.
+    """
+
+    def __init__(self, model: Model, penalty_weight: float = 0.0) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.penalty_weight = model, penalty_weight
         inner = set(model.backbone.model.base_model.parameters())
         # By name, because sharding a model replaces its parameters.
         self._head_only = [name for name, p in model.backbone.named_parameters() if p not in inner]
 
     def forward(
-        self, batch: Batch, weights: Mapping[str, Tensor], penalty: Any = None
+        self, batch: Batch, weights: Mapping[str, Tensor], penalized: Sequence[Condition] = ()
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Compute the weighted loss of a batch, and the unweighted sum of losses by task.
 
         Args:
             batch: The batch.
             weights: Weight of each task's sum.
-            penalty: Conditions and weight of the method's penalty; none for no penalty.
+            penalized: Conditions of the method's penalty; none for no penalty.
         """
         sums = self.model.losses(batch)
         loss = torch.stack([total * weights[task].to(total.dtype) for task, total in sums.items()]).sum()
-        if penalty is not None:
-            conditions, weight = penalty
-            term = self.model.method.penalty(self.model.method.encode(conditions))
-            loss = loss if term is None else loss + weight * term
-        # Heads that this batch does not use need a gradient too, because other processes may use them.
+        if penalized:
+            penalty = self.model.method.penalty(self.model.method.encode(penalized))
+            loss = loss if penalty is None else loss + self.penalty_weight * penalty
+        # Heads that this batch does not use need a gradient too: DDP waits for one of every parameter in every process.
         for parameter in self.unused_parameters(sums):
             loss = loss + 0.0 * parameter.sum()
         return loss, {task: total.detach() for task, total in sums.items()}
@@ -262,27 +147,6 @@ class Objective(nn.Module):
         return [parameter for parameter in unused if parameter.requires_grad]
 
 
-class MicroBatch(NamedTuple):
-    """A micro-batch. If `counts` is false its loss has weight zero: the process only takes part in the collectives."""
-
-    batch: Batch
-    counts: bool
-
-
-class StepBatches(NamedTuple):
-    """The batches of a step.
-
-    Attributes:
-        micro_batches: The micro-batches of this process.
-        datasets: Number of examples of the whole step by dataset.
-        conditions: The conditions of the whole step.
-    """
-
-    micro_batches: list[MicroBatch]
-    datasets: Counter[str]
-    conditions: list[Condition]
-
-
 class TrainLoop:
     """Trains a model for one stage.
 
@@ -291,7 +155,7 @@ class TrainLoop:
         plan: The stage with its settings and datasets.
         tokenizer: The tokenizer.
         process_group: The processes of the run.
-        requests: Function that returns what this process asks for. It is called once per step, and its result is
+        local_flags: Function that returns the flags of this process. It is called once per step, and its result is
             summed over the processes together with the losses.
         changed_rows: Where the optimizer notes the rows of banks that it updates.
 
@@ -301,6 +165,7 @@ class TrainLoop:
         mixture: The mixture, which decides the examples of every step.
         datasets: The datasets by name.
         max_length: Maximum number of tokens of an example.
+        flags: What any process wants to happen after the last step.
     """
 
     def __init__(
@@ -310,11 +175,10 @@ class TrainLoop:
         *,
         tokenizer: Tokenizer,
         process_group: ProcessGroup,
-        requests: Callable[[], Requests] = Requests,
+        local_flags: Callable[[], StopAndSaveFlags] = StopAndSaveFlags,
         changed_rows: ChangedRows | None = None,
     ) -> None:
         self.model, self.plan, self.tokenizer, self.process_group = model, plan, tokenizer, process_group
-        self._requests = requests
         model.set_stage(plan.stage)
         model.train()
         model.backbone.train(plan.train.dropout)
@@ -324,203 +188,220 @@ class TrainLoop:
             model.backbone.enable_gradient_checkpointing()
         if process_group.size > 1:
             check_same_weights(model)
-        self._objective = Objective(model)
+
+        # Sharding replaces parameters, so the optimizer and all that holds parameters come after `parallelize`.
+        num_examples = sum(len(dataset.dataset) for dataset in plan.datasets)
+        self._objective = Objective(model, penalty_weight=1.0 / max(num_examples, 1))
         self.objective = parallelize(self._objective, model, process_group=process_group, strategy=plan.train.strategy)
         self.optimizer = Optimizer(model, plan.optim, changed_rows)
         self._banks = trained_banks(model)
+
         self.mixture = plan.make_mixture()
         self.datasets = {dataset.name: dataset for dataset in plan.datasets}
         self.max_length = plan.train.max_length or model.backbone.max_length
-        text_length = self.max_length - tokenizer.num_special(pair=False) if plan.train.pack_sequences else 0
-        self._packing = TextPacking(text_length, plan.train.mlm_candidates == "corpus")
-        self._num_examples = sum(len(dataset.dataset) for dataset in plan.datasets)
-        self._sharded = process_group.size > 1 and plan.train.strategy == "fsdp"
+        self._packed_length = self.max_length - tokenizer.num_special(pair=False) if plan.train.pack_sequences else 0
+        self.flags, self._local_flags = StopAndSaveFlags(), local_flags
+        self._earlier_steps, self._last_taken = 0, -1
 
-    def steps(self, done: int = 0) -> Iterator[Step]:
-        """Yield the steps after the first `done` ones. Step n is the same in every run, resumed or not.
+    def steps(self, done: int = 0, *, earlier_steps: int = 0) -> Iterator[StepEvent]:
+        """Take the steps after the first `done` ones, and yield each. Step n is the same in every run, resumed or not.
+
+        Args:
+            done: Number of steps of this stage that were taken before.
+            earlier_steps: Number of steps of earlier stages.
 
         Raises:
-            DivergedError: Too many steps in a row were skipped, or the last ones were and the weights are the reason.
+            DivergedError: Too many steps in a row were skipped.
         """
-        skipped, taken = 0, done - 1
+        self._earlier_steps, self._last_taken = earlier_steps, done - 1
+        skipped = 0
         ahead = self.plan.train.read_ahead  # each in a thread of its own, since object storage has latency
-        with ReadAhead(self.micro_batches, ahead=ahead, stop=self.plan.steps, threads=max(1, ahead)) as batches:
+        with ReadAhead(self.batches, ahead=ahead, stop=self.plan.steps, threads=max(1, ahead)) as batches:
             for index in range(done, self.plan.steps):
-                step = self._take(index, batches.get)
-                skipped, taken = (skipped + 1, taken) if step.skipped else (0, index)
-                last = step.number == self.plan.steps
-                if skipped == MAX_SKIPPED or (skipped and last and not self._works(taken)):
+                event = self.take(index, batches.get(index))
+                skipped = skipped + 1 if event.skipped else 0
+                self._last_taken = self._last_taken if event.skipped else index
+                if skipped == MAX_SKIPPED:
+                    loss, norm = ("not finite" if x is None else x for x in (event.loss, event.gradient_norm))
                     raise DivergedError(
-                        f"step {step.number}: loss or gradient was NaN or infinite {skipped} times in a row "
-                        f"(last: loss {step.loss}, gradient norm {step.gradient_norm}). The weights are unchanged "
-                        "since. Lower optim.lr, raise optim.warmup_steps, or check the datasets of these steps in "
-                        "log.jsonl."
+                        f"step {event.step}: loss or gradient was NaN or infinite {skipped} times in a row "
+                        f"(last: loss {loss}, gradient norm {norm}). The weights are unchanged since. Lower optim.lr, "
+                        "raise optim.warmup_steps, or check the datasets of these steps in log.jsonl."
                     )
-                yield step
+                yield event
 
-    def _works(self, index: int) -> bool:
-        """Return whether loss and gradient are finite for the batch of a step that was taken before."""
-        return index >= 0 and not self._take(index, update=False).skipped
+    def is_healthy(self) -> bool:
+        """Return whether loss and gradient of the last step that was taken are still finite after its update.
 
-    def micro_batches(self, index: int) -> StepBatches:
-        """Make the micro-batches of a step for this process. Safe to call from several threads."""
-        picks = self.mixture.batch(index)
-        conditions = list(dict.fromkeys(self.datasets[pick.dataset].condition for pick in picks))
-        num_micro_batches = min(self.plan.train.grad_accum_steps, math.ceil(len(picks) / self.process_group.size))
-        # Examples of similar length share a micro-batch, to save padding. The sum over the step stays the same.
-        ordered = (
-            [picks[i] for i in np.argsort(self._lengths(picks), kind="stable")] if num_micro_batches > 1 else picks
-        )
-        micro_batches = []
-        for number in range(num_micro_batches):
-            first, last = (i * len(picks) // num_micro_batches for i in (number, number + 1))
-            local = ordered[first:last][self.process_group.rank :: self.process_group.size]
-            # A process without examples computes the first one at weight zero, because all take part in collectives.
-            micro_batches.append(MicroBatch(self._batch(local or picks[:1]), counts=bool(local)))
-        return StepBatches(micro_batches, Counter(pick.dataset for pick in picks), conditions)
+        An update can leave finite weights that give no finite loss. What is saved must not be such weights.
+        """
+        return self._last_taken >= 0 and not self.take(self._last_taken, update=False).skipped
 
-    def _lengths(self, picks: Sequence[Pick]) -> list[int]:
-        """Return the lengths of the examples of a step."""
-        lengths = [self.max_length] * len(picks)
-        for name, positions in _by_dataset(picks).items():
-            dataset = self.datasets[name]
-            if not (self._packing.length and self.model.tasks[dataset.condition.task].raw_text):
-                for position, row in zip(
-                    positions, dataset.dataset.rows([picks[i].index for i in positions]), strict=True
-                ):
-                    lengths[position] = int(row["length"])
-        return lengths
+    def take(self, index: int, batches: StepBatches | None = None, *, update: bool = True) -> StepEvent:
+        """Take a step, counted from 0 within the stage.
 
-    def _batch(self, picks: Sequence[Pick]) -> Batch:
-        examples: dict[int, Example] = {}
-        for name, positions in _by_dataset(picks).items():
-            indices, keys = [picks[i].index for i in positions], [picks[i].key for i in positions]
-            loaded = self.datasets[name].examples(indices, keys, self.model, packing=self._packing)
-            task = self.model.tasks[self.datasets[name].condition.task]
-            parts = (one._replace(row=task.excerpt(one.row, one.key, max_length=self.max_length)) for one in loaded)
-            examples |= zip(positions, parts, strict=True)
-        ordered = [examples[position] for position in range(len(picks))]
-        batch = make_batch(ordered, tasks=self.model.tasks, tokenizer=self.tokenizer, max_length=self.max_length)
-        return batch.pinned() if self.process_group.device.startswith("cuda") else batch
-
-    def _take(self, index: int, batches: Callable[[int], StepBatches] | None = None, *, update: bool = True) -> Step:
+        Args:
+            index: Number of the step.
+            batches: Its batches, if they were made already.
+            update: Whether to update the weights. If not, only loss and gradient are computed.
+        """
         started = time.perf_counter()
-        micro_batches, datasets, conditions = (batches or self.micro_batches)(index)
-        totals = self.process_group.all_reduce(self._on_device(self._counts(micro_batches)))
+        micro_batches, datasets, conditions = batches or self.batches(index)
+        tasks, device = list(self.model.tasks), torch.device(self.process_group.device)
+
+        # Count what sums of losses are divided by: the predictions of each task, in all processes. They are known
+        # before the forward pass, so each micro-batch is weighted and its graph freed by its own backward pass.
+        predictions = dict.fromkeys(tasks, 0)
+        num_tokens = 0
+        for batch in micro_batches:
+            if not batch.is_placeholder:
+                num_tokens += batch.num_tokens
+                for task, rows in batch.by_task.items():
+                    predictions[task] += rows.count
+        totals = self.process_group.all_reduce(self._on_device([*predictions.values(), num_tokens]))
         loaded = time.perf_counter()
-        torch.manual_seed(int(random_uint64((self.plan.train.seed, index, self.process_group.rank), 1)[0]) >> 1)
-        examples = self._examples(datasets)
+
+        # Weigh each task by its share of the examples. DDP and FSDP average gradients over the processes where their
+        # sum is needed, hence the number of processes.
+        examples = dict.fromkeys(tasks, 0)
+        for name, number in datasets.items():
+            examples[self.datasets[name].condition.task] += number
         num_examples = sum(examples.values())
-        factors = {task: self.plan.task_weights.get(task, 1.0) for task in examples}
-        learnt = {task for task, factor in factors.items() if factor and examples[task]}
-        # DDP and FSDP average the gradients of the processes, but their sum is needed: hence the number of processes.
+        factors = {task: self.plan.task_weights.get(task, 1.0) for task in tasks}
+        trained = {task for task in tasks if examples[task] and factors[task]}
         shares = [self.process_group.size * number / num_examples for number in examples.values()]
-        shares_T, factors_T = self._on_device([shares, list(factors.values())])
-        weights_T = shares_T / totals[:-1].clamp(min=1) * factors_T
-        weights = {task: weight for task, weight in zip(examples, weights_T, strict=True) if examples[task]}
-        sums, requests = self._backward(micro_batches, weights, [c for c in conditions if c.task in learnt])
-        for parameter in self._objective.unused_parameters(learnt):  # else old momentum would update it
+        task_shares, task_factors = self._on_device([shares, list(factors.values())])
+        weights = dict(zip(tasks, task_shares / totals[:-1].clamp(min=1) * task_factors, strict=True))
+
+        # Forward and backward. Each process draws its own dropout, the same one when the step is repeated.
+        torch.manual_seed(int(random_uint64((self.plan.train.seed, index, self.process_group.rank), 1)[0]) >> 1)
+        sums = torch.zeros(len(tasks) + len(self.flags), dtype=torch.float64, device=device)
+        for number, batch in enumerate(micro_batches, 1):
+            last = number == len(micro_batches)
+            with ExitStack() as stack:
+                stack.enter_context(sparse_gradients(self._banks))
+                if isinstance(self.objective, DistributedDataParallel) and not last:
+                    stack.enter_context(self.objective.no_sync())  # DDP averages once, in the last backward pass
+                bf16 = self.plan.train.precision == "bf16"
+                with torch.autocast(device.type, torch.bfloat16) if bf16 else nullcontext():
+                    own_weights = {task: weights[task] * (not batch.is_placeholder) for task in batch.by_task}
+                    # The penalty belongs to the whole step: every process adds the same, once.
+                    penalized = [c for c in conditions if last and c.task in trained]
+                    loss_of_batch, batch_sums = self.objective(batch.to(device), own_weights, penalized)
+                loss_of_batch.backward()
+            for position, task in enumerate(tasks):
+                if task in batch_sums and not batch.is_placeholder:
+                    sums[position] += batch_sums[task].double()
+
+        # Average what DDP and FSDP leave to us, and forget the zeros of heads without examples: with a gradient, even
+        # of zero, old momentum and weight decay would move them.
+        average_gradients(self.optimizer.parameters, self._banks, self.process_group, self.plan.train.strategy)
+        for parameter in self._objective.unused_parameters(trained):
             parameter.grad = None
-        read = _read(sums, requests, totals, self._clip_gradient())  # the host waits for the device here, and only here
-        task_sums, asked, (*counts, num_tokens), (norm,) = read
+        norm_on_device = self.optimizer.clip_gradient()
+
+        # The flags travel with the losses, which saves a message. They are copied only if there are any.
+        if any(local_flags := self._local_flags()):
+            sums[len(tasks) :] = self._on_device(local_flags)
+        sums = self.process_group.all_reduce(sums)
+
+        # Read all results at once. The host waits for the device here and nowhere else, since each wait leaves a GPU
+        # idle; and it waits before the update, because whether there is one depends on the results.
+        numbers = torch.cat([sums, totals, norm_on_device.double().view(1)]).tolist()
+        task_sums, flags = numbers[: len(tasks)], numbers[len(tasks) : len(sums)]
+        counts, (num_tokens, norm) = numbers[len(sums) : -2], numbers[-2:]
+        if update:
+            self.flags = StopAndSaveFlags(*map(bool, flags))
         losses = {
-            task: total / max(count, 1)
-            for task, total, count in zip(examples, task_sums, counts, strict=True)
+            task: task_sum / max(count, 1)
+            for task, task_sum, count in zip(tasks, task_sums, counts, strict=True)
             if examples[task]
         }
         loss = sum(losses[task] * examples[task] / num_examples * factors[task] for task in losses)
         computed = time.perf_counter()
-        factor = self.plan.optim.factor(index, self.plan.steps)
-        if update and learnt and math.isfinite(loss) and math.isfinite(norm):
-            self.optimizer.step(factor)
+
+        # Update, unless a number is NaN or infinite: it would spoil the weights and the moments of Adam for good.
+        finite = math.isfinite(loss) and math.isfinite(norm)
+        lr_factor = self.plan.optim.factor(index, self.plan.steps)
+        if update and finite and trained:
+            self.optimizer.step(lr_factor)
         else:
             self.optimizer.zero_grad()
         updated = time.perf_counter()
-        seconds = {"data": loaded - started, "compute": computed - loaded, "update": updated - computed}
-        return Step(
-            index + 1, loss, losses, datasets, int(num_tokens), norm, factor, seconds, Requests(*map(bool, asked))
+
+        event_type = StepTaken if finite else StepSkipped
+        return event_type(
+            step=index + 1,
+            total=self._earlier_steps + index + 1,
+            loss=loss if math.isfinite(loss) else None,
+            losses={task: value for task, value in losses.items() if math.isfinite(value)},
+            datasets=dict(datasets),
+            tokens=int(num_tokens),
+            gradient_norm=norm if math.isfinite(norm) else None,
+            lr_factor=lr_factor,
+            seconds={
+                "data": round(loaded - started, 6),
+                "compute": round(computed - loaded, 6),
+                "update": round(updated - computed, 6),
+            },
         )
-
-    def _examples(self, datasets: Mapping[str, int]) -> dict[str, int]:
-        """Count the examples of a step by task, from those by dataset."""
-        examples = dict.fromkeys(self.model.tasks, 0)
-        for name, number in datasets.items():
-            examples[self.datasets[name].condition.task] += number
-        return examples
-
-    def _counts(self, micro_batches: Sequence[MicroBatch]) -> list[int]:
-        """Count the predictions of each task, and then the tokens, of this process."""
-        counted = [micro_batch.batch for micro_batch in micro_batches if micro_batch.counts]
-        predictions = dict.fromkeys(self.model.tasks, 0)
-        for batch in counted:
-            for task, rows in batch.by_task.items():
-                predictions[task] += rows.data.count
-        return [*predictions.values(), sum(batch.num_tokens for batch in counted)]
 
     def _on_device(self, values: Sequence[Any]) -> Tensor:
         """Return a tensor of numbers on the device of this process, without waiting for the device."""
         return torch.tensor(values, dtype=torch.float64).to(self.process_group.device, non_blocking=True)
 
-    def _backward(
-        self, micro_batches: Sequence[MicroBatch], weights: Mapping[str, Tensor], conditions: Sequence[Condition]
-    ) -> tuple[Tensor, Tensor]:
-        """Compute the gradients of all micro-batches.
+    def batches(self, index: int) -> StepBatches:
+        """Make the batches of a step for this process. Safe to call from several threads."""
+        picks = self.mixture.batch(index)
+        conditions = list(dict.fromkeys(self.datasets[pick.dataset].condition for pick in picks))
 
-        Returns:
-            The sum of losses of each task, and what any process asks for, over all processes.
-        """
-        order = {task: number for number, task in enumerate(self.model.tasks)}
-        device = torch.device(self.process_group.device)
-        sums = torch.zeros(len(order) + len(Requests()), dtype=torch.float64, device=device)
-        autocast = self.plan.train.precision == "bf16"
-        for number, (batch, counts) in enumerate(micro_batches):
-            last = number == len(micro_batches) - 1
-            # The penalty belongs to the whole step: every process adds the same, once.
-            penalty = (conditions, 1.0 / self._num_examples) if last and conditions else None
-            with ExitStack() as stack:
-                stack.enter_context(sparse_gradients(self._banks))
-                if not last and isinstance(self.objective, DistributedDataParallel):
-                    stack.enter_context(self.objective.no_sync())
-                with torch.autocast(device.type, torch.bfloat16) if autocast else nullcontext():
-                    batch_weights = {task: weights[task] * counts for task in batch.by_task}
-                    loss, batch_sums = self.objective(batch.to(device), batch_weights, penalty)
-                loss.backward()
-            for task, total in batch_sums.items():
-                sums[order[task]] += total.double() * counts
-        self._average_gradients()
-        if any(requests := self._requests()):
-            sums[len(order) :] = self._on_device(requests)
-        totals = self.process_group.all_reduce(sums)
-        return totals[: len(order)], totals[len(order) :]
+        # Examples of similar length share a micro-batch, to save padding. The sum over the step stays the same.
+        num_micro_batches = min(self.plan.train.grad_accum_steps, math.ceil(len(picks) / self.process_group.size))
+        ordered = picks
+        if num_micro_batches > 1:
+            ordered = [picks[i] for i in np.argsort(self._lengths(picks), kind="stable")]
 
-    def _average_gradients(self) -> None:
-        """Average the gradients over the processes that DDP and FSDP leave to us."""
-        of_banks = dict.fromkeys(parameter for bank in self._banks for parameter in bank.parameters())
-        for parameter in of_banks:
-            if parameter.grad is not None:
-                parameter.grad = parameter.grad.coalesce()
-        if self.process_group.size > 1 and of_banks:
-            average_sparse_gradients(list(of_banks))
-        if self._sharded:
-            average_gradients(p for p in self.optimizer.parameters if p not in of_banks and not isinstance(p, DTensor))
+        micro_batches = []
+        for number in range(num_micro_batches):
+            first, last = (i * len(picks) // num_micro_batches for i in (number, number + 1))
+            local = ordered[first:last][self.process_group.rank :: self.process_group.size]
+            if local:
+                micro_batches.append(self._batch(local))
+            else:  # fewer examples than processes; without a batch, this one would miss the collectives of the others
+                micro_batches.append(replace(self._batch(picks[:1]), is_placeholder=True))
+        return StepBatches(micro_batches, Counter(pick.dataset for pick in picks), conditions)
 
-    def _clip_gradient(self) -> Tensor:
-        """Clip the gradient, and return its norm before."""
-        limit = self.plan.optim.max_grad_norm or math.inf
-        tensors = list(map(_densely, self.optimizer.parameters))
-        kinds = [[t for t in tensors if isinstance(t, DTensor) == sharded] for sharded in (False, True)]
-        gradients = [[t.grad for t in kind if t.grad is not None] for kind in kinds]
-        norms = [full_tensor(nn.utils.get_total_norm(kind)) for kind in gradients if kind]
-        norm = norms[0] if len(norms) == 1 else torch.stack(norms).norm() if norms else self._on_device([0.0])
-        for kind in kinds:
-            nn.utils.clip_grads_with_norm_(kind, limit, norm)
-        return norm
+    def _lengths(self, picks: Sequence[Pick]) -> list[int]:
+        """Return the lengths of the examples of a step."""
+        lengths = [self.max_length] * len(picks)  # of packed examples
+        for name, positions in _by_dataset(picks).items():
+            dataset = self.datasets[name]
+            if self._packed_length and self.model.tasks[dataset.condition.task].raw_text:
+                continue
+            rows = dataset.dataset.rows([picks[i].index for i in positions])
+            for position, row in zip(positions, rows, strict=True):
+                lengths[position] = int(row["length"])
+        return lengths
 
-
-def _read(*tensors: Tensor) -> list[list[float]]:
-    """Return the numbers of several tensors, for which the host waits once."""
-    numbers = iter(torch.cat([tensor.double().flatten() for tensor in tensors]).tolist())
-    return [list(islice(numbers, tensor.numel())) for tensor in tensors]
+    def _batch(self, picks: Sequence[Pick]) -> Batch:
+        """Read examples, dataset by dataset, and lay them out in the order in which they were picked."""
+        examples: dict[int, Example] = {}
+        for name, positions in _by_dataset(picks).items():
+            dataset = self.datasets[name]
+            task = self.model.tasks[dataset.condition.task]
+            dataset_examples = dataset.examples(
+                [picks[i].index for i in positions],
+                [picks[i].key for i in positions],
+                task,
+                packed_length=self._packed_length,
+                restrict_candidates=self.plan.train.mlm_candidates == "corpus",
+            )
+            for position, example in zip(positions, dataset_examples, strict=True):
+                row = task.excerpt(example.row, example.key, max_length=self.max_length)
+                examples[position] = example._replace(row=row)
+        ordered = [examples[position] for position in range(len(picks))]
+        batch = make_batch(ordered, tasks=self.model.tasks, tokenizer=self.tokenizer, max_length=self.max_length)
+        return batch.pinned() if self.process_group.device.startswith("cuda") else batch
 
 
 def _by_dataset(picks: Sequence[Pick]) -> dict[str, list[int]]:
@@ -529,13 +410,3 @@ def _by_dataset(picks: Sequence[Pick]) -> dict[str, list[int]]:
     for position, pick in enumerate(picks):
         positions.setdefault(pick.dataset, []).append(position)
     return positions
-
-
-def _densely(parameter: nn.Parameter) -> Tensor:
-    """Return a tensor with a dense gradient: the parameter, or one whose gradient are the values of a sparse one."""
-    if parameter.grad is None or not parameter.grad.is_sparse:
-        return parameter
-    values = parameter.grad.values()
-    tensor = values.detach()
-    tensor.grad = values  # clipped in place
-    return tensor

@@ -1,17 +1,19 @@
 """Update weights: AdamW by groups of parameters, and row by row for banks."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from polyloom.errors import ConfigError, suggest
 from polyloom.model import Model
 from polyloom.nn.tables import Bank
 from polyloom.training.changed_rows import ChangedRows
 from polyloom.training.config import OptimConfig
-from polyloom.training.distributed import shard_like
+from polyloom.training.distributed import full_tensor, shard_like
 
 
 class RowAdam(torch.optim.Optimizer):
@@ -145,6 +147,30 @@ class Optimizer:
     def parameters(self) -> list[nn.Parameter]:
         """All trained parameters."""
         return list(self.names)
+
+    def clip_gradient(self) -> Tensor:
+        """Clip the gradient of all parameters together, in place. Return its norm before, which stays on the device."""
+        # Torch cannot clip sparse gradients, and not norms of shards and of whole tensors at once. So the values of a
+        # sparse gradient take part as the gradient of a dense tensor, and the two kinds get their norms apart.
+        whole, sharded = list[Tensor](), list[Tensor]()
+        for parameter in self.names:
+            if parameter.grad is None:
+                continue
+            tensor: Tensor = parameter
+            if parameter.grad.is_sparse:
+                values = parameter.grad.values()
+                tensor = values.detach()
+                tensor.grad = values
+            kind = sharded if isinstance(tensor, DTensor) else whole
+            kind.append(tensor)
+        kinds = [kind for kind in (whole, sharded) if kind]
+        norms = [full_tensor(nn.utils.get_total_norm([t.grad for t in kind if t.grad is not None])) for kind in kinds]
+        if not norms:
+            return torch.zeros((), device=next(iter(self.names)).device)
+        norm = norms[0] if len(norms) == 1 else torch.stack(norms).norm()
+        for kind in kinds:
+            nn.utils.clip_grads_with_norm_(kind, self.config.max_grad_norm or math.inf, norm)
+        return norm
 
     def step(self, factor: float) -> None:
         """Update all weights at `factor` times the peak learning rates, and clear the gradients."""

@@ -30,7 +30,7 @@ from polyloom.methods.base import Stage
 from polyloom.registry import code_hashes
 from polyloom.tasks import TASKS
 from polyloom.training.encoder import Encoded, Encoder, batched, encode_in_processes
-from polyloom.training.loop import TrainDataset
+from polyloom.training.plan import TrainDataset
 
 LINES_PER_RUN = 32  # of raw text that stay together when a dataset is shuffled, so that packed lines are neighbours
 CHECKED_BYTES = 1 << 20  # of a dataset that is checked when it is opened; of others, each block when it is read

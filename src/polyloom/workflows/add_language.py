@@ -28,8 +28,8 @@ from polyloom.rundir import RunDir
 from polyloom.tasks import TASKS, TaskConfig
 from polyloom.training.added_rows import fit_added_row
 from polyloom.training.config import OptimConfig, TrainConfig
-from polyloom.training.events import DonorScored, OnEvent, RowAdded, RowStep
-from polyloom.training.loop import StagePlan, Step
+from polyloom.training.events import DonorScored, OnEvent, RowAdded, RowStep, StepEvent
+from polyloom.training.plan import StagePlan
 from polyloom.training.prepare import label_sets, prepare_dataset, training_datasets
 from polyloom.training.trainer import State
 from polyloom.workflows.add_tokens import add_tokens
@@ -332,8 +332,8 @@ def _fit(
     kind = plan.stage.trains[0].removeprefix("rows.")
     corpora = {condition: [resolve(corpus)] for condition, corpus in tested.items()}
 
-    def on_step(step: Step, score: float | None) -> None:
-        on_event(RowStep(step=step.number, steps=plan.steps, loss=step.loss, score=score))
+    def on_step(step: StepEvent, score: float | None) -> None:
+        on_event(RowStep(step=step.step, steps=plan.steps, loss=step.loss, score=score))
 
     before, started = _scores(run, corpora), time.perf_counter()
     held_out = fit_added_row(

@@ -42,7 +42,7 @@ from polyloom.training.events import (
     RunStarted,
     diverged_at,
 )
-from polyloom.training.loop import StagePlan, TrainDataset
+from polyloom.training.plan import StagePlan, TrainDataset
 from polyloom.training.prepare import label_sets, prepare_dataset, training_datasets
 from polyloom.training.published import open_published
 from polyloom.training.stopping import StopSignals
