@@ -24,7 +24,7 @@ from benchmarks.serving import Http, closed, make_run, rows_of, server, zipf
 from ray import serve
 
 from polyloom.serve.ray import NAME, build_application
-from polyloom.serve.web.settings import ServerSettings
+from polyloom.serve.web.server import ServerSettings
 
 LANGUAGES = 2500
 
@@ -54,7 +54,7 @@ def main() -> None:
         run = make_run(Path(folder), languages=LANGUAGES, layers=options.layers, width=options.width)
         ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
         serve.start(http_options={"host": "127.0.0.1", "port": port})
-        settings = ServerSettings(runs=[str(run)], threads=1, allow=["/"])
+        settings = ServerSettings(runs=[str(run)], threads=1, allow_path=["/"])
         for _ in range(options.rounds):
             with server(run, threads=1) as (alone, _):
                 rates["alone"].append(rate(alone, options.seconds))

@@ -343,7 +343,9 @@ class Client:
                 "from the environment variable POLYLOOM_API_KEY."
             )
         try:
-            error = _make_error(status, response.json()["detail"])
+            problem = response.json()
+            # Paths under /v2 are of another protocol, which calls it so.
+            error = _make_error(status, problem["detail"] if "detail" in problem else problem["error"])
         except (ValueError, LookupError, TypeError):  # a proxy, or another server
             moved = f", moved to {response.headers['Location']}" if "Location" in response.headers else ""
             hint = "" if status in RETRIED else " Is this the address of a server that `polyloom serve` started?"

@@ -24,7 +24,7 @@ import yaml
 from polyloom.config.parse import parse_settings
 from polyloom.errors import ConfigError, UnavailableError
 from polyloom.serve.models import ServedModel
-from polyloom.serve.web.settings import ServerSettings
+from polyloom.serve.web.server import ServerSettings
 from polyloom.workflows.train import train
 from tests.serve.conftest import TASKS
 from tests.serve.forked import forked_models
@@ -50,7 +50,7 @@ class Cluster:
         (self.deployment,) = self.application["deployments"]
         self.config["proxy_location"] = "HeadOnly"  # both nodes have the same address here
         self.config["http_options"] = {"host": "127.0.0.1", "port": self.port}
-        self.application["args"] = {"runs": [str(run)], "threads": 1, "allow": [str(folder.parent)]}
+        self.application["args"] = {"runs": [str(run)], "threads": 1, "allow_path": [str(folder.parent)]}
         self.deployment["autoscaling_config"] |= {
             "max_replicas": 2, "target_ongoing_requests": 2, "upscale_delay_s": 1, "downscale_delay_s": 600,
         }  # fmt: skip

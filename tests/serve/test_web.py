@@ -32,13 +32,11 @@ from starlette.exceptions import HTTPException
 
 from polyloom.errors import UnavailableError
 from polyloom.serve import supervisor
-from polyloom.serve.engine import Limits
 from polyloom.serve.web import health
 from polyloom.serve.web import server as web_server
-from polyloom.serve.web.app import build_app
-from polyloom.serve.web.context import Context, WebLimits
-from polyloom.serve.web.keys import Keys
+from polyloom.serve.web.context import Context, Keys, ServerLimits
 from polyloom.serve.web.middleware import BodyLimit
+from polyloom.serve.web.server import build_app
 from tests.serve.forked import forked_models
 from tests.shared import free_port, lines_of, start_command
 
@@ -172,8 +170,12 @@ def test_a_stream_has_every_row_once(served):
 def test_mistakes_are_problems(served, path, body, status):
     found, content, headers = served.request("POST", path, body)
     assert found == status
-    assert headers["content-type"] == "application/problem+json"
-    assert json.loads(content).keys() == {"type", "title", "status", "detail", "error"}
+    if path.startswith("/models"):  # what Hugging Face's client reads
+        assert headers["content-type"] == "application/json"
+        assert json.loads(content).keys() == {"error"}
+    else:
+        assert headers["content-type"] == "application/problem+json"
+        assert json.loads(content).keys() == {"type", "title", "status", "detail"}
 
 
 # A body, the status of the response or of the error of its only row, and how many batches the model computes for it.
@@ -236,7 +238,7 @@ def test_of_a_large_body_only_so_much_is_read(length):
             pass
 
     headers = [(b"content-length", str(length).encode())] if length else []
-    request = BodyLimit(parse, most)({"type": "http", "headers": headers}, receive, send)
+    request = BodyLimit(parse, most)({"type": "http", "path": "/", "headers": headers}, receive, send)
     if length is None:
         with pytest.raises(HTTPException, match="413"):
             asyncio.run(request)
@@ -379,7 +381,7 @@ class Unanswered:
         waiting: Number of rows that wait.
     """
 
-    limits, starts, is_alive = Limits(), 1, True
+    starts, is_alive = 1, True
 
     def __init__(self) -> None:
         self.waiting = 0
@@ -398,7 +400,7 @@ class Unanswered:
 @contextlib.contextmanager
 def serving(models: Any) -> Iterator[tuple[int, Context]]:
     """Serve in a thread of this process."""
-    context = Context(models, Keys(None), WebLimits())
+    context = Context(models, Keys(None), ServerLimits())
     config = uvicorn.Config(build_app(context), port=0, log_level="warning", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

@@ -110,7 +110,7 @@ async def _answer(engine: Engine, message: Message) -> Message:
                 "resident": sum(map(len, caches)), "generated": sum(cache.made for cache in caches),
             }  # fmt: skip
         case "info":
-            return {"models": [model.describe() for model in engine.models], "limits": asdict(engine.limits)}
+            return {"models": [model.describe() for model in engine.models]}
     raise ValueError(message["ask"])
 
 

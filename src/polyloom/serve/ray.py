@@ -20,9 +20,7 @@ from polyloom.config.parse import parse_settings
 from polyloom.errors import PolyloomError, UnavailableError
 from polyloom.io.access import allow_paths, allowed_paths
 from polyloom.registry import load_code, loaded_code
-from polyloom.serve.web.app import build_app
-from polyloom.serve.web.server import DRAIN
-from polyloom.serve.web.settings import ServerSettings
+from polyloom.serve.web.server import DRAIN, ServerSettings, build_app
 
 NAME = "polyloom"  # of the application and of its deployment
 
@@ -32,17 +30,17 @@ class Replica:
     """A server: the routes here, the models in a process of their own, which is started again if it dies."""
 
     async def __init__(self, settings: ServerSettings) -> None:  # type: ignore[misc]  # Ray waits for it
-        allow_paths(settings.allow)
+        allow_paths(settings.allow_path)
         for file in settings.code:
             load_code(file)
-        self._origins = settings.origins
+        self._allow_origin = settings.allow_origin
         self._context = settings.context(replicated=True)
         self._loaded: Any = None  # the user_config of the loaded runs
         await self._context.models.__aenter__()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Build the routes; Ray calls it."""
-        return build_app(self._context, origins=self._origins)
+        return build_app(self._context, allow_origin=self._allow_origin)
 
     async def reconfigure(self, user_config: Any) -> None:
         """Load the runs again if ``user_config`` has changed; Ray calls it, first when a replica starts."""
@@ -51,14 +49,14 @@ class Replica:
         self._loaded = user_config
 
     async def check_health(self) -> None:
-        """Raise an error if the process with the models is gone for good, or wait in vain if it hangs; Ray calls it."""
+        """Raise an error if the process with the models is gone, or time out if it hangs; Ray calls it."""
         if not self._context.models.is_alive:
             raise UnavailableError("the process with the models died.")
         with contextlib.suppress(UnavailableError):  # it is being started
             await self._context.models.counts()
 
     async def __del__(self) -> None:
-        """Stop the process with the models; Ray calls it when everything is answered."""
+        """Stop the process with the models; Ray calls it once all requests are answered."""
         await self._context.models.__aexit__()
 
 
@@ -87,7 +85,7 @@ def run_on_ray(settings: ServerSettings, *, host: str, port: int, replicas: int)
         ray.init(address="auto", log_to_driver=False, logging_level=logging.WARNING)
     except ConnectionError as error:
         raise PolyloomError("serve: no Ray cluster runs here. Start one: ray start --head") from error
-    settings = replace(settings, allow=allowed_paths(), code=loaded_code())
+    settings = replace(settings, allow_path=allowed_paths(), code=loaded_code())
     serve.start(proxy_location="EveryNode", http_options={"host": host, "port": port})
     serve.run(build_application(settings, replicas=replicas), name=NAME, route_prefix="/")
     sys.stderr.write(f"Serving {replicas} replicas at http://{host}:{port}\n")

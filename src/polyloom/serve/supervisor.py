@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -34,7 +34,7 @@ class ModelProcess:
 
     Attributes:
         closed: Set when the connection is lost: the process has died, or was stopped.
-        info: What it serves, and its limits.
+        info: What it serves.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Supervisor:
 
     Args:
         runs: Folders of runs and exported adapters.
-        limits: Limits of the engine.
+        limits: Limits of the engine; those of requests, which a server adds, are not its matter.
         beams: Beams of translations. With 1, translations join and leave between steps. Default: those of the runs.
         threads: Threads of torch. Default: as torch decides.
         adapters: Attributes of `AdapterFiles`, to write adapters for another server. Default: none are written.
@@ -154,11 +154,11 @@ class Supervisor:
         threads: int | None = None,
         adapters: Message | None = None,
     ) -> None:
-        self.limits = limits or Limits()
         self.starts = 0
         self._settings: Message = {
             "runs": [str(Path(run).resolve()) if Path(run).exists() else str(run) for run in runs],
-            "limits": asdict(self.limits), "beams": beams, "threads": threads, "allow": allowed_paths(),
+            "limits": {limit.name: getattr(limits or Limits(), limit.name) for limit in fields(Limits)},
+            "beams": beams, "threads": threads, "allow": allowed_paths(),
             "code": loaded_code(), "adapters": adapters,
         }  # fmt: skip
         self._process: ModelProcess | None = None

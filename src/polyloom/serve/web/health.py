@@ -1,6 +1,7 @@
-"""Health, numbers and settings of a server."""
+"""Health, metrics and settings of a server."""
 
 import asyncio
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter
@@ -11,13 +12,13 @@ from polyloom.serve.web.context import Admin, Caller, Context, Shared
 from polyloom.version import versions
 
 router = APIRouter(tags=["health"])
-CANARY = 5.0  # seconds within which a server that is ready answers
+CANARY = 5.0  # seconds in which a server that is ready predicts a small input
 FULL = 0.9  # share of the queue above which a server is not ready
 
 
-@router.get("/livez", summary="Whether the server lives")
+@router.get("/livez", summary="Whether the server is alive")
 async def livez(shared: Shared) -> dict[str, str]:
-    """Say that the process with the models runs or is being started. A full queue is no reason to restart a server."""
+    """Say that the process with the models runs or is starting. A full queue is no reason to restart a server."""
     if not shared.models.is_alive:
         raise UnavailableError("the process with the models died.")
     return {"status": "alive"}
@@ -25,7 +26,7 @@ async def livez(shared: Shared) -> dict[str, str]:
 
 @router.get("/readyz", summary="Whether the server can answer")
 async def readyz(shared: Shared) -> dict[str, str]:
-    """Say that a row was answered, that there is room in the queue, and that the server is not being stopped."""
+    """Say that a row was predicted, that the queue has room, and that the server is not shutting down."""
     await require_ready(shared)
     return {"status": "ready"}
 
@@ -37,7 +38,7 @@ async def require_ready(shared: Context) -> None:
     try:
         async with asyncio.timeout(CANARY):
             waiting = (await shared.models.counts())["waiting"]
-            if waiting > FULL * shared.models.limits.max_waiting:
+            if waiting > FULL * shared.limits.max_waiting:
                 raise UnavailableError(f"{waiting:,} rows are waiting.")
             await shared.models.canary()
     except TimeoutError:
@@ -46,9 +47,9 @@ async def require_ready(shared: Context) -> None:
         raise UnavailableError(str(error)) from error
 
 
-@router.get("/metrics", summary="Numbers for Prometheus", include_in_schema=False)
+@router.get("/metrics", summary="Metrics for Prometheus", include_in_schema=False)
 async def metrics(shared: Shared) -> Response:
-    """Return all numbers. Without a process with the models, its own are those of before."""
+    """Return all metrics. While the process with the models restarts, its own keep their last values."""
     try:
         counts = await shared.models.counts()
     except UnavailableError:
@@ -59,13 +60,12 @@ async def metrics(shared: Shared) -> Response:
 @router.get("/info", summary="What is served, and all limits")
 async def info(shared: Shared, _: Caller) -> dict[str, Any]:
     """Describe the models, the limits and the versions."""
-    about = shared.models.info()
-    return about | {"limits": about["limits"] | vars(shared.limits), "versions": versions()}
+    return shared.models.info() | {"limits": asdict(shared.limits), "versions": versions()}
 
 
-@router.post("/v1/reload", summary="Take in runs that have grown")
+@router.post("/v1/reload", summary="Load the runs again")
 async def reload(shared: Shared, _: Admin) -> dict[str, Any]:
-    """Load all runs again beside those that are served, then let them take their place. No request is lost."""
+    """Load all runs again in a second process, which then replaces the first. No request is lost."""
     if shared.replicated:
-        raise PolyloomError("this is one of several replicas. Change user_config in the file of Ray and deploy it.")
+        raise PolyloomError("this is one of several replicas. Change user_config in Ray's file and deploy it again.")
     return {"models": (await shared.models.reload())["models"]}

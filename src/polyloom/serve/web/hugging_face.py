@@ -9,40 +9,39 @@ from polyloom.errors import PolyloomError
 from polyloom.metrics.spans import Span, spans
 from polyloom.serve.model_process import Message
 from polyloom.serve.web.context import Caller, Shared
+from polyloom.serve.web.problems import OTHER_RESPONSES
 
-router = APIRouter(prefix="/models", tags=["Hugging Face"])
-_PAIRS = (("question", "context"), ("premise", "hypothesis"), ("text", "text_pair"))
+router = APIRouter(prefix="/models", tags=["Hugging Face"], responses=OTHER_RESPONSES)
+PAIRS = (("question", "context"), ("premise", "hypothesis"), ("text", "text_pair"))
 
 
 class InferenceRequest(BaseModel):
     """The body that Hugging Face's client posts."""
 
     inputs: str | list[str] | dict[str, Any]
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: dict[str, Any] = Field(default_factory=dict, description="Ignored.")
 
 
 @router.post("/{condition:path}", summary="Predict as Hugging Face's inference servers do", response_model=Any)
 async def infer(condition: str, body: InferenceRequest, shared: Shared, key: Caller, response: Response) -> Any:
-    """Answer a text, a list of texts, or two texts: question and context, premise and hypothesis, text and text_pair.
-
-    Parameters are not looked at.
-    """
-    values = body.inputs if isinstance(body.inputs, list) else [_value(condition, body.inputs)]
+    """Answer a text, several texts, or two named texts, such as question and context."""
+    values: list[Any]
+    if isinstance(body.inputs, list):
+        values = body.inputs
+    elif isinstance(body.inputs, str):
+        values = [body.inputs]
+    else:
+        pairs = [[body.inputs.get(first), body.inputs.get(second)] for first, second in PAIRS]
+        values = [pair for pair in pairs if all(isinstance(text, str) for text in pair)][:1]
+        if not values:
+            names = ", or ".join(" and ".join(pair) for pair in PAIRS)
+            raise PolyloomError(f"{condition}: inputs must be a text, texts, or {names}.")
     answers = await shared.answers(condition, values, key, response)
-    found = [plain(answer, value) for answer, value in zip(answers, values, strict=True)]
-    return found if isinstance(body.inputs, list) else found[0]
+    results = [to_hugging_face(answer, value) for answer, value in zip(answers, values, strict=True)]
+    return results if isinstance(body.inputs, list) else results[0]
 
 
-def _value(condition: str, inputs: str | dict[str, Any]) -> str | list[str]:
-    if isinstance(inputs, str):
-        return inputs
-    for names in _PAIRS:
-        if all(isinstance(inputs.get(name), str) for name in names):
-            return [inputs[name] for name in names]
-    raise PolyloomError(f"{condition}: inputs must be a text, texts, or {', or '.join(map(' and '.join, _PAIRS))}.")
-
-
-def plain(answer: Message, value: Any) -> Any:
+def to_hugging_face(answer: Message, value: Any) -> Any:
     """Return an answer in the form that Hugging Face's client expects for its task."""
     prediction = answer["prediction"]
     if "start" in prediction:
@@ -51,25 +50,22 @@ def plain(answer: Message, value: Any) -> Any:
         return [{"translation_text": prediction["text"]}]
     if "label" in prediction:
         return [[{"label": prediction["label"], "score": prediction["score"]}]]
-    if "heads" in prediction:
+    if "heads" in prediction:  # Hugging Face has no parsers
         return prediction
     if not isinstance(value, str):
         raise PolyloomError(f"{answer['condition']}: inputs must be one text, since its words are tagged.")
-    return _entities(prediction, value)
 
-
-def _entities(prediction: Message, text: str) -> list[Message]:
-    """Return entities, or every word with its tag if tags are not of entities."""
+    # Entities, or every word with its tag if the tags are not those of entities.
     labels, scores, offsets = prediction["labels"], prediction["scores"], prediction["offsets"]
     are_entities = all(label == "O" or label[1:2] == "-" for label in labels)
-    found = spans(labels) if are_entities else [Span(label, at, at + 1) for at, label in enumerate(labels)]
+    groups = spans(labels) if are_entities else [Span(label, at, at + 1) for at, label in enumerate(labels)]
     return [
         {
             "entity_group": label,
             "score": min(scores[start:end]),
-            "word": text[offsets[start][0] : offsets[end - 1][1]],
+            "word": value[offsets[start][0] : offsets[end - 1][1]],
             "start": offsets[start][0],
             "end": offsets[end - 1][1],
         }
-        for label, start, end in found
+        for label, start, end in groups
     ]

@@ -1,4 +1,7 @@
-"""What happens to every request, whatever its route: its size is limited, it ends with its caller, it is logged."""
+"""What happens to every request, whatever its route: its body is limited, it ends with its client, and it is logged.
+
+They are plain ASGI, since they count and watch what the application receives.
+"""
 
 import asyncio
 import json
@@ -19,23 +22,28 @@ Send = Callable[[Event], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 UNLOGGED = ("/livez", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready")  # asked every few seconds
-DISCARDED = 16  # times the largest body is read and thrown away
+DISCARDED = 16  # times the largest body that is read and thrown away
 log_entry: ContextVar[dict[str, Any]] = ContextVar("log_entry")  # what the log says about the request
 
 
 class BodyLimit:
     """Refuse bodies that are too large, before they are read into memory."""
 
-    def __init__(self, app: App, most: int) -> None:
-        self.app, self.most = app, most
-        self.detail = f"The body has more than {most:,} bytes."
+    def __init__(self, app: App, max_bytes: int) -> None:
+        self.app, self.max_bytes = app, max_bytes
+        self.detail = f"The body has more than {max_bytes:,} bytes."
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Look at the header, and count the bytes of the body while it is read."""
+        """Refuse a body by its header; count the bytes of one without, while it is read."""
         length = dict(scope.get("headers", ())).get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self.most:
-            await self._discard(receive)
-            await problems.make_response(problems.problem(413, "Body too large", self.detail))(scope, receive, send)
+        if length.isdigit() and int(length) > self.max_bytes:
+            # Many clients look for an answer only after they have sent all, so much of the body is read, and dropped.
+            left, more = DISCARDED * self.max_bytes, True
+            while more and left > 0:
+                event = await receive()
+                left, more = left - len(event.get("body", b"")), event.get("more_body", False)
+            refusal = problems.make_response(scope["path"], status=413, title="Body too large", detail=self.detail)
+            await refusal(scope, receive, send)
             return
         size = 0
 
@@ -43,34 +51,28 @@ class BodyLimit:
             nonlocal size
             event = await receive()
             size += len(event.get("body", b""))
-            if size > self.most:
+            if size > self.max_bytes:
                 raise HTTPException(413, self.detail)
             return event
 
         await self.app(scope, counted, send)
 
-    async def _discard(self, receive: Receive) -> None:
-        """Read a body that is not used, up to a size; many clients look for an answer only when they have sent all."""
-        left = DISCARDED * self.most
-        while left > 0:
-            event = await receive()
-            left -= len(event.get("body", b""))
-            if not event.get("more_body", False):
-                return
 
+class CancelOnDisconnect:
+    """Cancel the work for a request when its client disconnects: nothing else would, and its rows would be predicted.
 
-class HangUp:
-    """Cancel a request whose caller has gone."""
+    The cancellation reaches `ModelProcess.ask`, which withdraws the rows from the process with the models.
+    """
 
     def __init__(self, app: App) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Watch the connection once the body was read."""
+        """Watch the connection while the application works."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        was_read = asyncio.Event()
+        was_read = asyncio.Event()  # before that, the application itself receives
 
         async def watched() -> Event:
             event = await receive()
@@ -89,7 +91,7 @@ class HangUp:
         try:
             await work
         except asyncio.CancelledError:
-            if not work.cancelled():  # the server itself is being stopped
+            if not work.cancelled():  # it was this task that was cancelled: the server shuts down
                 work.cancel()
                 raise
         finally:

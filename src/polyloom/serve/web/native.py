@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -11,8 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from polyloom.errors import PolyloomError
-from polyloom.serve.web.context import Caller, Context, Shared
-from polyloom.serve.web.keys import Key
+from polyloom.serve.web.context import Caller, Shared
 from polyloom.serve.web.problems import describe
 
 router = APIRouter(prefix="/v1", tags=["polyloom"])
@@ -34,16 +33,35 @@ class PredictRequest(BaseModel):
     """Rows of any conditions."""
 
     rows: list[Row] = Field(min_length=1)
-    timeout: float | None = Field(default=None, gt=0, le=3600, description="Seconds until a row is given up.")
+    timeout: float | None = Field(
+        default=None, gt=0, le=3600, description="Seconds until a row is given up. Default: that of the server."
+    )
 
 
 @router.post("/predict", summary="Predict rows of any tasks and languages", response_model=dict[str, Any])
 async def predict(body: PredictRequest, shared: Shared, key: Caller, accept: Annotated[str, Header()] = "") -> Response:
     """Answer rows in order; with ``Accept: application/x-ndjson`` each as soon as it is ready, with its index."""
+
+    async def answer(index: int, row: Row) -> dict[str, Any]:
+        try:
+            return {"index": index, **await shared.answer(row.condition, row.input, key, timeout=body.timeout)}
+        except PolyloomError as error:
+            return {"index": index, "condition": row.condition, "error": describe(error)}
+
+    # All rows wait in the model's queue at once, so that they share batches. Whatever ends this request early, such as
+    # a client that disconnects, cancels those that still wait.
     shared.check_rows([(row.condition, row.input) for row in body.rows])
-    tasks = [asyncio.create_task(_answer(shared, index, row, key, body.timeout)) for index, row in enumerate(body.rows)]
+    tasks = [asyncio.create_task(answer(index, row)) for index, row in enumerate(body.rows)]
+
+    async def lines() -> AsyncIterator[bytes]:
+        try:
+            for done in asyncio.as_completed(tasks):
+                yield _json(await done) + b"\n"
+        finally:
+            _cancel(tasks)
+
     if NDJSON in accept:
-        return StreamingResponse(_lines(tasks), media_type=NDJSON)
+        return StreamingResponse(lines(), media_type=NDJSON)
     try:
         results = [await task for task in tasks]
     finally:
@@ -51,22 +69,7 @@ async def predict(body: PredictRequest, shared: Shared, key: Caller, accept: Ann
     return Response(_json({"results": results}), media_type="application/json")
 
 
-async def _answer(shared: Context, index: int, row: Row, key: Key, timeout: float | None) -> dict[str, Any]:
-    try:
-        return {"index": index, **await shared.answer(row.condition, row.input, key, timeout=timeout)}
-    except PolyloomError as error:
-        return {"index": index, "condition": row.condition, "error": describe(error)}
-
-
-async def _lines(tasks: Sequence["asyncio.Task[dict[str, Any]]"]) -> AsyncIterator[bytes]:
-    try:
-        for done in asyncio.as_completed(tasks):
-            yield _json(await done) + b"\n"
-    finally:
-        _cancel(tasks)
-
-
-def _cancel(tasks: Sequence["asyncio.Task[Any]"]) -> None:
+def _cancel(tasks: list["asyncio.Task[Any]"]) -> None:
     for task in tasks:
         task.cancel()
 
@@ -77,20 +80,19 @@ def _json(value: Any) -> bytes:
 
 @router.get("/models", summary="List conditions, as OpenAI lists models")
 async def models(
-    shared: Shared, _: Caller, limit: Annotated[int, Query(ge=1, description="Most that are listed.")] = 1000
+    shared: Shared, _: Caller, limit: Annotated[int, Query(ge=1, description="Conditions in the list, at most.")] = 1000
 ) -> dict[str, Any]:
-    """List the conditions that can be asked for: every task in every language."""
-    names = [
-        (f"{task}/{where}", model["version"])
+    """List the conditions that can be predicted: every task in every language."""
+    listed = [
+        {"id": f"{task}/{languages}", "object": "model", "owned_by": "polyloom", "root": model["version"]}
         for model in shared.models.info()["models"]
         for task, about in model["tasks"].items()
-        for where in (model["directions"] if about["bilingual"] else model["languages"])
+        for languages in (model["directions"] if about["bilingual"] else model["languages"])
     ]
-    listed = [{"id": name, "object": "model", "owned_by": "polyloom", "root": version} for name, version in names]
     return {"object": "list", "data": listed[:limit], "total": len(listed)}
 
 
-@router.get("/adapters/{condition:path}", summary="Write an adapter as files for another server")
+@router.get("/adapters/{condition:path}", summary="Write an adapter as files for vLLM")
 async def adapter(condition: str, shared: Shared, _: Caller) -> dict[str, Any]:
     """Return the folder with the LoRA of a condition in PEFT's format; it is generated if it is not there."""
     return await shared.models.adapter(condition)

@@ -9,9 +9,10 @@ from pydantic import BaseModel, Field
 from polyloom.errors import PolyloomError
 from polyloom.serve.web.context import Caller, Shared
 from polyloom.serve.web.health import require_ready
+from polyloom.serve.web.problems import OTHER_RESPONSES
 from polyloom.version import versions
 
-router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"])
+router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], responses=OTHER_RESPONSES)
 INPUT, OUTPUT = "text", "prediction"
 
 
@@ -40,9 +41,9 @@ async def server() -> dict[str, Any]:
     return {"name": "polyloom", "version": versions()["polyloom"], "extensions": []}
 
 
-@router.get("/health/live", summary="Whether the server lives")
+@router.get("/health/live", summary="Whether the server is alive")
 async def live() -> dict[str, bool]:
-    """Say that the server lives."""
+    """Say that the server is alive."""
     return {"live": True}
 
 
@@ -77,7 +78,7 @@ async def infer(condition: str, body: InferRequest, shared: Shared, key: Caller,
     """Predict texts; each prediction is a JSON text."""
     texts = [text for tensor in body.inputs for text in tensor.data]
     if [tensor.datatype for tensor in body.inputs] != ["BYTES"] or not all(isinstance(text, str) for text in texts):
-        raise PolyloomError(f"{condition}: give one input of datatype BYTES, with texts as JSON data.")
+        raise PolyloomError(f"{condition}: expected one input of datatype BYTES, with texts as JSON data.")
     answers = await shared.answers(condition, texts, key, response)
     data = [json.dumps(answer["prediction"], ensure_ascii=False) for answer in answers]
     output = {"name": OUTPUT, "datatype": "BYTES", "shape": [len(data)], "data": data}

@@ -1,4 +1,4 @@
-"""The page for people: a few files that a browser shows, which then asks the other routes."""
+"""The web UI: a few static files, whose script asks the other routes."""
 
 import hashlib
 from pathlib import Path
@@ -15,7 +15,7 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",  # a browser may keep a file, but asks each time whether it is still the same
+    "Cache-Control": "no-cache",  # a browser may keep a file, but asks each time whether it has changed
 }
 
 

@@ -1,6 +1,5 @@
-"""Mistakes as RFC 9457 problem JSON, with the messages of the command line."""
+"""Errors as RFC 9457 problem JSON, with the messages of the command line; other protocols have their own form."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from fastapi import Request
@@ -11,63 +10,64 @@ from starlette.exceptions import HTTPException
 
 from polyloom.errors import PolyloomError
 
-_TITLES = {
+TITLES = {
     400: "Invalid body", 401: "Unauthorized", 404: "Unknown condition", 413: "Input too long", 422: "Invalid input",
     429: "Overloaded", 500: "Not predicted", 503: "Unavailable", 504: "Timed out",
 }  # fmt: skip
 RETRY_AFTER = 1  # seconds
 MEDIA_TYPE = "application/problem+json"
+OTHER_PROTOCOLS = ("/models/", "/translate", "/languages", "/v2")
 
 
 class Problem(BaseModel):
-    """What went wrong (RFC 9457). Clients of Hugging Face, LibreTranslate and Triton read `error`."""
+    """An error (RFC 9457)."""
 
-    type: str
+    type: str = "about:blank"
     title: str
     status: int
     detail: str
+
+
+class OtherError(BaseModel):
+    """An error as clients of Hugging Face, LibreTranslate and Triton read it."""
+
     error: str
 
 
+# What the OpenAPI description says about errors.
 RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}, "description": title}
-    for status, title in _TITLES.items()
+    for status, title in TITLES.items()
 }
-
-
-def problem(status: int, title: str, detail: str) -> dict[str, Any]:
-    """Describe what went wrong."""
-    return Problem(type="about:blank", title=title, status=status, detail=detail, error=detail).model_dump()
+OTHER_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"content": {"application/json": {"schema": OtherError.model_json_schema()}}, "description": title}
+    for status, title in TITLES.items()
+}
 
 
 def describe(error: PolyloomError) -> dict[str, Any]:
     """Describe an error as a problem."""
-    return problem(error.status, _TITLES[error.status], str(error))
+    return Problem(title=TITLES[error.status], status=error.status, detail=str(error)).model_dump()
 
 
-def make_response(described: Mapping[str, Any]) -> JSONResponse:
-    """Make a response of a problem."""
-    status = described["status"]
+def make_response(path: str, *, status: int, title: str, detail: str) -> JSONResponse:
+    """Make the response to a request of a path that failed."""
     headers = {"Retry-After": str(RETRY_AFTER)} if status in (429, 503) else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse(dict(described), status_code=status, headers=headers, media_type=MEDIA_TYPE)
+    if path.startswith(OTHER_PROTOCOLS):
+        return JSONResponse(OtherError(error=detail).model_dump(), status, headers)
+    problem = Problem(title=title, status=status, detail=detail)
+    return JSONResponse(problem.model_dump(), status, headers, media_type=MEDIA_TYPE)
 
 
-async def on_error(_: Request, error: Exception) -> JSONResponse:
-    """Respond to an error of ours."""
-    assert isinstance(error, PolyloomError)
-    return make_response(describe(error))
-
-
-async def on_invalid(_: Request, error: Exception) -> JSONResponse:
-    """Respond to a body that does not have the form of the request."""
-    assert isinstance(error, RequestValidationError)
-    mistakes = [f"{'.'.join(map(str, one['loc'][1:])) or 'body'}: {one['msg']}" for one in error.errors()]
-    return make_response(problem(422, "Invalid request", "; ".join(mistakes)))
-
-
-async def on_http_error(_: Request, error: Exception) -> JSONResponse:
-    """Respond to an unknown path or method."""
+async def on_error(request: Request, error: Exception) -> JSONResponse:
+    """Respond to an error of ours, a body of another form, or an unknown path or method."""
+    path = request.scope["path"]
+    if isinstance(error, PolyloomError):
+        return make_response(path, status=error.status, title=TITLES[error.status], detail=str(error))
+    if isinstance(error, RequestValidationError):
+        mistakes = [f"{'.'.join(map(str, one['loc'][1:])) or 'body'}: {one['msg']}" for one in error.errors()]
+        return make_response(path, status=422, title="Invalid request", detail="; ".join(mistakes))
     assert isinstance(error, HTTPException)
-    return make_response(problem(error.status_code, error.detail, error.detail))
+    return make_response(path, status=error.status_code, title=error.detail, detail=error.detail)
