@@ -122,11 +122,12 @@ def _pretrain(recipe: Settings, path: Path) -> None:
     """Train or resume a backbone; its run stays beside it."""
     from polyloom.config import parse_recipe  # noqa: PLC0415 - slow imports
     from polyloom.loading import load_run_dir  # noqa: PLC0415
-    from polyloom.workflows.export import save_backbone  # noqa: PLC0415
     from polyloom.workflows.train import train_recipe  # noqa: PLC0415
 
     train_recipe(parse_recipe(recipe, source=path.name), _run_of(path))
-    save_backbone(load_run_dir(_run_of(path)), path)
+    run = load_run_dir(_run_of(path))
+    run.model.backbone.model.save_pretrained(path)
+    run.tokenizer.save_pretrained(path)
 
 
 def _run_of(backbone: Path) -> Path:

@@ -23,16 +23,16 @@ from polyloom.checkpoint import (
     write_checkpoint,
 )
 from polyloom.conditions import Condition
-from polyloom.errors import CheckpointError, ConditionError
-from polyloom.export.layout import check_block
+from polyloom.errors import CheckpointError, ConditionError, ExportError, suggest
 from polyloom.inference.modes import eval_mode
 from polyloom.io.atomic import is_taken
 from polyloom.methods.exported import ExportedAdapters
 from polyloom.model import Model
-from polyloom.nn.blocks import BLOCKS
-from polyloom.tasks import task_config
+from polyloom.nn.blocks import BLOCKS, shapes_of
+from polyloom.registry import HINT
+from polyloom.tasks import Task, find_task, task_config
 from polyloom.version import __version__
-from polyloom.weights import Block, Site, Weights
+from polyloom.weights import BackboneShape, Block, Shapes, Site, Weights
 
 BACKBONE = "backbone"  # directory of the backbone, beside the adapters
 
@@ -64,6 +64,20 @@ class Adapter:
     settings: Mapping[str, Any] = field(default_factory=dict)
     needs_trained_backbone: bool = False
 
+    @property
+    def task(self) -> type[Task]:
+        """The class of its task."""
+        return find_task(self.condition.task)
+
+    def require_frozen_backbone(self, file_format: str) -> None:
+        """Raise an error if the adapter predicts wrongly without parameters that are outside of it."""
+        if self.needs_trained_backbone:
+            raise ExportError(
+                f"{file_format}: {self.about.get('method', 'the method')} also trained parts of the backbone, such as "
+                f"{next(iter(self.backbone))}, which this format cannot hold. Add --backbone: it also writes the "
+                "trained backbone, which the adapters then fit."
+            )
+
     def tensors(self) -> dict[str, Tensor]:
         """Return all tensors, by their names on disk."""
         blocks = {f"block.{i}.{name}": t[0] for i, b in enumerate(self.weights.blocks) for name, t in b.tensors.items()}
@@ -74,11 +88,9 @@ class Adapter:
 def generate_adapters(model: Model, conditions: Iterable[Condition], *, whole: bool = True) -> Iterator[Adapter]:
     """Compute the weights of conditions and yield them as adapters.
 
-    Conditions are computed one at a time: in a batch the weights can differ in their last bit.
-
     Args:
         model: The model.
-        conditions: Conditions whose adapters are wanted.
+        conditions: The conditions.
         whole: Whether adapters contain the trained parameters of the backbone; otherwise they fit only the backbone in
             its present state.
     """
@@ -86,19 +98,20 @@ def generate_adapters(model: Model, conditions: Iterable[Condition], *, whole: b
     trained = {name.removeprefix("backbone."): p for name, p in parameters.items() if name.startswith("backbone.")}
     identity, lm_head = identity_of(model.backbone, skip=trained), model.backbone.head_parameters().keys()
     for condition in conditions:
-        task = model.tasks.get(condition.task)
+        # One condition at a time: in a batch, sums may be taken in another order and differ in the last bit.
         with eval_mode(model.method):
             weights = model.method.weights([condition])
-        labels, head = (task.labels, dict(task.named_parameters())) if task else ((), {})
+        task = model.tasks.get(condition.task)
+        needed = trained.keys() if task is None or task.uses_lm_head else trained.keys() - lm_head
         yield Adapter(
             condition,
             weights,
-            labels,
-            head,
-            trained,
-            identity,
+            labels=task.labels if task else (),
+            head=dict(task.named_parameters()) if task else {},
+            backbone=trained,
+            identity=identity,
             settings=task.settings() if task else {},
-            needs_trained_backbone=bool(trained if task is None or task.uses_lm_head else trained.keys() - lm_head),
+            needs_trained_backbone=bool(needed),
         )
 
 
@@ -110,47 +123,73 @@ def load_adapters_into(adapters: Sequence[Adapter], backbone: Backbone, places: 
         backbone: The backbone.
         places: Where each adapter is from, for messages.
     """
+    # Every adapter is checked, not only the first: one that fits by its shapes alone would predict nonsense silently.
     places = places or [f"adapter {number}" for number in range(1, len(adapters) + 1)]
-    first, by_task, found = adapters[0], dict[str, Adapter](), dict[Condition, str]()
+    first, first_of_task, place_of = adapters[0], dict[str, Adapter](), dict[Condition, str]()
     identity = identity_of(backbone, skip=first.backbone)
     for adapter, place in zip(adapters, places, strict=True):
-        if (other := found.setdefault(adapter.condition, place)) != place:
+        if (other := place_of.setdefault(adapter.condition, place)) != place:
             raise CheckpointError(
                 f"{place}: an adapter for {adapter.condition}, as is {other}. Remove one of them, or load one by one."
             )
         for block in adapter.weights.blocks:
             check_block(block, backbone.shape, place)
-        if not _same(adapter.backbone, first.backbone):
+        if not _are_equal(adapter.backbone, first.backbone):
             raise CheckpointError(
                 f"{place}: adapters that change the backbone in different ways. Load them one by one."
             )
-        kin = by_task.setdefault(adapter.condition.task, adapter)
-        same = adapter.labels == kin.labels and adapter.settings == kin.settings
-        if not same or not _same(adapter.head, kin.head):
+        kin = first_of_task.setdefault(adapter.condition.task, adapter)  # a task has one head for all languages
+        same_task = adapter.labels == kin.labels and adapter.settings == kin.settings
+        if not same_task or not _are_equal(adapter.head, kin.head):
             raise CheckpointError(f"{place}: different heads for {adapter.condition.task}. Load them one by one.")
         check_identity(adapter.identity, identity, place, name=backbone.name)
+
     method = ExportedAdapters(
         {adapter.condition: adapter.weights for adapter in adapters},
         shape=backbone.shape,
-        labels={task: len(adapter.labels) or None for task, adapter in by_task.items()},
+        labels={task: len(adapter.labels) or None for task, adapter in first_of_task.items()},
     )
     try:
-        tasks = {task: task_config(task, adapter.labels, adapter.settings) for task, adapter in by_task.items()}
+        tasks = {task: task_config(task, adapter.labels, adapter.settings) for task, adapter in first_of_task.items()}
     except TypeError as error:
         raise CheckpointError(f"{places[0]}: settings of a task that this version does not know: {error}") from error
     model = Model(backbone, method, languages=method.languages, tasks=tasks)
+
     parameters = dict(backbone.model.named_parameters())
-    load_tensors_into(
-        {name: parameters[name] for name in first.backbone if name in parameters}, first.backbone, Path(places[0])
-    )
-    for task, adapter in by_task.items():
+    trained = {name: parameters[name] for name in first.backbone if name in parameters}
+    load_tensors_into(trained, first.backbone, Path(places[0]))
+    for task, adapter in first_of_task.items():
         head = dict(model.tasks[task].named_parameters()) if task in model.tasks else {}
-        load_tensors_into(head, adapter.head, Path(found[adapter.condition]))
+        load_tensors_into(head, adapter.head, Path(place_of[adapter.condition]))
     return model.eval()
 
 
-def _same(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
+def _are_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
     return first.keys() == second.keys() and all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+
+
+def check_block(block: Block, shape: BackboneShape, place: str) -> None:
+    """Raise an error for a block that does not fit a backbone of this shape."""
+    if block.kind not in BLOCKS:
+        raise CheckpointError(f"{place}: unknown kind of block {block.kind!r}. {suggest(block.kind, BLOCKS)} {HINT}")
+    kind, shapes = BLOCKS[block.kind], {name: tuple(tensor.shape[2:]) for name, tensor in block.tensors.items()}
+    if block.placement not in kind.placements(shape):
+        raise CheckpointError(
+            f"{place}: a {block.kind} cannot be placed at {block.placement!r} of {shape.family}. "
+            f"Known: {', '.join(kind.placements(shape))}."
+        )
+    if not set(block.sites) <= set(kind.sites(shape)) or len(set(block.sites)) != len(block.sites):
+        raise CheckpointError(f"{place}: a {block.kind} for layers that this {shape.family} does not have.")
+    expected = shapes_of(kind.specs_like(shapes, shape))
+    if shapes != dict(expected):
+        raise CheckpointError(
+            f"{place}: the tensors of a {block.kind} are {_shapes_text(shapes)}; on this {shape.family} they should be "
+            f"{_shapes_text(expected)}."
+        )
+
+
+def _shapes_text(shapes: Shapes) -> str:
+    return ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in sorted(shapes.items()))
 
 
 def backbone_note(identity: Mapping[str, Any]) -> str:

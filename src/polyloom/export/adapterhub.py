@@ -5,7 +5,7 @@ One directory per adapter: ``adapter_config.json`` with ``adapter.safetensors``,
 read: load with ``use_safetensors=True``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,11 @@ class Form(NamedTuple):
     site: str
     embedding: str
     post_norm: bool = True
+
+    def module(self, site: Site) -> str:
+        """Return the name of the module that has the adapters of a site."""
+        # `last` is T5's feed-forward layer, which in a decoder comes after cross-attention.
+        return self.site.format(stack=site.stack, layer=site.layer, last=1 if site.stack == "encoder" else 2)
 
 
 def _bert(prefix: str, model_class: str) -> Form:
@@ -92,41 +97,66 @@ def form_of(family: str) -> Form:
 def write_adapterhub(adapter: Adapter, shape: BackboneShape, into: Path) -> list[Path]:
     """Write an adapter, or a stack of two, with the head beside the last one; return the directories in order."""
     form = form_of(shape.family)
-    blocks = {kind: [b for b in adapter.weights.blocks if b.kind == kind] for kind in ("bottleneck", "invertible")}
-    bottlenecks, invertible = blocks["bottleneck"], blocks["invertible"]
+    bottlenecks = [block for block in adapter.weights.blocks if block.kind == "bottleneck"]
+    invertible = [block for block in adapter.weights.blocks if block.kind == "invertible"]
     _refuse(adapter, bottlenecks, form, shape)
-    condition = adapter.condition
-    names = (
-        ["-".join(str(condition).split("/"))]
-        if len(bottlenecks) == 1
-        else ["-".join(condition.languages), condition.task]
-    )
+
+    condition, kind = adapter.condition, BLOCKS["bottleneck"]
+    stacked = len(bottlenecks) > 1  # one adapter for the languages, then one for the task
+    names = ["-".join(condition.languages), condition.task] if stacked else [str(condition).replace("/", "-")]
     folders = []
-    for number, (name, block) in enumerate(zip(names, bottlenecks, strict=True)):
-        config = FIXED | PLACEMENTS[block.placement, form.post_norm] | _sizes(block, shape)
-        tensors = dict(_named(block, name, form))
-        if number == 0 and invertible:
+    for name, block in zip(names, bottlenecks, strict=True):
+        size = kind.size_of({part: tuple(tensor.shape[2:]) for part, tensor in block.tensors.items()})
+        norm = kind.norm_of(block.tensors)
+        config = FIXED | PLACEMENTS[block.placement, form.post_norm]
+        config |= {
+            # The library computes the size as int(width // factor), so the factor of an odd size lies in between.
+            "reduction_factor": shape.width // size if shape.width % size == 0 else shape.width / (size + 0.5),
+            "leave_out": [number for number, site in enumerate(shape.sites) if site not in block.sites],
+            "ln_before": norm == "before", "ln_after": norm == "after", "inv_adapter": None,
+        }  # fmt: skip
+
+        tensors: dict[str, Tensor] = {}
+        for index, site in enumerate(block.sites):
+            prefix = f"{form.module(site)}.adapters.{name}."
+            for ours, tensor in block.tensors.items():
+                # `adapter_down` is a Sequential, where a norm before takes place 0 and moves the linear layer to 1.
+                theirs = BOTTLENECK[ours].format(linear=int(norm == "before"))
+                tensors[prefix + theirs] = tensor[0, index]
+                if ours.startswith("norm_"):  # the library saves this norm under both of its names
+                    tensors[f"{prefix}adapter_down.0.{ours.removeprefix('norm_')}"] = tensor[0, index]
+        if invertible and name == names[0]:
             config |= {"inv_adapter": "nice", "inv_adapter_reduction_factor": 2}
-            tensors |= _named_invertible(invertible[0], name, form)
+            for ours, tensor in invertible[0].tensors.items():
+                if not torch.equal(tensor[0, 0], tensor[0, -1]):
+                    raise ExportError(
+                        f"adapterhub: input and output share one invertible adapter there; here {ours} differs, "
+                        "because source and target are different languages. Export a condition of one language."
+                    )
+                tensors[f"{form.embedding}.invertible_adapters.{name}.{INVERTIBLE[ours]}"] = tensor[0, 0]
+
         about = {
             "hidden_size": shape.width, "model_class": form.model_class, "model_type": shape.family, "name": name,
             "model_name": adapter.about.get("backbone", ""), "version": VERSION,
         }  # fmt: skip
         files: dict[str, Any] = {"adapter_config.json": {"config": config} | about, "adapter.safetensors": tensors}
-        if number == len(names) - 1 and adapter.head:
-            files |= _head_files(adapter, name, about)
-        folders.append(write_folder(into if len(names) == 1 else into / name, files))
+        if adapter.head and name == names[-1]:
+            head_type = HEADS[adapter.task.export_head]
+            head = {
+                "head_type": head_type, "num_labels": len(adapter.labels), "layers": 1, "activation_function": "tanh",
+                "label2id": {label: number for number, label in enumerate(adapter.labels)}, "dropout_prob": None,
+            }  # fmt: skip
+            # Its classification head would read a pooler by default; Polyloom's reads the state of the first token.
+            head |= {"use_pooler": False, "bias": True} if head_type == "classification" else {}
+            parts = {f"heads.{name}.1.{part}": adapter.head[f"classifier.{part}"] for part in ("weight", "bias")}
+            files |= {"head_config.json": {"config": head} | about, "model_head.safetensors": parts}
+        folders.append(write_folder(into / name if stacked else into, files))
     return folders
 
 
 def _refuse(adapter: Adapter, bottlenecks: list[Block], form: Form, shape: BackboneShape) -> None:
     """Raise an error for an adapter that the format cannot hold."""
-    method = adapter.about.get("method", "the method")
-    if adapter.needs_trained_backbone:
-        raise ExportError(
-            f"adapterhub: {method} also trained parts of the backbone, such as {next(iter(adapter.backbone))}, which "
-            "this format cannot hold. Add --backbone: it also writes the trained backbone, which the adapters then fit."
-        )
+    adapter.require_frozen_backbone("adapterhub")
     kinds = {block.kind for block in adapter.weights.blocks}
     if not bottlenecks or not kinds <= {"bottleneck", "invertible"}:
         what = ", ".join(sorted(kinds)) or "no adapter"
@@ -137,11 +167,8 @@ def _refuse(adapter: Adapter, bottlenecks: list[Block], form: Form, shape: Backb
         raise ExportError(
             "adapterhub: stacks after the whole layer cannot be expressed there. Train with placement: norm."
         )
-    task = adapter.condition.task
-    if not adapter.head:
-        return
-    head = find_task(task).export_head
-    if head not in HEADS:
+    task, head = adapter.condition.task, adapter.task.export_head if adapter.head else None
+    if adapter.head and head not in HEADS:
         raise ExportError(
             f"adapterhub: no head there computes what Polyloom's head for {task} does. Export without --format."
         )
@@ -152,140 +179,77 @@ def _refuse(adapter: Adapter, bottlenecks: list[Block], form: Form, shape: Backb
         )
 
 
-def _sizes(block: Block, shape: BackboneShape) -> dict[str, Any]:
-    size = BLOCKS["bottleneck"].size_of({name: tuple(tensor.shape[2:]) for name, tensor in block.tensors.items()})
-    # The library computes the size as int(width // factor).
-    factor = shape.width // size if shape.width % size == 0 else shape.width / (size + 0.5)
-    left = [number for number, site in enumerate(shape.sites) if site not in block.sites]
-    return {
-        "reduction_factor": factor,
-        "leave_out": left,
-        "ln_before": BLOCKS["bottleneck"].norm_of(block.tensors) == "before",
-        "ln_after": BLOCKS["bottleneck"].norm_of(block.tensors) == "after",
-        "inv_adapter": None,
-    }
-
-
-def _place(site: Site, form: Form) -> str:
-    return form.site.format(stack=site.stack, layer=site.layer, last=1 if site.stack == "encoder" else 2)
-
-
-def _named(block: Block, name: str, form: Form) -> Iterator[tuple[str, Tensor]]:
-    before = BLOCKS["bottleneck"].norm_of(block.tensors) == "before"
-    for index, site in enumerate(block.sites):
-        prefix = f"{_place(site, form)}.adapters.{name}."
-        for ours, tensor in block.tensors.items():
-            yield prefix + BOTTLENECK[ours].format(linear=int(before)), tensor[0, index]
-            if ours.startswith("norm_"):  # the library has two names for this norm
-                yield f"{prefix}adapter_down.0.{ours.removeprefix('norm_')}", tensor[0, index]
-
-
-def _named_invertible(block: Block, name: str, form: Form) -> dict[str, Tensor]:
-    for ours, tensor in block.tensors.items():
-        if not torch.equal(tensor[0, 0], tensor[0, -1]):
-            raise ExportError(
-                f"adapterhub: input and output share one invertible adapter there; here {ours} differs, because source "
-                "and target are different languages. Export a condition of one language."
-            )
-    return {
-        f"{form.embedding}.invertible_adapters.{name}.{INVERTIBLE[ours]}": tensor[0, 0]
-        for ours, tensor in block.tensors.items()
-    }
-
-
-def _head_files(adapter: Adapter, name: str, about: Mapping[str, Any]) -> dict[str, Any]:
-    kind = HEADS[find_task(adapter.condition.task).export_head]
-    config = {
-        "head_type": kind, "num_labels": len(adapter.labels), "layers": 1, "activation_function": "tanh",
-        "label2id": {label: number for number, label in enumerate(adapter.labels)}, "dropout_prob": None,
-    }  # fmt: skip
-    config |= {"use_pooler": False, "bias": True} if kind == "classification" else {}
-    tensors = {f"heads.{name}.1.{part}": adapter.head[f"classifier.{part}"] for part in ("weight", "bias")}
-    return {"head_config.json": {"config": config} | dict(about), "model_head.safetensors": tensors}
-
-
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
 def read_adapterhub(folders: list[Path], condition: Condition, shape: BackboneShape) -> Adapter:
     """Read adapters that are applied one after the other, such as a language's and a task's, as one adapter."""
-    form, blocks, invertible = form_of(shape.family), [], []
+    form, head_type = form_of(shape.family), HEADS.get(find_task(condition.task).export_head)
+    blocks: list[Block] = []
+    invertible: list[Block] = []
     labels: tuple[str, ...] = ()
     head: dict[str, Tensor] = {}
     for folder in folders:
+        # Settings that change the arithmetic must be ours: others would predict something else, without any error.
         described = read_json(folder / "adapter_config.json")
-        config, name = _checked(described, shape, folder)
+        config, name = described.get("config"), described.get("name")
+        if not isinstance(config, dict) or not isinstance(name, str):
+            raise ExportError(f"{folder}: adapter_config.json has no `config` or no `name`.")
+        for key, ours in (("model_type", shape.family), ("hidden_size", shape.width)):
+            if described.get(key, ours) != ours:
+                raise ExportError(f"{folder}: is for a backbone with {key} {described[key]!r}; this one has {ours!r}.")
+        for key, value in FIXED.items():
+            if key not in ("dropout", "stochastic_depth") and config.get(key, value) != value:
+                raise ExportError(f"{folder}: {key} is {config[key]!r}; only {value!r} can be read.")
+
         tensors = read_safetensors(folder / "adapter.safetensors")
-        placement = _placement(config, form, folder)
-        blocks.append(_read_block(tensors, name, placement, form=form, shape=shape, folder=folder))
+        blocks.append(_read_bottleneck(tensors, name, _placement(config, form, folder), form, shape, folder))
         if config.get("inv_adapter"):
-            invertible.append(_read_invertible(tensors, name, form=form, shape=shape, folder=folder))
-        kind = HEADS.get(find_task(condition.task).export_head)
-        if (folder / "head_config.json").exists() and kind:
-            labels, head = _read_head(folder, kind)
-    about = {"method": "adapterhub"}
-    return Adapter(condition, Weights((*blocks, *invertible[:1])), labels=labels, head=head, about=about)
-
-
-def _checked(described: Mapping[str, Any], shape: BackboneShape, folder: Path) -> tuple[dict[str, Any], str]:
-    config, name = described.get("config"), described.get("name")
-    if not isinstance(config, dict) or not isinstance(name, str):
-        raise ExportError(f"{folder}: adapter_config.json has no `config` or no `name`.")
-    for key, ours in (("model_type", shape.family), ("hidden_size", shape.width)):
-        if described.get(key, ours) != ours:
-            raise ExportError(f"{folder}: is for a backbone with {key} {described[key]!r}; this one has {ours!r}.")
-    for key, value in FIXED.items():
-        if key not in ("dropout", "stochastic_depth") and config.get(key, value) != value:
-            raise ExportError(f"{folder}: {key} is {config[key]!r}; only {value!r} can be read.")
-    return config, name
+            prefix, sites = f"{form.embedding}.invertible_adapters.{name}", tuple(Site(s, 0) for s in shape.stacks)
+            try:  # input and output share one there, so every stack gets the same
+                nice = {ours: torch.stack([tensors[f"{prefix}.{theirs}"]] * len(sites))[None]
+                        for ours, theirs in INVERTIBLE.items()}  # fmt: skip
+            except KeyError as error:
+                raise ExportError(f"{folder}: of the invertible adapter (NICE) {error} is missing.") from error
+            invertible.append(Block("invertible", "embedding", sites, nice))
+        if head_type and (folder / "head_config.json").exists():
+            labels, head = _read_head(folder, head_type)
+    weights = Weights((*blocks, *invertible[:1]))
+    return Adapter(condition, weights, labels=labels, head=head, about={"method": "adapterhub"})
 
 
 def _placement(config: Mapping[str, Any], form: Form, folder: Path) -> str:
     defaults = {"original_ln_before": False, "residual_before_ln": True, "original_ln_after": True}
-    asked = {key: config.get(key, default) for key, default in defaults.items()}
+    settings = {key: config.get(key, default) for key, default in defaults.items()}
     for (placement, post_norm), known in PLACEMENTS.items():
-        same = known == asked or (placement == "output" and known == asked | {"residual_before_ln": True})
+        # Without the layer's norm before the adapter, it makes no difference where the residual is taken.
+        same = known == settings or (placement == "output" and known == settings | {"residual_before_ln": True})
         if post_norm == form.post_norm and same:
             return placement
-    raise ExportError(f"{folder}: adapters at such a place cannot be read: {asked}.")
+    raise ExportError(f"{folder}: adapters at such a place cannot be read: {settings}.")
 
 
-def _read_block(
-    tensors: Mapping[str, Tensor], name: str, placement: str, *, form: Form, shape: BackboneShape, folder: Path
+def _read_bottleneck(
+    tensors: Mapping[str, Tensor], name: str, placement: str, form: Form, shape: BackboneShape, folder: Path
 ) -> Block:
     norms = [norm for norm in ("before", "after") if any(f".{name}.adapter_norm_{norm}." in key for key in tensors)]
     names = {
-        ours: hub_name.format(linear=int("before" in norms))
-        for ours, hub_name in BOTTLENECK.items()
-        if "norm" not in ours or any(f"norm_{norm}." in hub_name for norm in norms)
+        ours: theirs.format(linear=int("before" in norms))
+        for ours, theirs in BOTTLENECK.items()
+        if "norm" not in ours or any(f"norm_{norm}." in theirs for norm in norms)
     }
-    sites = tuple(
-        s for s in shape.sites if any(key.startswith(f"{_place(s, form)}.adapters.{name}.") for key in tensors)
-    )
+    prefixes = {site: f"{form.module(site)}.adapters.{name}." for site in shape.sites}
+    sites = tuple(s for s, prefix in prefixes.items() if any(key.startswith(prefix) for key in tensors))
     if not sites:
         raise ExportError(f"{folder}: adapter.safetensors has nothing for {name!r} in a {shape.family}.")
     try:
         stacked = {
-            ours: torch.stack([tensors[f"{_place(site, form)}.adapters.{name}.{hub_name}"] for site in sites])[None]
-            for ours, hub_name in names.items()
+            ours: torch.stack([tensors[prefixes[site] + theirs] for site in sites])[None]
+            for ours, theirs in names.items()
         }
     except (KeyError, RuntimeError) as error:
         raise ExportError(f"{folder}: layers with different or missing tensors: {error}") from error
     return Block("bottleneck", placement, sites, stacked)
-
-
-def _read_invertible(
-    tensors: Mapping[str, Tensor], name: str, *, form: Form, shape: BackboneShape, folder: Path
-) -> Block:
-    sites = tuple(Site(stack, 0) for stack in shape.stacks)
-    try:
-        stacked = {
-            ours: torch.stack([tensors[f"{form.embedding}.invertible_adapters.{name}.{hub_name}"]] * len(sites))[None]
-            for ours, hub_name in INVERTIBLE.items()
-        }
-    except KeyError as error:
-        raise ExportError(f"{folder}: of the invertible adapter (NICE) {error} is missing.") from error
-    return Block("invertible", "embedding", sites, stacked)
 
 
 def _read_head(folder: Path, kind: str) -> tuple[tuple[str, ...], dict[str, Tensor]]:

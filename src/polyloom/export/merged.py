@@ -8,9 +8,8 @@ from torch import Tensor
 from polyloom.backbones import Backbone
 from polyloom.errors import ExportError
 from polyloom.export.adapter import Adapter
-from polyloom.export.peft import joined, projections, require_lora
+from polyloom.export.peft import join_lora, linear_modules, require_lora
 from polyloom.nn.blocks import lora_names, lora_projections
-from polyloom.tasks import find_task
 
 
 @torch.no_grad()
@@ -20,13 +19,13 @@ def write_merged(adapter: Adapter, backbone: Backbone, into: Path) -> Path:
     Transformers has no head for what our classifiers and parsers compute, so the task must use the backbone's own.
     """
     require_lora(adapter, "merged")
-    if not find_task(adapter.condition.task).uses_lm_head:
+    if not adapter.task.uses_lm_head:
         raise ExportError(
             f"merged: {adapter.condition.task} has a head of its own, which a model of Transformers does not have. "
             "Export with --format peft or --format onnx-baked."
         )
-    block, modules = joined(adapter.weights.blocks), projections(backbone)
-    state: dict[str, Tensor] = dict(backbone.model.state_dict())
+    block, modules = join_lora(adapter.weights.blocks), linear_modules(backbone)
+    state: dict[str, Tensor] = dict(backbone.model.state_dict())  # the entries are replaced, the model stays as it is
     for name in lora_projections(block.tensors):
         down, up = (block.tensors[part][0] for part in lora_names(name))
         for index, site in enumerate(block.sites):

@@ -58,7 +58,8 @@ class AdapterFiles:
     def _write(self, model: ServedModel, condition: Condition, path: Path) -> None:
         if not model.task(condition).uses_lm_head:
             raise ExportError(f"{condition}: has a head of its own, which no file for a language model can hold.")
-        trained = [name for name in trained_parameters(model.run.model) if name.startswith("backbone.")]
+        parameters = trained_parameters(model.run.model).items()
+        trained = {name: parameter for name, parameter in parameters if name.startswith("backbone.")}
         with torch.inference_mode():
             weights = model.run.model.method.weights([condition])
         if self._bytes + weights.num_bytes() > self.max_mb << 20:
@@ -66,7 +67,7 @@ class AdapterFiles:
                 f"{self.folder}: no room for a further adapter of {weights.num_bytes() >> 20} MB. Raise --adapters-mb."
             )
         about = {"backbone": self.base_name or model.run.recipe.backbone.name or ""}
-        adapter = Adapter(condition, weights, about=about, needs_trained_backbone=bool(trained))
+        adapter = Adapter(condition, weights, backbone=trained, about=about, needs_trained_backbone=bool(trained))
         self._bytes += _size(write_peft(adapter, model.run.model.backbone, path))
 
 

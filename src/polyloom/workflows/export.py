@@ -2,17 +2,15 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from polyloom.backbones import Backbone
 from polyloom.conditions import Condition
-from polyloom.data.tokenization.tokenizer import save_tokenizer
 from polyloom.errors import ExportError, PolyloomError
 from polyloom.evaluate.saved import read_stored
-from polyloom.export.adapter import BACKBONE, Adapter, backbone_note, generate_adapters, write_adapter
+from polyloom.export.adapter import BACKBONE, backbone_note, generate_adapters, write_adapter
 from polyloom.export.adapterhub import write_adapterhub
 from polyloom.export.card import card
 from polyloom.export.merged import write_merged
@@ -20,10 +18,9 @@ from polyloom.export.onnx import write_onnx
 from polyloom.export.peft import write_peft
 from polyloom.io.atomic import atomic_dir
 from polyloom.io.machine_notes import last_name, local_name, note_folder
-from polyloom.loading import LoadedModel, tokenizer_name
+from polyloom.loading import LoadedModel
 
 Format = Literal["polyloom", "adapterhub", "peft", "merged", "onnx", "onnx-baked"]
-Progress = Callable[[Path], None]
 
 
 def export_run(  # noqa: PLR0913 - settings of an export
@@ -34,7 +31,7 @@ def export_run(  # noqa: PLR0913 - settings of an export
     format: Format = "polyloom",  # noqa: A002 - as on the command line
     backbone: bool = False,
     base_name: str | None = None,
-    progress: Progress = lambda _: None,
+    progress: Callable[[Path], None] = lambda _: None,
 ) -> list[Path]:
     """Write the adapters of conditions: all of them, or nothing if it fails.
 
@@ -47,117 +44,132 @@ def export_run(  # noqa: PLR0913 - settings of an export
         base_name: For PEFT: the name of the model that the files give. Default: that of the run.
         progress: Called with every directory, after all were written.
     """
+    # Refuse before any weights are generated: for many conditions that takes minutes.
     if into.exists():
         raise ExportError(f"{into}: exists already. Choose another name or remove it.")
-    graph = format in ("onnx", "onnx-baked")
-    whole = graph or format == "merged"  # it contains the backbone
-    if not (backbone or whole) and any("backbone" in stage.trains for stage in run.model.method.stages()):
+    model = run.model
+    contains_backbone = backbone or format in ("merged", "onnx", "onnx-baked")
+    if not contains_backbone and any("backbone" in stage.trains for stage in model.method.stages()):
         raise ExportError(
             f"{run.path}: {run.recipe.method.name} trained the whole backbone, so an adapter is of no use without it. "
             "Add --backbone, which writes it once beside the adapters."
         )
     for condition in conditions:
-        run.model.task(condition.task)
-        run.model.method.require_supported(condition)
-    if graph:
-        written = [write_onnx(run.model, conditions, into, baked=format == "onnx-baked")]
-    else:
-        written = []
-        with atomic_dir(into) as partial:
-            for adapter, place in _adapters(run, conditions, backbone=backbone):
-                if base_name:
-                    adapter = replace(adapter, about={**adapter.about, "backbone": base_name})  # noqa: PLW2901
-                write(adapter, run.model.backbone, partial / place, name=(into / place).name, file_format=format)
-                if format == "merged":
-                    save_tokenizer(tokenizer_name(run.recipe), partial / place)
-                written.append(into / place)
-            if backbone:
-                save_backbone(run, partial / BACKBONE)
+        model.task(condition.task)
+        model.method.require_supported(condition)
+
+    if format in ("onnx", "onnx-baked"):
+        progress(write_onnx(model, conditions, into, baked=format == "onnx-baked"))
+        return [into]
+
+    facts, written = gather_facts(run), []
+    several = backbone or len(conditions) > 1
+    with atomic_dir(into) as partial:
+        for adapter in generate_adapters(model, conditions, whole=not backbone):
+            place = Path(*str(adapter.condition).split("/")) if several else Path()
+            about = facts.about(adapter.condition)
+            if backbone:  # it lies beside the adapters, so they name it by a relative path
+                name = os.path.relpath(BACKBONE, place)
+                about |= {"backbone": name, "settings": {"name": name, "dtype": facts.settings["dtype"]}}
+            if base_name:
+                about["backbone"] = base_name
+            adapter, path = replace(adapter, about=about), partial / place  # noqa: PLW2901
+
+            folders = [path]
+            match format:
+                case "polyloom":
+                    write_adapter(adapter, path)
+                case "adapterhub":
+                    folders = write_adapterhub(adapter, model.backbone.shape, path)
+                case "peft":
+                    write_peft(adapter, model.backbone, path)
+                case "merged":
+                    write_merged(adapter, model.backbone, path)
+                    run.tokenizer.save_pretrained(path)
+            final = (into / place).name  # `path` is a temporary name
+            names = [str(Path(final) / folder.relative_to(path)) for folder in folders]
+            text = card(adapter, file_format=format, path=final, folders=names)
+            (path / "README.md").write_text(text, encoding="utf-8")
+            written.append(into / place)
+        if backbone:
+            model.backbone.model.save_pretrained(partial / BACKBONE)
+            run.tokenizer.save_pretrained(partial / BACKBONE)
+
+    # Exports name local folders without their paths; this machine notes where they are, to find them again.
+    if not backbone:
+        note_folder(backbone_note(adapter.identity), facts.backbone_folder)
+        note_folder(facts.tokenizer, facts.tokenizer_folder)
     for path in written:
         progress(path)
     return written
 
 
-def _adapters(run: LoadedModel, conditions: Sequence[Condition], *, backbone: bool) -> Iterator[tuple[Adapter, Path]]:
-    """Yield adapters, described, and the place of each in the export."""
-    about, scores = _about(run), _scores(run)
-    for adapter in generate_adapters(run.model, conditions, whole=not backbone):
-        condition = adapter.condition
-        place = Path() if len(conditions) == 1 and not backbone else Path(*str(condition).split("/"))
-        facts = about | {"scores": scores.get(str(condition), []), "zero_shot": str(condition) not in run.trained_on}
-        if backbone:
-            name = os.path.relpath(BACKBONE, place)
-            facts |= {"backbone": name, "settings": {"name": name, "dtype": run.recipe.backbone.dtype}}
-        else:
-            note_folder(backbone_note(adapter.identity), run.recipe.backbone.name or "")
-            note_folder(about["tokenizer"], tokenizer_name(run.recipe))
-        yield replace(adapter, about=facts), place
+@dataclass(frozen=True)
+class RunFacts:
+    """What exported adapters say about their run.
 
-
-def write(adapter: Adapter, backbone: Backbone, path: Path, *, name: str, file_format: Format = "polyloom") -> None:
-    """Write one adapter in a format, with its card.
-
-    Args:
-        adapter: The adapter.
-        backbone: The backbone that it is for.
-        path: A new directory.
-        name: Name that the directory will have.
-        file_format: The format.
+    Attributes:
+        method: Name of the method.
+        backbone: Name of the backbone, without the path of a folder.
+        settings: Settings of the backbone, likewise.
+        tokenizer: Identity of the tokenizer.
+        max_length: Number of tokens of the longest input.
+        licences: Licences of the training corpora; ``None`` where unknown.
+        scores: Stored scores on the test data, by condition.
+        trained_on: Conditions with training data; the others are zero-shot.
+        backbone_folder: Name of the backbone as the recipe has it: of a local one, its path on this machine.
+        tokenizer_folder: The same of the tokenizer.
     """
-    if file_format == "polyloom":
-        write_adapter(adapter, path, card=card(adapter, file_format=file_format, path=name))
-        return
-    if file_format == "adapterhub":
-        folders = write_adapterhub(adapter, backbone.shape, path)
-    else:
-        folders = [(write_merged if file_format == "merged" else write_peft)(adapter, backbone, path)]
-    text = card(
-        adapter, file_format=file_format, path=name, folders=[str(Path(name) / f.relative_to(path)) for f in folders]
-    )
-    (path / "README.md").write_text(text, encoding="utf-8")
+
+    method: str
+    backbone: str
+    settings: Mapping[str, Any]
+    tokenizer: str
+    max_length: int
+    licences: Mapping[str, str | None]
+    scores: Mapping[Condition, Sequence[Mapping[str, Any]]]
+    trained_on: Sequence[str]
+    backbone_folder: str
+    tokenizer_folder: str
+
+    def about(self, condition: Condition) -> dict[str, Any]:
+        """Return what the manifest and the card of a condition's adapter say."""
+        return {
+            "method": self.method, "backbone": self.backbone, "settings": self.settings, "tokenizer": self.tokenizer,
+            "max_length": self.max_length, "licences": self.licences, "scores": self.scores.get(condition, []),
+            "zero_shot": str(condition) not in self.trained_on,
+        }  # fmt: skip
 
 
-def save_backbone(run: LoadedModel, into: Path) -> None:
-    """Write a run's trained backbone with its tokenizer, as an ordinary model of Transformers."""
-    run.model.backbone.model.save_pretrained(into)
-    save_tokenizer(tokenizer_name(run.recipe), into)
+def gather_facts(run: LoadedModel) -> RunFacts:
+    """Gather what the recipe, the corpora, the stored scores and the tokenizer say about a run."""
+    recipe, licences, scores = run.recipe, dict[str, str | None](), dict[Condition, list[dict[str, Any]]]()
 
-
-def _about(run: LoadedModel) -> dict[str, Any]:
-    """Describe what all adapters of a run have in common."""
-    settings = {key: value for key, value in asdict(run.recipe.backbone).items() if value is not None}
+    # No path of this machine may be exported: folders and files are named without the folders that they are in.
+    settings = {key: value for key, value in asdict(recipe.backbone).items() if value is not None}
     settings |= {key: local_name(settings[key]) for key in ("name", "tokenizer") if key in settings}
-    return {
-        "method": run.recipe.method.name,
-        "backbone": last_name(run.recipe.backbone.name or run.recipe.backbone.preset or ""),
-        "settings": settings,
-        "tokenizer": run.predictor.tokenizer.identity,
-        "max_length": run.predictor.max_length,
-        "licences": _licences(run),
-    }
-
-
-def _licences(run: LoadedModel) -> dict[str, str | None]:
-    """Return the licences of the training data. Files are named without their folders."""
-    licences: dict[str, str | None] = {}
-    for name in {name: None for names in run.recipe.data.train.values() for name in names}:
+    for name in dict.fromkeys(name for names in recipe.data.train.values() for name in names):
         try:
             (corpus,) = run.resolve([name])
             licence = corpus.licence
         except PolyloomError:  # the corpus is not on this machine
             licence = None
         licences.setdefault(name if re.match(r"[a-z0-9-]+:", name) else name.rpartition("/")[2], licence)
-    return licences
 
-
-def _scores(run: LoadedModel) -> dict[str, list[dict[str, Any]]]:
     try:
         matrix = read_stored(run.path, "test", checkpoint=run.checkpoint.name)
     except PolyloomError:
-        return {}
-    return {
-        str(condition): [
-            {"metric": score.metric.name, "value": score.value, "signature": score.signature} for score in result.scores
-        ]
-        for condition, result in matrix.results.items()
-    }
+        pass  # not evaluated, or not with this checkpoint
+    else:
+        for condition, result in matrix.results.items():
+            scores[condition] = [
+                {"metric": score.metric.name, "value": score.value, "signature": score.signature}
+                for score in result.scores
+            ]
+    name = recipe.backbone.name or recipe.backbone.preset or ""
+    return RunFacts(
+        method=recipe.method.name, backbone=last_name(name), settings=settings, licences=licences, scores=scores,
+        tokenizer=run.predictor.tokenizer.identity, max_length=run.predictor.max_length, trained_on=run.trained_on,
+        backbone_folder=recipe.backbone.name or "",
+        tokenizer_folder=recipe.backbone.tokenizer or recipe.backbone.name or "",
+    )  # fmt: skip

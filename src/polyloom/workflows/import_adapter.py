@@ -9,13 +9,13 @@ from polyloom.backbones import identity_of
 from polyloom.conditions import Condition
 from polyloom.config import parse_recipe
 from polyloom.errors import ExportError
-from polyloom.export.adapter import backbone_note, load_adapters_into
+from polyloom.export.adapter import backbone_note, load_adapters_into, write_adapter
 from polyloom.export.adapterhub import read_adapterhub
+from polyloom.export.card import card
 from polyloom.export.peft import CONFIG, read_peft
 from polyloom.export.storage import read_json
 from polyloom.io.machine_notes import last_name, local_name, note_folder
 from polyloom.loading import build_backbone, build_tokenizer
-from polyloom.workflows.export import write
 
 
 def import_adapter(
@@ -49,6 +49,6 @@ def import_adapter(
     }  # fmt: skip
     adapter = replace(adapter, identity=identity_of(loaded), about=about)
     load_adapters_into([adapter], loaded, [str(folders[0])])  # shapes are checked before anything is written
-    write(adapter, loaded, into, name=into.name)
+    write_adapter(adapter, into, card=card(adapter, file_format="polyloom", path=into.name))
     note_folder(backbone_note(adapter.identity), backbone)
     return into
