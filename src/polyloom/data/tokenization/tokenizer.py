@@ -334,11 +334,6 @@ def load_tokenizer(name: str | Path) -> Tokenizer:
     return Tokenizer(tokenizer, str(name))
 
 
-def save_tokenizer(name: str | Path, into: Path) -> None:
-    """Write the files of a tokenizer into a directory."""
-    load_hf_tokenizer(name).save_pretrained(into)
-
-
 def load_hf_tokenizer(name: str | Path) -> Any:
     """Load the tokenizer of Transformers itself, after a trial in a process with limits."""
     from transformers import AutoTokenizer  # noqa: PLC0415 - seconds to import
