@@ -55,6 +55,7 @@ def write_probes(run: Path, languages=LANGUAGES, families=("A", "A", None)) -> N
             "task": "pos",
             "metric": "accuracy",
             "languages": list(languages),
+            "own": list(languages),
             "donors": list(languages),
             "scores": [[None if i > j else 10.0 * i + j for j in range(count)] for i in range(count)],
         },

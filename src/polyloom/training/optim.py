@@ -90,11 +90,9 @@ class RowAdam(torch.optim.Optimizer):
         self.state[parameter][key] = reserve[:count]
 
     def restore(self, parameter: nn.Parameter, state: Mapping[str, Tensor]) -> None:
-        """Restore a saved state, of the rows that were updated or of all."""
+        """Restore a saved state."""
         self._index.clear()
         self._reserve.clear()
-        if "rows" not in state:
-            state = {**state, "rows": torch.arange(len(parameter))}
         self.state[parameter] = {key: value.to(parameter.device) for key, value in state.items()}
 
 

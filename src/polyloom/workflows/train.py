@@ -269,7 +269,7 @@ def prepare_recipe(
             dataset = prepare_dataset(
                 condition, sources, tokenizer=tokenizer, rules=recipe.data.filter, processes=processes
             )
-        dropped = dataset.meta.get("dropped", {})
+        dropped = dataset.meta["dropped"]
         on_event(DatasetPrepared(dataset=name, examples=len(dataset), dropped=dropped, path=str(dataset.path)))
         datasets[condition] = dataset
     return datasets

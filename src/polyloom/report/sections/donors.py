@@ -16,7 +16,7 @@ def donors_section(sources: Sequence[Source]) -> Section:
 
 def _show(source: Source, probe: Probe) -> Shown:
     shading = Shading([v for scores in probe["scores"] for v in scores if v is not None], probe["metric"])
-    owners = probe.get("own", probe["languages"])
+    owners = probe["own"]
 
     def result(owner: str, donor: str, value: float | None) -> TableCell:
         if value is None:
