@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from polyloom.checkpoint import MANIFEST, TENSORS, load_checkpoint, read_manifest, read_tensors, save_checkpoint
 from polyloom.errors import CheckpointError, DamagedError
-from polyloom.io.files import sha256_of
+from polyloom.io.hashes import sha256_of
 from polyloom.io.sealed import read_sealed, seal
 from polyloom.model import Model
 from tests.contracts.tiny import ROWS, logits, tiny_backbone, tiny_config, tiny_inputs, tiny_model

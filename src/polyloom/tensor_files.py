@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from polyloom.errors import DamagedError, DataError
-from polyloom.io.files import sha256_of
+from polyloom.io.hashes import sha256_of
 from polyloom.io.untrusted import require_regular
 
 LARGE_BYTES = 32 << 20  # of the weights of a bank; smaller banks are stored in one file with all other tensors

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from polyloom.errors import DataError
-from polyloom.io.files import Limits, ending_of, read_json_lines, read_lines, sha256_of
+from polyloom.io.files import Limits, ending_of, read_json_lines, read_lines
+from polyloom.io.hashes import sha256_of
 
 LINES = ["one", "", "zwei\u2028drei\x0bvier\x85fünf\x0c\x1c", "六", "last"]
 TEXT = "\n".join(LINES)

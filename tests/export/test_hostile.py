@@ -23,7 +23,7 @@ from polyloom.export.adapter import Adapter, generate_adapters, read_adapter, wr
 from polyloom.export.adapterhub import write_adapterhub
 from polyloom.export.peft import write_peft
 from polyloom.export.storage import read_safetensors
-from polyloom.io.files import sha256_of
+from polyloom.io.hashes import sha256_of
 from polyloom.io.sealed import read_sealed, seal
 from polyloom.loading import load_predictor
 from polyloom.methods.hyperx import HyperXConfig

@@ -12,8 +12,7 @@ import pytest
 
 from polyloom.errors import DataError
 from polyloom.io import hashes
-from polyloom.io.files import sha256_of
-from polyloom.io.hashes import SMALL, remembered_sha256
+from polyloom.io.hashes import SMALL, remembered_sha256, sha256_of
 from tests.reliability.forks import ended, fork
 
 TICK = 0.05  # seconds; longer than a tick of the clock by which Linux notes changes

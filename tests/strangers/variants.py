@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from polyloom.checkpoint import MANIFEST, TENSORS
-from polyloom.io.files import sha256_of
+from polyloom.io.hashes import sha256_of
 from polyloom.io.sealed import read_sealed, seal, seal_line
 
 # The files, the folder that they are in, and the command that reads them.

@@ -28,7 +28,7 @@ from polyloom.data.catalog import (
     written,
 )
 from polyloom.errors import DataError, suggest
-from polyloom.io.files import sha256_of
+from polyloom.io.hashes import sha256_of
 from polyloom.io.locks import lock
 
 Progress = Callable[[str, int, int | None], None]

@@ -4,14 +4,13 @@ Files are not trusted: lines, files and compression ratios have limits, and ever
 number of its line.
 """
 
-import hashlib
 import json
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from polyloom.errors import DataError
 from polyloom.io.hashes import remembered_sha256
@@ -22,23 +21,20 @@ _UNPACKED = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits above which a file is refused.
-
-    Attributes:
-        line_bytes: Maximum length of a line, and of a sentence of several lines.
-        document_bytes: Maximum size of a JSON document, which is held in memory at once; SQuAD has 30 MB.
-        total_bytes: Maximum size of a file, decompressed.
-        ratio: Maximum compression ratio. Text reaches 3 to 20, decompression bombs 1000 and more.
-        ratio_from: Decompressed size from which on the ratio is checked.
-        memory: Maximum memory to decompress xz; ``xz -9`` needs 65 MiB.
-    """
+    """Limits above which a file is refused."""
 
     line_bytes: int = 1 << 20
+    """Maximum length of a line, and of a sentence of several lines."""
     document_bytes: int = 1 << 28
+    """Maximum size of a JSON document, which is held in memory at once; SQuAD has 30 MB."""
     total_bytes: int = 64 << 30
+    """Maximum size of a file, decompressed."""
     ratio: int = 250
+    """Maximum compression ratio. Text reaches 3 to 20, decompression bombs 1000 and more."""
     ratio_from: int = 8 << 20
+    """Decompressed size from which on the ratio is checked."""
     memory: int = 128 << 20
+    """Maximum memory to decompress xz; ``xz -9`` needs 65 MiB."""
 
 
 LIMITS = Limits()
@@ -65,12 +61,8 @@ def read_lines(path: Path, *, keep_ends: bool = False, limits: Limits = LIMITS) 
                 line = line.removesuffix("\n").removesuffix("\r")
                 line = line.removeprefix("\ufeff") if number == 1 else line
             yield number, line
-    except _LimitError as error:
-        raise DataError(path, number + 1, str(error)) from None
-    except (zlib.error, lzma.LZMAError, EOFError) as error:
-        raise DataError(path, number + 1, f"damaged compressed data ({error}). Was it downloaded in full?") from None
-    except OSError as error:
-        raise DataError(path, None, f"cannot be read: {error.strerror or error}.") from None
+    except _FAILURES as error:
+        raise _data_error(error, path, number + 1) from None
 
 
 def decoded(raw: bytes, path: Path, number: int | None) -> str:
@@ -94,19 +86,15 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def read_json_document(path: Path, *, limits: Limits = LIMITS) -> Any:
     """Read a file that is one JSON document."""
-    chunks: list[bytes] = []
+    content = bytearray()
     try:
         for chunk in _read_bytes(path, limits):
-            chunks.append(chunk)
-            if sum(map(len, chunks)) > limits.document_bytes:
+            content += chunk
+            if len(content) > limits.document_bytes:
                 raise _LimitError(f"more than {limits.document_bytes} bytes in one JSON document. Split it.")
-    except _LimitError as error:
-        raise DataError(path, None, str(error)) from None
-    except (zlib.error, lzma.LZMAError, EOFError) as error:
-        raise DataError(path, None, f"damaged compressed data ({error}). Was it downloaded in full?") from None
-    except OSError as error:
-        raise DataError(path, None, f"cannot be read: {error.strerror or error}.") from None
-    return _parse_json(decoded(b"".join(chunks), path, None).removeprefix("\ufeff"), path, None)
+    except _FAILURES as error:
+        raise _data_error(error, path, None) from None
+    return _parse_json(decoded(bytes(content), path, None).removeprefix("\ufeff"), path, None)
 
 
 def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
@@ -143,19 +131,15 @@ def checked_text(value: Any, path: object, line: int | None, *, name: str) -> st
 
 @dataclass(frozen=True)
 class File:
-    """A corpus file and how to read it.
-
-    Attributes:
-        path: The file.
-        format: The format to read it in, named by its usual ending without the dot, such as ``tsv``. By default the
-            ending decides.
-        columns: The names that follow the file after ``#``: either names of columns in its first line, or names for
-            its columns in order, with ``_`` for a column to leave out. By default columns are found by their names.
-    """
+    """A corpus file and how to read it."""
 
     path: Path
     format: str = ""
+    """The format to read it in, named by its usual ending without the dot, such as ``tsv``. By default the ending
+    decides."""
     columns: tuple[str, ...] = ()
+    """The names that follow the file after ``#``: either names of columns in its first line, or names for its columns
+    in order, with ``_`` for a column to leave out. By default columns are found by their names."""
 
     @property
     def ending(self) -> str:
@@ -177,17 +161,20 @@ def ending_of(path: Path) -> str:
     return path.with_suffix("").suffix if path.suffix in (".gz", ".xz") else path.suffix
 
 
-def sha256_of(path: Path) -> str:
-    """Read a file and return its SHA-256, in hexadecimal; for corpora there is `remembered_sha256`."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(path, None, f"cannot be read: {error.strerror or error}.") from None
-
-
 class _LimitError(Exception):
     """A limit is exceeded; becomes a `DataError` where the line is known."""
+
+
+_FAILURES = (_LimitError, zlib.error, lzma.LZMAError, EOFError, OSError)
+
+
+def _data_error(error: Exception, path: Path, line: int | None) -> DataError:
+    """Turn a failure to read a file into an error for the user."""
+    if isinstance(error, OSError):
+        return DataError(path, None, f"cannot be read: {error.strerror or error}.")
+    if isinstance(error, _LimitError):
+        return DataError(path, line, str(error))
+    return DataError(path, line, f"damaged compressed data ({error}). Was it downloaded in full?")
 
 
 class _Unpacker(Protocol):
@@ -225,7 +212,7 @@ class _Gunzip:
 
 
 def _split(path: Path, limits: Limits) -> Iterator[bytes]:
-    """Yield lines with their ends."""
+    """Yield lines with their ends; a line that is too long is refused before it is in memory as a whole."""
     rest, total = b"", 0
     for chunk in _read_bytes(path, limits):
         total += len(chunk)
@@ -248,26 +235,24 @@ def _read_bytes(path: Path, limits: Limits) -> Iterator[bytes]:
         head = file.read(6)
         file.seek(0)
         if head.startswith(b"\x1f\x8b"):
-            yield from _unpack(iter(lambda: file.read(_PACKED), b""), _Gunzip, limits)
+            yield from _unpack(file, _Gunzip, limits)
         elif head == b"\xfd7zXZ\0":
-            yield from _unpack(
-                iter(lambda: file.read(_PACKED), b""),
-                lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=limits.memory),
-                limits,
-            )
+            yield from _unpack(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=limits.memory), limits)
         elif path.suffix in (".gz", ".xz"):
             raise _LimitError(f"the name ends in {path.suffix}, but this is no {path.suffix[1:]} file.")
         else:
-            yield from iter(lambda: file.read(_UNPACKED), b"")
+            while chunk := file.read(_UNPACKED):
+                yield chunk
 
 
-def _unpack(chunks: Iterator[bytes], start: Callable[[], _Unpacker], limits: Limits) -> Iterator[bytes]:
+def _unpack(file: BinaryIO, start: Callable[[], _Unpacker], limits: Limits) -> Iterator[bytes]:
     """Decompress concatenated streams, as `cat a.gz b.gz` makes them, with zeros as padding between them."""
     unpacker = start()
     packed = unpacked = 0
-    for chunk in chunks:
-        packed += len(chunk)
-        data = chunk
+    while data := file.read(_PACKED):
+        packed += len(data)
+        # A few bytes may unpack to gigabytes: output comes in pieces of limited size, while the unpacker keeps the rest
+        # of its input and needs no further one.
         while data or not (unpacker.eof or unpacker.needs_input):
             if unpacker.eof:
                 data = data.lstrip(b"\0")

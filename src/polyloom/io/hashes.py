@@ -1,4 +1,4 @@
-"""Remember the hashes of large files in notes about this machine, so that a restart does not read the files again."""
+"""Hash files, and remember the hashes of large ones in the cache, so that a restart does not read the files again."""
 
 import hashlib
 import json
@@ -34,24 +34,27 @@ def remembered_sha256(path: Path) -> str:
             if (known := _recall(note, _describe(path, file))) is not None:
                 return known
             with locked(str(note)):
-                return _hash(path, file, note)
+                started, before = time.time_ns(), _describe(path, file)
+                if (known := _recall(note, before)) is not None:  # another process hashed it while this one waited
+                    return known
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+                is_settled = max(before["modified_ns"], before["changed_ns"]) < started - SETTLED
+                if is_settled and _describe(path, file) == before:
+                    with suppress(OSError):  # a cache that cannot be written
+                        note.parent.mkdir(parents=True, exist_ok=True)
+                        write_text_atomic(note, seal(json.dumps(before | {"sha256": sha256})))
+                return sha256
     except OSError as error:
         raise DataError(path, None, f"cannot be read: {error.strerror or error}.") from None
 
 
-def _hash(path: Path, file: BufferedReader, note: Path) -> str:
-    """Hash a file and note it, unless another process has done so in the meantime."""
-    started = time.time_ns()
-    before = _describe(path, file)
-    if (known := _recall(note, before)) is not None:
-        return known
-    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    settled = max(before["modified_ns"], before["changed_ns"]) < started - SETTLED
-    if settled and _describe(path, file) == before:
-        with suppress(OSError):  # a cache that cannot be written
-            note.parent.mkdir(parents=True, exist_ok=True)
-            write_text_atomic(note, seal(json.dumps(before | {"sha256": sha256})))
-    return sha256
+def sha256_of(path: Path) -> str:
+    """Read a file and return its SHA-256, in hexadecimal; for corpora there is `remembered_sha256`."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(path, None, f"cannot be read: {error.strerror or error}.") from None
 
 
 def _describe(path: Path, file: BufferedReader) -> dict[str, Any]:
@@ -70,8 +73,8 @@ def _describe(path: Path, file: BufferedReader) -> dict[str, Any]:
 def _recall(note: Path, description: dict[str, Any]) -> str | None:
     """Return the hash that was noted for a file; none if the note is missing, damaged, or about another state."""
     try:
-        noted = json.loads(read_sealed(note))
+        content = json.loads(read_sealed(note))
     except (OSError, ValueError, DamagedError):
         return None
-    sha256 = noted.get("sha256")
-    return str(sha256) if noted == description | {"sha256": sha256} else None
+    sha256 = content.get("sha256")
+    return str(sha256) if content == description | {"sha256": sha256} else None

@@ -1,4 +1,8 @@
-"""Read and write objects of S3, Google Cloud Storage and Azure: whole or in ranges, with retries, never mixed up."""
+"""Read and write objects of S3, Google Cloud Storage and Azure: whole or in ranges, with retries.
+
+All requests go through obstore. What it does not promise is done here: requests are counted, the bytes of a range are
+complete, and all ranges of an object come from one version of it.
+"""
 
 import json
 import os
@@ -9,9 +13,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache as once
+from functools import cache as cached
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
@@ -22,13 +25,13 @@ if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
     from obstore.store import BackoffConfig, ObjectStore, RetryConfig
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 _LONGEST_RANGE = 64 << 20  # of a whole object, so that a failure repeats at most this much
 _PART = 8 << 20  # of an upload; at most _PARTS of them, since S3 takes 10,000
 _PARTS = 9000
 _UPLOADS = 4  # parts at once
-# Beginnings of the names of environment variables, and those of credentials.
+# By scheme: how environment variables begin, and which of them hold credentials.
 _SCHEMES = {
     "s3": ("AWS", "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN for temporary ones"),
     "gs": ("GOOGLE", "GOOGLE_APPLICATION_CREDENTIALS, a file, or run: gcloud auth application-default login"),
@@ -37,7 +40,8 @@ _SCHEMES = {
 }
 # Settings of HTTP in the environment, such as AWS_ALLOW_HTTP; obstore forgets them as soon as it is given any other.
 _HTTP_SETTINGS = ("allow_http", "allow_invalid_certificates", "proxy_url", "proxy_ca_certificate", "proxy_excludes")
-# Addresses at which machines in a cloud find their credentials; elsewhere nobody answers there.
+# Addresses at which machines in a cloud get their credentials. Elsewhere they do not respond, and waiting for them
+# would hide that no credentials are set: these requests are repeated for a few seconds only.
 _METADATA = re.compile(r"/latest/api/token|/latest/meta-data/|/computeMetadata/|/metadata/identity/")
 _METADATA_SECONDS = 5.0
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
@@ -50,20 +54,18 @@ class RetryLimits:
 
     Waits between two attempts double, from `first_wait` to `longest_wait`, and are shortened at random by up to half,
     so that many processes do not return at the same moment.
-
-    Attributes:
-        total: Seconds from the first attempt after which no further one begins.
-        request: Maximum seconds of one request, with its content.
-        stall: Maximum seconds without a byte.
-        first_wait: Seconds before the second attempt.
-        longest_wait: Maximum seconds between two attempts.
     """
 
     total: float = 120.0
+    """Seconds from the first attempt after which no further one begins."""
     request: float = 60.0
+    """Maximum seconds of one request, with its content."""
     stall: float = 20.0
+    """Maximum seconds without a byte."""
     first_wait: float = 0.1
+    """Seconds before the second attempt."""
     longest_wait: float = 10.0
+    """Maximum seconds between two attempts."""
 
 
 RETRY_LIMITS = RetryLimits()
@@ -71,14 +73,14 @@ RETRY_LIMITS = RetryLimits()
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """What tells two contents of an object apart."""
+    """What distinguishes two contents of an object."""
 
     etag: str
     size: int
 
 
 class _LengthError(Exception):
-    """An answer has less content than was asked for, or more."""
+    """A response has less content than was requested, or more."""
 
 
 class RemoteFolder:
@@ -106,11 +108,11 @@ class RemoteFolder:
     """
 
     def __init__(self, url: str, *, cache: RangeCache | None = None, limits: RetryLimits = RETRY_LIMITS) -> None:
-        """Prepare a folder; nothing is asked of the storage yet.
+        """Prepare a folder; no request is made yet.
 
         Args:
             url: Address of the folder. With ``file`` it is percent-encoded, otherwise it is taken as it is.
-            cache: Where ranges are kept. A range is found there without a request if the version of the object is
+            cache: Where ranges are kept. A range comes from there without a request if the version of the object is
                 known: from the second read of the object on, or after `size`.
             limits: How long failing requests are repeated.
         """
@@ -120,9 +122,15 @@ class RemoteFolder:
         self._limits, self._cache = limits, cache
         self._versions: dict[str, _Version] = {}
         self._lock = threading.Lock()
-        self._obstore: Any = _require_obstore()
+        try:
+            import obstore.exceptions  # noqa: PLC0415 - an extra
+            import obstore.store  # noqa: PLC0415
+        except ImportError:
+            what = "object storage needs obstore, which is not installed. Run: pip install 'polyloom[storage]'."
+            raise PolyloomError(what) from None
+        self._obstore: Any = obstore
         self._failures = (self._obstore.exceptions.BaseError, OSError, ValueError, NotImplementedError, _LengthError)
-        # Reads are repeated here and not by obstore, which counts nothing, and takes a short answer for a whole one.
+        # Reads are repeated here and not by obstore, which counts nothing, and takes a short response for a whole one.
         self._store = self._open({"max_retries": 0})
 
     def read(self, name: str) -> bytes:
@@ -141,20 +149,21 @@ class RemoteFolder:
             _require_inside(url, stop, version)
         if start == stop:
             return b""
+        # The version is part of the key: the cache may hold ranges of a former content, from another run.
         if self._cache and version:
-            cached = self._cache.get(self._cache_key(name, version, start, stop))
-            if cached is not None:
-                return cached
+            content = self._cache.get(json.dumps([self.url, name, version.etag, version.size, start, stop]))
+            if content is not None:
+                return content
         content, version = self._repeated(url, lambda: self._get(name, start, stop))
         if self._cache:
-            self._cache.put(self._cache_key(name, version, start, stop), content)
+            self._cache.put(json.dumps([self.url, name, version.etag, version.size, start, stop]), content)
         return content
 
     def size(self, name: str) -> int:
         """Return the size of an object in bytes, without a request if the object was read before."""
         url = self._address(name)
-        version = self._versions.get(name)
-        return (version or self._remember(name, self._repeated(url, lambda: self._head(name)))).size
+        version = self._versions.get(name) or self._same_version(name, self._repeated(url, lambda: self._head(name)))
+        return version.size
 
     def exists(self, name: str) -> bool:
         """Ask the storage whether there is an object of this name now."""
@@ -167,7 +176,13 @@ class RemoteFolder:
 
     def names(self) -> list[str]:
         """List the names of all objects in the folder and in those below it, sorted."""
-        return self._repeated(self.url, self._list)
+
+        def request() -> list[str]:
+            self._count(requests=1)
+            names = (meta["path"] for meta in self._obstore.list(self._store).collect())
+            return sorted(filter(None, names))  # consoles make an object without a name for a folder
+
+        return self._repeated(self.url, request)
 
     def write(self, name: str, content: bytes | Path) -> None:
         """Write an object or replace it; large ones in parts. Readers see the old content until the new one is whole.
@@ -180,22 +195,40 @@ class RemoteFolder:
             content: Its content, or a file with it.
         """
         url = self._address(name)
-        size = _file_size(content) if isinstance(content, Path) else len(content)
-        self._repeated(url, lambda: self._find_credentials(name))
+        try:
+            size = content.stat().st_size if isinstance(content, Path) else len(content)
+        except OSError as error:
+            raise StorageError(f"{content!s}: cannot be read: {error.strerror or error}.") from None
+
+        # obstore repeats a write itself, for as long as any failure lasts. Missing credentials should be reported after
+        # seconds, so they are looked for by a request whose other failures do not matter.
+        def find_credentials() -> None:
+            self._count(requests=1)
+            try:
+                self._obstore.head(self._store, name)
+            except self._failures as error:
+                if _is_metadata(error):
+                    raise
+
+        self._repeated(url, find_credentials)
         limits = self._limits
         waits: BackoffConfig = {
-            "init_backoff": _seconds(limits.first_wait), "max_backoff": _seconds(limits.longest_wait), "base": 2,
-        }  # fmt: skip
+            "init_backoff": timedelta(seconds=limits.first_wait),
+            "max_backoff": timedelta(seconds=limits.longest_wait),
+            "base": 2,
+        }
         began = time.monotonic()
         try:
-            store = self._open({"max_retries": 1000, "retry_timeout": _seconds(limits.total), "backoff": waits})
-            part = max(_PART, -(-size // _PARTS))
+            store = self._open(
+                {"max_retries": 1000, "retry_timeout": timedelta(seconds=limits.total), "backoff": waits}
+            )
+            part = max(_PART, -(-size // _PARTS))  # rounded up
             self._obstore.put(store, name, content, chunk_size=part, max_concurrency=_UPLOADS)
         except self._failures as error:
             raise self._storage_error(url, error, f"over {time.monotonic() - began:.0f} s") from error
         finally:
             with self._lock:
-                self._versions.pop(name, None)
+                self._versions.pop(name, None)  # later reads are of the new content
 
     def _address(self, name: str) -> str:
         """Return the address of an object, whose name must not lead out of the folder."""
@@ -212,7 +245,8 @@ class RemoteFolder:
             variables = _SCHEMES[self._scheme][0]
             values = {key: os.environ.get(f"{variables}_{key.upper()}") for key in _HTTP_SETTINGS}
             options: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
-            options |= {"timeout": _seconds(self._limits.request), "read_timeout": _seconds(self._limits.stall)}
+            options["timeout"] = timedelta(seconds=self._limits.request)
+            options["read_timeout"] = timedelta(seconds=self._limits.stall)
             kind = {"s3": stores.S3Store, "gs": stores.GCSStore, "az": stores.AzureStore}[self._scheme]
             opened = kind(self._bucket, prefix=self._prefix or None, client_options=options, retry_config=retries)
         except self._failures as error:
@@ -223,11 +257,11 @@ class RemoteFolder:
         """Request a range once."""
         options: GetOptions = {"range": (start, stop)}
         known = self._versions.get(name)
-        if known and not known.etag.startswith("W/"):  # weak ones never match
+        if known and not known.etag.startswith("W/"):  # weak ones never match (RFC 9110, section 13.1.1)
             options["if_match"] = known.etag
         self._count(requests=1)
         result = self._obstore.get(self._store, name, options=options)
-        version = self._remember(name, result.meta)
+        version = self._same_version(name, result.meta)
         _require_inside(self._address(name), stop, version)
         content = bytes(result.bytes())
         self._count(bytes_read=len(content))
@@ -241,31 +275,17 @@ class RemoteFolder:
         try:
             meta: ObjectMeta = self._obstore.head(self._store, name)
         except FileNotFoundError:
-            # Without content, the answer does not tell a missing object from a missing bucket; that of a GET does.
+            # The response to a HEAD has no content, so a missing object and a missing bucket look alike; a GET tells.
             self._count(requests=1)
             self._obstore.get(self._store, name, options={"range": (0, 1)})
             raise
         return meta
 
-    def _find_credentials(self, name: str) -> None:
-        """Ask about an object only to notice missing credentials soon: a write waits for them as for anything else."""
-        self._count(requests=1)
-        try:
-            self._obstore.head(self._store, name)
-        except self._failures as error:
-            if _METADATA.search(str(error)):
-                raise
-
-    def _list(self) -> list[str]:
-        self._count(requests=1)
-        names = (meta["path"] for meta in self._obstore.list(self._store).collect())
-        return sorted(filter(None, names))  # consoles make an object without a name for a folder
-
-    def _remember(self, name: str, meta: "ObjectMeta") -> _Version:
-        """Compare the version of an answer with that of the first one."""
+    def _same_version(self, name: str, meta: "ObjectMeta") -> _Version:
+        """Return the version of a response; raise an error if it is not that of the first one."""
         etag = meta["e_tag"]
         if not etag:
-            what = "the answer has no ETag, so a changed object could not be noticed. Ask the storage's provider."
+            what = "the response has no ETag, so a changed object could not be noticed. Ask the storage's provider."
             raise StorageError(f"{self._address(name)}: {what}")
         version = _Version(etag, meta["size"])
         with self._lock:
@@ -282,34 +302,36 @@ class RemoteFolder:
     def _cache_key(self, name: str, version: _Version, start: int, stop: int) -> str:
         return json.dumps([self.url, name, version.etag, version.size, start, stop])
 
-    def _repeated(self, url: str, ask: Callable[[], _Answer]) -> _Answer:
+    def _repeated(self, url: str, request: Callable[[], _Result]) -> _Result:
         """Repeat what may pass, with growing waits; raise a `StorageError` for what does not pass."""
-        _require_no_fork(url)
+        if os.getpid() != _first_process():
+            # A forked child has none of obstore's threads and would wait for them for ever.
+            what = "this process was forked from one that uses object storage. Start it by spawn."
+            raise StorageError(f"{url}: {what}")
         began, wait, attempts = time.monotonic(), self._limits.first_wait, 0
         while True:
             attempts += 1
             try:
-                return ask()
+                return request()
             except self._failures as error:
                 pause = wait * _RANDOM.uniform(0.5, 1.0)
                 passed = time.monotonic() - began
-                if not self._may_pass(error) or passed + pause > self._patience(error):
+                patience = min(self._limits.total, _METADATA_SECONDS) if _is_metadata(error) else self._limits.total
+                if not self._may_pass(error) or passed + pause > patience:
                     raise self._storage_error(url, error, f"{attempts} times over {passed:.0f} s") from error
             time.sleep(pause)
             wait = min(2 * wait, self._limits.longest_wait)
 
     def _may_pass(self, error: Exception) -> bool:
+        """Return whether a failure may pass: no response, a short one, or one that tells of load."""
         passing = (self._obstore.exceptions.GenericError, _LengthError)
         if self._scheme == "file" or not isinstance(error, passing):
             return False
+        # Wrong addresses and regions are generic errors of obstore too; only their text distinguishes them.
         status, text = _status_of(error), str(error)
         if status is None:
             return "builder error" not in text and "redirect" not in text
         return status >= 500 or status in (408, 429)
-
-    def _patience(self, error: Exception) -> float:
-        """Return the seconds for which a failure is worth to be repeated."""
-        return min(self._limits.total, _METADATA_SECONDS) if _METADATA.search(str(error)) else self._limits.total
 
     def _storage_error(self, url: str, error: Exception, tried: str) -> StorageError:  # noqa: PLR0911 - one each
         """Translate an error that ends the attempts."""
@@ -324,7 +346,7 @@ class RemoteFolder:
             return StorageError(f"{url}: there is no bucket or container {self._bucket!r} at this storage.")
         if isinstance(error, FileNotFoundError):
             return MissingObjectError(f"{url}: there is no such object.")
-        if _METADATA.search(text):
+        if _is_metadata(error):
             return StorageError(f"{url}: no credentials were found. Set {credentials}.")
         if status in (401, 403):
             hint = f"Check {credentials}. Some storages answer so for a missing object if names may not be listed."
@@ -365,13 +387,6 @@ def _check_path(url: str, path: str) -> None:
         raise StorageError(f"{url!r}: the name of the object {what}.")
 
 
-def _file_size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be read: {error.strerror or error}.") from None
-
-
 def _require_inside(url: str, stop: int, version: _Version) -> None:
     if stop > version.size:
         raise StorageError(f"{url}: the range ends at byte {stop}, behind the object's end at {version.size}.")
@@ -380,6 +395,10 @@ def _require_inside(url: str, stop: int, version: _Version) -> None:
 def _changed(url: str) -> ObjectChangedError:
     what = "the object was replaced since it was first read. Keep a dataset as it is while it is used, and start again."
     return ObjectChangedError(f"{url}: {what}")
+
+
+def _is_metadata(error: Exception) -> bool:
+    return _METADATA.search(str(error)) is not None
 
 
 def _status_of(error: Exception) -> int | None:
@@ -399,27 +418,7 @@ def _what_happened(error: Exception) -> str:
     return " ".join(what.split())[:300]
 
 
-def _seconds(value: float) -> timedelta:
-    return timedelta(seconds=value)
-
-
-def _require_obstore() -> ModuleType:
-    try:
-        import obstore.exceptions  # noqa: PLC0415 - an extra
-        import obstore.store  # noqa: PLC0415
-    except ImportError:
-        what = "object storage needs obstore, which is not installed. Run: pip install 'polyloom[storage]'."
-        raise PolyloomError(what) from None
-    return obstore
-
-
-@once
+@cached
 def _first_process() -> int:
     """Return the process that first used obstore."""
     return os.getpid()
-
-
-def _require_no_fork(url: str) -> None:
-    """Refuse to wait for obstore's threads in a forked child, which has none of them, so that it would wait forever."""
-    if os.getpid() != _first_process():
-        raise StorageError(f"{url}: this process was forked from one that uses object storage. Start it by spawn.")

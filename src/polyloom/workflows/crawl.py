@@ -25,7 +25,7 @@ from polyloom.data.packing import Packed
 from polyloom.data.records import Text
 from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import DataError
-from polyloom.io.files import sha256_of
+from polyloom.io.hashes import sha256_of
 from polyloom.tasks import find_task
 from polyloom.training.encoder import BATCH, Encoder
 from polyloom.training.prepare import LINES_PER_RUN, dataset_name, describe_dataset
