@@ -37,7 +37,7 @@ STRANGERS = {
 }
 THIRD_PARTY = {
     "yaml": {"io"},
-    "pydantic": {"config", "serve"},
+    "pydantic": {"config", "serve", "training"},
     "httpx2": {"client", "data"},
     "fastapi": {"serve"},
     "starlette": {"serve"},

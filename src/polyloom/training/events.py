@@ -7,11 +7,13 @@ line of ``log.jsonl``, with the name of the event under ``event``.
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from types import UnionType
-from typing import Any, ClassVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import Ge, Gt, Lt
+from pydantic import TypeAdapter, ValidationError
 
 from polyloom.data.mixture import Share
 from polyloom.errors import DataError
@@ -19,8 +21,12 @@ from polyloom.io.sealed import check_line
 from polyloom.io.untrusted import read_limited
 
 _EVENTS: dict[str, type["Event"]] = {}
-_LARGEST = 2**63
 MAX_LOG = 1 << 30  # bytes
+
+# Bounded, because logs may come from strangers: dates, durations and axes of larger numbers overflow.
+Whole = Annotated[int, Ge(0), Lt(2**63)]
+Number = Annotated[float, Gt(-1e100), Lt(1e100)]
+Seconds = Annotated[float, Ge(0), Lt(1e10)]
 
 
 def _now() -> float:
@@ -37,7 +43,7 @@ class Event:
     """
 
     event: ClassVar[str]
-    time: float = field(default_factory=_now)
+    time: Seconds = field(default_factory=_now)
 
     def __init_subclass__(cls, *, event: str | None = None) -> None:
         """Register a class under the name of its event; a class without a name is a base of others."""
@@ -49,52 +55,31 @@ class Event:
         """Return the event as JSON can hold it."""
         return {"event": self.event, **asdict(self)}
 
-    @staticmethod
-    def from_dict(stored: Mapping[str, Any]) -> "Event":
-        """Build an event from what `to_dict` returned.
 
-        Raises:
-            ValueError: The event is unknown, or a field is missing.
-        """
-        if stored["event"] not in _EVENTS:
-            raise ValueError(f"unknown event {stored['event']!r}")
-        kind = _EVENTS[stored["event"]]
-        values = dict(stored)
-        known = fields(kind)
-        optional = [f.name for f in known if f.name != "time" and (f.default, f.default_factory) != (MISSING, MISSING)]
-        if missing := [f.name for f in known if f.name not in (*values, *optional)]:
-            raise ValueError(f"event {kind.event!r} has no {', '.join(missing)}")
-        for f in known:
-            if decode := f.metadata.get("decode"):
-                values[f.name] = [decode(item) for item in values[f.name]]
-        found = {f.name: values[f.name] for f in known if f.name in values}
-        hints = _hints(cast("Any", kind))
-        if wrong := [name for name, value in found.items() if not _is_of(value, hints[name])]:
-            raise ValueError(f"event {kind.event!r}: {wrong[0]} is not as it is written")
-        return kind(**found)
+def parse_event(line: str) -> Event:
+    """Build an event from a line of a log.
 
-
-def _is_of(value: Any, hint: Any) -> bool:  # noqa: PLR0911 - one for each kind
-    """Return whether a value of JSON has a type; a number can be ``None``, which stands for one that is not finite."""
-    kind, parts = get_origin(hint) or hint, get_args(hint)
-    if kind in (Union, UnionType):
-        return any(_is_of(value, part) for part in parts)
-    if kind is float:
-        return value is None or (isinstance(value, int | float) and abs(value) < _LARGEST)
-    if kind is int:
-        return isinstance(value, int) and abs(value) < _LARGEST
-    if kind is Mapping:
-        return isinstance(value, dict) and all(_is_of(item, parts[1]) for item in value.values())
-    if kind is Sequence:
-        return isinstance(value, list) and all(_is_of(item, parts[0]) for item in value)
-    if kind in (Share, ParameterGroup):
-        return all(_is_of(getattr(value, name), part) for name, part in _hints(kind).items())
-    return kind is Any or isinstance(value, kind)
+    Raises:
+        ValueError: The event is unknown, a field is missing, or a value has another type.
+    """
+    stored = json.loads(line)
+    if stored["event"] not in _EVENTS:
+        raise ValueError(f"unknown event {stored['event']!r}")
+    kind = _EVENTS[stored["event"]]
+    if "time" not in stored:  # only new events get the present time
+        raise ValueError(f"event {kind.event!r} has no time")
+    try:
+        return _adapter(kind.event).validate_python(stored)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field_name = ".".join(map(str, first["loc"]))
+        what = f"has no {field_name}" if first["type"] == "missing" else f"{field_name}: {first['msg']}"
+        raise ValueError(f"event {kind.event!r} {what}") from error
 
 
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _adapter(name: str) -> TypeAdapter[Event]:
+    return TypeAdapter(_EVENTS[name])
 
 
 OnEvent = Callable[[Event], None]
@@ -123,8 +108,8 @@ class DatasetPrepared(Event, event="dataset"):
     """
 
     dataset: str
-    examples: int
-    dropped: Mapping[str, int]
+    examples: Whole
+    dropped: Mapping[str, Whole]
     path: str
 
 
@@ -169,9 +154,9 @@ class Resumed(Event, event="resumed"):
         checkpoint: Name of the checkpoint.
     """
 
-    stage: int
-    step: int
-    total: int
+    stage: Whole
+    step: Whole
+    total: Whole
     checkpoint: str
 
 
@@ -200,9 +185,9 @@ class ParameterGroup:
     """
 
     name: str
-    trained: int
-    total: int
-    tensors: int
+    trained: Whole
+    total: Whole
+    tensors: Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,10 +203,10 @@ class StageStarted(Event, event="stage"):
     """
 
     stage: str
-    steps: int
-    done: int
-    parameter_report: Sequence[ParameterGroup] = field(metadata={"decode": lambda group: ParameterGroup(**group)})
-    weight_std: Mapping[str, float]
+    steps: Whole
+    done: Whole
+    parameter_report: Sequence[ParameterGroup]
+    weight_std: Mapping[str, Number]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +217,7 @@ class MixtureReady(Event, event="mixture"):
         datasets: Size, share of the draws and epochs of every dataset.
     """
 
-    datasets: Sequence[Share] = field(metadata={"decode": lambda row: Share(*row)})
+    datasets: Sequence[Share]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,15 +238,15 @@ class StepEvent(Event):
         seconds: Time by use: ``data``, ``compute``, ``update``.
     """
 
-    step: int
-    total: int
-    loss: float | None
-    losses: Mapping[str, float]
-    datasets: Mapping[str, int]
-    tokens: int
-    gradient_norm: float | None
-    lr_factor: float
-    seconds: Mapping[str, float]
+    step: Whole
+    total: Whole
+    loss: Number | None
+    losses: Mapping[str, Number]
+    datasets: Mapping[str, Whole]
+    tokens: Whole
+    gradient_norm: Number | None
+    lr_factor: Number
+    seconds: Mapping[str, Number]
 
     @property
     def skipped(self) -> bool:
@@ -292,11 +277,11 @@ class Validated(Event, event="validation"):
         best: Whether it is the highest of the stage so far.
     """
 
-    step: int
-    total: int
-    scores: Mapping[str, float | None]
+    step: Whole
+    total: Whole
+    scores: Mapping[str, Number | None]
     metrics: Mapping[str, str]
-    selection_score: float | None
+    selection_score: Number | None
     best: bool
 
 
@@ -309,8 +294,8 @@ class CheckpointSaved(Event, event="saved"):
         seconds: Time that writing took.
     """
 
-    total: int
-    seconds: float
+    total: Whole
+    seconds: Seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,7 +307,7 @@ class Diverged(Event, event="diverged"):
         checkpoint: Name of the newest checkpoint, from which training resumes; none if there is none.
     """
 
-    total: int
+    total: Whole
     checkpoint: str | None
 
 
@@ -337,8 +322,8 @@ class LanguageShares(Event, event="languages"):
     """
 
     stage: str
-    before: Mapping[str, float]
-    after: Mapping[str, float]
+    before: Mapping[str, Number]
+    after: Mapping[str, Number]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,9 +336,9 @@ class RunFinished(Event, event="done"):
         tokens: Tokens of all steps, without padding.
     """
 
-    steps: int
-    seconds: float
-    tokens: int
+    steps: Whole
+    seconds: Seconds
+    tokens: Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,7 +351,7 @@ class CheckpointsAveraged(Event, event="averaged"):
     """
 
     run: str
-    steps: Sequence[int]
+    steps: Sequence[Whole]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -396,9 +381,9 @@ class DonorScored(Event, event="donor"):
     """
 
     donor: str
-    score: float
-    done: int
-    total: int
+    score: Number
+    done: Whole
+    total: Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -412,10 +397,10 @@ class RowStep(Event, event="row-step"):
         score: Selection score on held-out data; none if this step was not followed by a validation.
     """
 
-    step: int
-    steps: int
-    loss: float | None
-    score: float | None
+    step: Whole
+    steps: Whole
+    loss: Number | None
+    score: Number | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -439,7 +424,7 @@ class Scored(Event, event="scored"):
     """
 
     condition: str
-    scores: Mapping[str, float]
+    scores: Mapping[str, Number]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -451,8 +436,8 @@ class Translated(Event, event="translated"):
         total: Number of all sentences.
     """
 
-    done: int
-    total: int
+    done: Whole
+    total: Whole
 
 
 def diverged_at(log: Path) -> int:
@@ -478,7 +463,7 @@ def read_log(path: Path) -> Iterator[Event]:
     for number, line in enumerate(lines, 1):
         try:
             check_line(line)
-            event = Event.from_dict(json.loads(line))
+            event = parse_event(line)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             if number == len(lines):  # the text behind the last line break
                 return

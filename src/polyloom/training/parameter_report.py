@@ -38,7 +38,7 @@ def weight_std(model: Model, condition: Condition) -> dict[str, float]:
     with eval_mode(model.method):
         weights = model.weights([condition])
     return {
-        f"{block.kind}@{block.placement}.{name}": float(tensor[tensor.isfinite()].std())
+        f"{block.kind}@{block.placement}.{name}": float(tensor[tensor.isfinite()].double().std())
         for block in weights.blocks
         for name, tensor in block.tensors.items()
         if tensor.isfinite().sum() > 1
@@ -63,7 +63,7 @@ def language_shares(model: Model, *, most: int = 16) -> dict[str, float]:
             with eval_mode(model.method):  # dropout would make a difference between languages where there is none
                 weights = model.weights(supported[:most])
             tensors = [t for block in weights.blocks for t in block.tensors.values()]
-            finite = [torch.where(t.isfinite(), t, 0.0).float() for t in tensors]
+            finite = [torch.where(t.isfinite(), t, 0.0).double() for t in tensors]
             between = sum(float((t - t.mean(0)).square().sum()) for t in finite)
             total = sum(float(t.square().sum()) for t in finite)
             shares[task] = (between / total) ** 0.5 if total else 0.0
