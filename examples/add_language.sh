@@ -7,8 +7,8 @@ polyloom add language polyloom-demo/hyper-stack baru --text polyloom-demo/baru.t
 head -n 2 polyloom-demo/baru.txt | polyloom predict runs/with-baru pos/baru
 
 # 3. Nothing else has changed.
-head -n 2 polyloom-demo/baru.txt | polyloom predict polyloom-demo/hyper-stack pos/boza --confidence --output jsonl > before.jsonl
-head -n 2 polyloom-demo/baru.txt | polyloom predict runs/with-baru pos/boza --confidence --output jsonl > after.jsonl
+head -n 2 polyloom-demo/baru.txt | polyloom predict polyloom-demo/hyper-stack pos/boza --scores --format jsonl > before.jsonl
+head -n 2 polyloom-demo/baru.txt | polyloom predict runs/with-baru pos/boza --scores --format jsonl > after.jsonl
 cmp before.jsonl after.jsonl
 
 # 4. What does the initialisation do?

@@ -43,7 +43,7 @@ def family_vocabulary(path: Path, *, languages: Sequence[str], size: int, mask: 
     from polyloom.data.catalog import resolve  # noqa: PLC0415 - slow imports
     from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary  # noqa: PLC0415
 
-    texts = {name: [one.text for one in resolve(f"synthetic:{name}/train").records("text")] for name in languages}  # type: ignore[union-attr]
+    texts = {name: [one.text for one in resolve(f"synthetic:{name}/train").records("text")] for name in languages}  # type: ignore[attr-defined]
     train_vocabulary(texts, path, config=VocabularyConfig(size=size, mask=mask), languages=list(languages))
 
 

@@ -13,6 +13,7 @@ import torch
 
 from polyloom import registry
 from polyloom.backbones import FAMILIES
+from polyloom.data.kinds import RECORDS
 from polyloom.data.readers.formats import READERS
 from polyloom.io import access
 from polyloom.methods import METHODS
@@ -23,7 +24,7 @@ from polyloom.tasks import TASKS
 from tests.shared import EXAMPLES, SHARED, UNPACK
 
 torch.set_num_threads(1)
-REGISTRIES = (METHODS, TASKS, BLOCKS, FAMILIES, READERS, METRICS)
+REGISTRIES = (METHODS, TASKS, BLOCKS, FAMILIES, READERS, METRICS, RECORDS)
 STATE = pytest.StashKey[dict[str, object]]()
 VARIABLES = os.environ.keys() - {"PYTEST_CURRENT_TEST"}
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import polyloom as pl
+from polyloom.data.records import LabelPrediction, ParsePrediction, TagPrediction
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.inference import predictor as predictor_module
-from polyloom.inference.predictions import LabelPrediction, ParsePrediction, TagPrediction
 from polyloom.rundir import RunDir
 from tests.contracts.tiny import tiny_backbone, tiny_config
 from tests.shared import lines_of

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from polyloom.config import Recipe as Recipe
     from polyloom.config import load_recipe as load_recipe
     from polyloom.config import parse_recipe as parse_recipe
+    from polyloom.data.kinds import register_record as register_record
     from polyloom.data.readers.formats import register_reader as register_reader
     from polyloom.data.records import Answer as Answer
     from polyloom.data.records import Choices as Choices
@@ -68,6 +69,7 @@ _PUBLIC = {
     "metrics": ("register_metric",),
     "nn.blocks": ("register_block",),
     "tasks": ("register_task",),
+    "data.kinds": ("register_record",),
     "data.readers.formats": ("register_reader",),
     "data.records": ("Answer", "Choices", "LabelledText", "Pair", "Question", "Tagged", "Text", "Tree"),
     "errors": ("PolyloomError", "PolyloomWarning"),

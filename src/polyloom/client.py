@@ -22,7 +22,8 @@ from urllib.parse import quote, urlsplit
 import httpx2
 
 from polyloom.conditions import Condition, missing_language_error
-from polyloom.data.records import Bitext, Choices, LabelledText, Pair, Question, Tagged, Tree
+from polyloom.data.kinds import RECORDS, kind_of
+from polyloom.data.records import Prediction, Record
 from polyloom.data.tokenization.sentences import join_sentences, split_sentences
 from polyloom.errors import (
     CLIENT_VISIBLE_ERRORS,
@@ -34,19 +35,7 @@ from polyloom.errors import (
     UnavailableError,
 )
 from polyloom.inference.long_inputs import describe_long
-from polyloom.inference.predictions import (
-    AnswerPrediction,
-    Input,
-    LabelPrediction,
-    Names,
-    ParsePrediction,
-    Prediction,
-    TagPrediction,
-    check_characters,
-    pair_with_conditions,
-    prediction_from_dict,
-    show_value,
-)
+from polyloom.inference.predictions import Input, Names, check_characters, pair_with_conditions, show_value
 
 TIMEOUT = 60.0
 LONGEST_TIMEOUT = 3600.0
@@ -60,11 +49,6 @@ RETRIED = (429, 502, 503)
 _ERRORS: dict[int, type[PolyloomError]] = {kind.status: kind for kind in CLIENT_VISIBLE_ERRORS} | {
     502: UnavailableError
 }
-# What is predicted for each kind of record. Words and pairs look alike in JSON.
-_PREDICTED: dict[type, tuple[type, ...]] = {
-    Tagged: (TagPrediction, ParsePrediction), Tree: (TagPrediction, ParsePrediction), Pair: (LabelPrediction,),
-    LabelledText: (LabelPrediction,), Choices: (LabelPrediction,), Question: (AnswerPrediction,), Bitext: (str,),
-}  # fmt: skip
 
 
 class _TryAgainError(Exception):
@@ -134,13 +118,13 @@ class Client:
 
     def predict(self, inputs: Input | list[Input], conditions: Names | Sequence[Names]) -> Any:
         """Predict one input, or a list of inputs of any conditions; see `Run.predict`."""
-        self.report_long()  # counts from here on
+        self.pop_length_warnings()  # counts from here on
         predictions = []
         for prediction in self.predict_each(pair_with_conditions(inputs, conditions)):
             if isinstance(prediction, PolyloomError):
                 raise prediction
             predictions.append(prediction)
-        if cut := self.report_long().get("cut"):
+        if cut := self.pop_length_warnings().get("cut"):
             warnings.warn(cut, stacklevel=2)
         return predictions if isinstance(inputs, list) else predictions[0]
 
@@ -179,10 +163,9 @@ class Client:
         rows = [_row(value, condition) for value, condition in named]
         outcomes = (outcome for chunk in self._chunks(rows) for outcome in self._ask(chunk))
         for (value, condition), outcome in zip(named, outcomes, strict=True):
-            kinds = _PREDICTED.get(type(value))
-            if kinds is None or isinstance(outcome, (PolyloomError, *kinds)):
+            if isinstance(outcome, PolyloomError) or not isinstance(value, Record) or _fits(outcome, value):
                 yield outcome
-            else:  # a pair as the words of a sentence, say
+            else:  # words and pairs look alike in JSON
                 yield PolyloomError(f"{condition}: {show_value(value)} is no input of this task.")
 
     def check(self, condition: Condition) -> None:
@@ -190,7 +173,7 @@ class Client:
         path = f"/v2/models/{quote(str(condition))}/ready"
         self._repeat(lambda left: self._get_json(path, timeout=left))
 
-    def report_long(self) -> dict[str, str]:
+    def pop_length_warnings(self) -> dict[str, str]:
         """Return a sentence about inputs that were cut since the last call, as a predictor does."""
         sentences = []
         for model in self.info["models"]:
@@ -269,7 +252,7 @@ class Client:
                         if problem := answer.get("error"):
                             outcome = _make_error(problem["status"], problem["detail"])
                         else:
-                            outcome = prediction_from_dict(answer["prediction"])
+                            outcome = RECORDS.find(answer["kind"]).from_dict(answer["prediction"])
                             self.cut[answer["model"], answer["condition"]] += answer["cut"]
                     except (ValueError, LookupError, TypeError, AttributeError) as error:
                         raise PolyloomError(f"{self.url}: this version does not know the server's answer.") from error
@@ -389,23 +372,15 @@ def _check_url(url: str) -> str:
     raise PolyloomError(f"{url!r} is not the address of a server, such as http://localhost:8000 or https://host.")
 
 
+def _fits(prediction: Prediction, record: Record) -> bool:
+    """Return whether a prediction can be that of a record."""
+    kinds = [kind for kind in RECORDS.values() if kind.prediction and kind.accepts(record)]
+    return any(isinstance(prediction, kind.prediction) for kind in kinds if kind.prediction)
+
+
 def _row(value: Input, condition: Condition) -> bytes:
     """Write an input as JSON: a text, or several as a list."""
-    match value:
-        case Tagged() | Tree():
-            plain: Any = value.words
-        case Pair():
-            plain = (value.first, value.second)
-        case LabelledText():
-            plain = value.text
-        case Bitext():
-            plain = value.source
-        case Choices():
-            plain = (value.premise, value.question, *value.choices)
-        case Question():
-            plain = (value.question, value.context)
-        case _:
-            plain = value
+    plain = kind_of(value).to_value(value) if isinstance(value, Record) else value
     texts = plain if isinstance(plain, list | tuple) else [plain]
     if not all(isinstance(text, str) for text in texts):
         raise PolyloomError(f"{condition}: expected a text, texts as a tuple, or a record, not {show_value(value)}.")

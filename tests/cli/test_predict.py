@@ -113,7 +113,7 @@ def test_json_keeps_what_it_knows(predict):
         (["ops/aa"], "ba\n", "Did you mean 'pos'?"),
         (["pos"], "ba\n", "expected task/language"),
         (["mlm/aa"], "ba\n", "polyloom evaluate measures it (perplexity)"),
-        (["ner/aa", "--output", "conllu"], "ba\n", "cannot hold predictions of ner"),
+        (["ner/aa", "--format", "conllu"], "ba\n", "cannot hold predictions of ner"),
         (["pos/aa"], b"\xff\n", "stdin:1: not UTF-8"),
         (["pos/aa"], b"a\0\n", "stdin:1: a NUL character"),
         (["pos/aa"], b"a" * 1_000_000, "stdin:1: a sentence of 1 words and 1,000,000 letters"),
@@ -145,7 +145,7 @@ BAD_LINES = {
 @pytest.mark.parametrize("form", ["columns", "jsonl"])
 def test_31_of_31_lines_around_a_bad_one_are_answered_as_without_it(predict, task, form):
     good = [" ".join(words).encode() for words in sentences("test")[:31]]
-    options = (f"{task}/aa", "--output", form)
+    options = (f"{task}/aa", "--format", form)
     code, alone, err = predict(*options, stdin=b"\n".join(good))
     assert (code, err) == (0, "")
     end = "\n" if form == "jsonl" else "\n\n"
@@ -241,7 +241,7 @@ def test_lines_of_one_stream_name_their_own_conditions(predict):
     right = [
         pos_tag(x, w) == tag
         for (x, _), line in zip(lines, made, strict=True)
-        for w, tag in zip(line["words"], line["tags"], strict=True)
+        for w, tag in zip(line["words"], line["labels"], strict=True)
     ]
     assert sum(right) / len(right) > 0.9
     code, _, err = predict(stdin='{"words": ["ba"]}\n')
@@ -257,17 +257,17 @@ def test_predictions_come_with_their_probabilities(predict):
     for task in ("pos", "ner", "dep"):
         stdin = json.dumps({"words": words}) + "\n\n"
         code, plain, _ = predict(f"{task}/aa", "--input", "jsonl", stdin=stdin)
-        code, out, err = predict(f"{task}/aa", "--input", "jsonl", "--confidence", stdin=stdin)
+        code, out, err = predict(f"{task}/aa", "--input", "jsonl", "--scores", stdin=stdin)
         assert (code, err) == (0, "")
         made = [json.loads(line) for line in out.splitlines()]
-        shares = made[0].pop("confidence")
+        shares = made[0].pop("scores")
         assert made == [json.loads(line) for line in plain.splitlines()]
         assert len(shares) == len(words)
         assert all(0 < share <= 1 for share in shares)
         assert min(shares) > 0.4, "it has learnt this"
     pair = json.dumps({"premise": "ba", "hypothesis": "do"}) + "\n"
-    _, out, _ = predict("nli/aa", "--input", "jsonl", "--confidence", stdin=pair)
-    assert 0.5 <= json.loads(out)["confidence"] <= 1
-    code, _, err = predict("pos/aa", "--confidence", stdin="ba\n")
+    _, out, _ = predict("nli/aa", "--input", "jsonl", "--scores", stdin=pair)
+    assert 0.5 <= json.loads(out)["score"] <= 1
+    code, _, err = predict("pos/aa", "--scores", stdin="ba\n")
     assert code != 0
-    assert "--output jsonl" in err
+    assert "--format jsonl" in err

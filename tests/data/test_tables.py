@@ -12,6 +12,7 @@ from polyloom.data.readers.formats import header_of, read_records
 from polyloom.data.records import Bitext, Kind, LabelledText, Pair, Record, Tagged, Text, Tree
 from polyloom.errors import DataError
 from polyloom.inference.streams import predict_stream
+from polyloom.tasks import TASKS
 
 CONLL = "-DOCSTART- -X- O O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\nPeter NNP B-NP B-PER\n"
 NER = [Tagged(("EU", "rejects"), ("B-ORG", "O")), Tagged(("Peter",), ("B-PER",))]
@@ -183,9 +184,11 @@ def test_what_predict_writes_can_be_read(tmp_path, task, given, answer, formats,
     kinds: dict[str, Kind] = {"dep": "tree", "nli": "pair", "mt": "bitext"}
     stream: Any = io.BytesIO(f"{given}\n".encode())
     condition = Condition(task, "en", "de") if task == "mt" else Condition(task, "en")
-    written = "".join(
-        predict_stream(stream, condition, formats=formats, predict=lambda inputs: [answer for _ in inputs])
-    )
+
+    def predict(inputs):
+        return [TASKS[task].prediction(record, answer, None) for _, record in inputs]
+
+    written = "".join(predict_stream(stream, condition, formats=formats, predict=predict))
     path = tmp_path / f"a.{formats[1].replace('columns', 'tsv')}"
     path.write_text(written)
     assert list(read_records(path, kinds.get(task, "tags"))) == [record]

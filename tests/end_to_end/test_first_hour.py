@@ -174,7 +174,7 @@ def test_a_tagger_for_ten_languages(pretrained, mirror, shell, tmp_path, monkeyp
     assert [str(name) for name, result in matrix.results.items() if not result.zero_shot] == ["pos/en"]
     assert "⁰" in table
     assert tagged.split()[::2] == ["Die", "Katze", "schläft", "auf", "dem", "Sofa", "."]
-    assert json.loads(welsh)["tags"]
+    assert json.loads(welsh)["labels"]
     assert "wo" in comparison
     assert page.strip() == "tagger.html"
 

@@ -4,6 +4,7 @@ import io
 import json
 import lzma
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,35 +12,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyloom.conditions import Condition
-from polyloom.data.records import Pair, Record, Tagged
+from polyloom.data.records import LabelPrediction, Pair, ParsePrediction, Record, Tagged, TagPrediction
 from polyloom.errors import DataError, PolyloomError, PredictionError
 from polyloom.inference.predictor import WINDOW
 from polyloom.inference.streams import Tally, choose_formats, predict_stream
-from polyloom.tasks.parsing import Arcs
 from tests.reliability.forks import peak_memory
 from tests.shared import DATA, needs_data
 
 
-def pos(records: list[Record]) -> Iterator[list[str]]:
+def pos(records: list[Record]) -> Iterator[TagPrediction]:
     """Tags that say which word they are for."""
     for record in records:
         assert isinstance(record, Tagged)
-        yield [f"T{word}" for word in record.words]
+        labels = tuple(f"T{word}" for word in record.words)
+        yield TagPrediction(record.words, labels, (), record.offsets)
 
 
-def dep(records: list[Record]) -> Iterator[Arcs]:
+def dep(records: list[Record]) -> Iterator[ParsePrediction]:
     for record in records:
         assert isinstance(record, Tagged)
-        yield Arcs(range(len(record.words)), ["r"] * len(record.words))
+        count = len(record.words)
+        yield ParsePrediction(record.words, tuple(range(count)), ("r",) * count, ())
 
 
-def nli(records: list[Record]) -> Iterator[str]:
+def nli(records: list[Record]) -> Iterator[LabelPrediction]:
     for record in records:
         assert isinstance(record, Pair)
-        yield f"{record.first}>{record.second}"
+        yield LabelPrediction(f"{record.first}>{record.second}", None)
 
 
-EMPTY = '{"words": [], "tags": []}'
+EMPTY = '{"words": [], "labels": []}'
 OFFSETS = '"offsets": [[0, 1]]'
 PAIR = '"premise": "a", "hypothesis": "b"'
 ANSWERS = {"pos": pos, "ner": pos, "dep": dep, "nli": nli}
@@ -67,14 +69,14 @@ def filtered(
         ("pos", None, None, "\ufeffa\r\nb", "a\tTa\n\nb\tTb\n\n"),
         ("pos", "tokenized", None, "a.b  c!\n", "a.b\tTa.b\nc!\tTc!\n\n"),
         ("pos", None, None, "a b, c!\n", "a\tTa\nb\tTb\n,\tT,\nc\tTc\n!\tT!\n\n"),
-        ("pos", "text", "jsonl", "a\n\n", f'{{"words": ["a"], {OFFSETS}, "tags": ["Ta"]}}\n{EMPTY}\n'),
+        ("pos", "text", "jsonl", "a\n\n", f'{{"words": ["a"], {OFFSETS}, "labels": ["Ta"]}}\n{EMPTY}\n'),
         ("ner", "columns", None, "a\tB-X\nb c\tO\n\n\nd\n", "a\tTa\nb c\tTb c\n\n\nd\tTd\n\n"),
         ("ner", "columns", None, "a B-X\nb O\n\n", "a\tTa\nb\tTb\n\n"),
         ("dep", None, None, "a b\n", "# text = a b\n1\ta\t_\t_\t_\t_\t0\tr\t_\t_\n2\tb\t_\t_\t_\t_\t1\tr\t_\t_\n\n"),
         ("dep", "text", "columns", "a b\n", "a\t0\tr\nb\t1\tr\n\n"),
-        ("pos", "jsonl", None, '{"text": "é"}\n', f'{{"text": "é", "words": ["é"], {OFFSETS}, "tags": ["Té"]}}\n'),
-        ("pos", "jsonl", None, '{"words": ["é"], "id": 7}\n', '{"words": ["é"], "id": 7, "tags": ["Té"]}\n'),
-        ("pos", "jsonl", None, '{"words": [], "tags": ["X"]}\n\n', '{"words": [], "tags": []}\n' * 2),
+        ("pos", "jsonl", None, '{"text": "é"}\n', f'{{"text": "é", "words": ["é"], {OFFSETS}, "labels": ["Té"]}}\n'),
+        ("pos", "jsonl", None, '{"words": ["é"], "id": 7}\n', '{"words": ["é"], "id": 7, "labels": ["Té"]}\n'),
+        ("pos", "jsonl", None, '{"words": [], "labels": ["X"]}\n\n', '{"words": [], "labels": []}\n' * 2),
         ("nli", None, None, "a b\tc\n\nd\t\n", "a b>c\n\nd>\n"),
         ("nli", "jsonl", None, f"{{{PAIR}}}\n", f'{{{PAIR}, "label": "a>b"}}\n'),
     ],
@@ -165,7 +167,7 @@ def test_a_sentence_cut_by_the_border_of_a_chunk_is_one():
 def test_no_more_than_a_window_is_held():
     sizes = []
 
-    def answer(inputs: list[tuple[Condition, Record]]) -> Iterator[list[str]]:
+    def answer(inputs: list[tuple[Condition, Record]]) -> Iterator[Any]:
         sizes.append(len(inputs))
         yield from answers(inputs)
 
@@ -206,7 +208,7 @@ def test_a_mistake_fails_alone_and_ends_a_strict_stream(source, wrong, line, say
     assert (tally.predicted, tally.failed) == (3, 1)
     assert tally.first.startswith(f"stdin:{line}: ")
     made = [json.loads(text) for text in filtered(stream, source=source, target="jsonl").split("\n")[:-1]]
-    assert [made[i]["tags"] for i in (0, 1, 3)] == [["Ta"]] * 3
+    assert [made[i]["labels"] for i in (0, 1, 3)] == [["Ta"]] * 3
     assert made[2]["error"] == tally.first
     assert says in made[2]["error"]
 
@@ -231,11 +233,11 @@ def test_an_error_keeps_the_fields_of_its_line():
     made = [json.loads(line, parse_constant=refuse) for line in text.split("\n")[:-1]]
     assert len(made) == len(lines)
     assert [line.get("id") for line in made[:5]] == [1, 2, None, "\ud800", 5]
-    assert [sorted({"tags", "error", "note"} & set(line)) for line in made[:5]] == [
-        ["tags"], ["error"], ["note", "tags"], ["tags"], ["error"],
+    assert [sorted({"labels", "error", "note"} & set(line)) for line in made[:5]] == [
+        ["labels"], ["error"], ["labels", "note"], ["labels"], ["error"],
     ]  # fmt: skip
-    assert all(("tags" in line) != ("error" in line) for line in made)
-    assert (made[-1]["id"], made[-1]["tags"]) == (8, ["Ta"])
+    assert all(("labels" in line) != ("error" in line) for line in made)
+    assert (made[-1]["id"], made[-1]["labels"]) == (8, ["Ta"])
 
 
 def test_what_a_line_without_end_costs_is_bounded(tmp_path):
@@ -261,18 +263,18 @@ def test_a_sentence_without_end_fails_alone():
 def test_a_prediction_that_failed_is_an_error_in_its_place():
     def predict(inputs: list[tuple[Condition, Record]]) -> Iterator[Any]:
         for (_, record), answer in zip(inputs, answers(inputs), strict=True):
-            yield PredictionError("not finite") if record.words == ("b",) else answer  # type: ignore[union-attr]
+            yield PredictionError("not finite") if record.words == ("b",) else answer  # type: ignore[attr-defined]
 
     stream = b'{"words": ["a"]}\n{"words": ["b"], "id": 3}\n{"words": ["a"]}\n'
     made = "".join(predict_stream(io.BytesIO(stream), POS, formats=("jsonl", "jsonl"), predict=predict))
     lines = [json.loads(line) for line in made.splitlines()]
-    assert [line.get("tags") for line in lines] == [["Ta"], None, ["Ta"]]
+    assert [line.get("labels") for line in lines] == [["Ta"], None, ["Ta"]]
     assert lines[1] == {"words": ["b"], "id": 3, "error": "stdin:2: not finite"}
     heard = []
     with pytest.raises(DataError, match="stdin:2: not finite"):  # noqa: PT012
         for text in predict_stream(io.BytesIO(stream), POS, formats=("jsonl", "jsonl"), predict=predict, strict=True):
             heard.append(text)  # noqa: PERF402
-    assert json.loads("".join(heard))["tags"] == ["Ta"]
+    assert json.loads("".join(heard))["labels"] == ["Ta"]
 
 
 def test_columns_of_pairs_are_two():
@@ -290,7 +292,7 @@ def test_every_line_of_text_has_an_answer_in_its_place(lines):
 @given(st.binary(max_size=200), st.sampled_from(["text", "tokenized", "columns", "conllu", "jsonl"]))
 def test_no_bytes_break_it(content, source):
     made = filtered(content, source=source, target="jsonl")
-    assert all(("tags" in line) != ("error" in line) for line in map(json.loads, made.split("\n")[:-1]))
+    assert all(("labels" in line) != ("error" in line) for line in map(json.loads, made.split("\n")[:-1]))
     try:
         filtered(content, source=source, target="jsonl", strict=True)
     except DataError as error:
@@ -322,7 +324,10 @@ def mixed(lines: Iterable[Any], condition: Condition | None = None, **more: Any)
 
     def predict(inputs: list[tuple[Condition, Record]]) -> Iterator[Any]:
         for (own, _), answer in zip(inputs, answers(inputs), strict=True):
-            yield [f"{tag}/{own.source}" for tag in answer] if isinstance(answer, list) else answer
+            if isinstance(answer, TagPrediction):
+                yield replace(answer, labels=tuple(f"{label}/{own.source}" for label in answer.labels))
+            else:
+                yield answer
 
     made = predict_stream(stream, condition, formats=choose_formats(None, None, None), predict=predict, **more)
     return [json.loads(line) for line in "".join(made).splitlines()]
@@ -330,10 +335,16 @@ def mixed(lines: Iterable[Any], condition: Condition | None = None, **more: Any)
 
 def test_every_line_is_predicted_under_its_own_condition():
     made = mixed(MIXED)
-    assert [line.get("tags", line.get("label")) for line in made] == [["Ta/tr"], "a>b", ["Tb/en"], ["Tc/tr"]]
-    assert made[2] == {"condition": "pos/en", "words": ["b"], "id": 1, "tags": ["Tb/en"]}
+    assert [line.get("labels", line.get("label")) for line in made] == [["Ta/tr"], "a>b", ["Tb/en"], ["Tc/tr"]]
+    assert made[2] == {"condition": "pos/en", "words": ["b"], "id": 1, "labels": ["Tb/en"]}
     made = mixed([{"words": ["x"]}, *MIXED], POS)
-    assert [line.get("tags", line.get("label")) for line in made] == [["Tx/aa"], ["Ta/tr"], "a>b", ["Tb/en"], ["Tc/tr"]]
+    assert [line.get("labels", line.get("label")) for line in made] == [
+        ["Tx/aa"],
+        ["Ta/tr"],
+        "a>b",
+        ["Tb/en"],
+        ["Tc/tr"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -355,7 +366,7 @@ def test_a_condition_that_cannot_be_is_an_error_with_the_number_of_its_line(line
     with pytest.raises(DataError, match=rf"^stdin:2: .*{says}"):
         mixed([MIXED[0], line], check=check, strict=True)
     before, wrong, behind = mixed([MIXED[0], line, MIXED[2]], check=check)
-    assert (before["tags"], behind["tags"]) == (["Ta/tr"], ["Tb/en"])
+    assert (before["labels"], behind["labels"]) == (["Ta/tr"], ["Tb/en"])
     assert says in wrong.pop("error")
     assert wrong == line
 

@@ -146,8 +146,8 @@ def test_translations_keep_their_tokens(tmp_path, monkeypatch):
     texts: dict[str, list[str]] = {name: [] for pair in pairs.values() for name in pair}
     for corpus, (source, target) in pairs.items():
         for record in resolve(f"synthetic:{corpus}/train[:100]").records("bitext"):
-            texts[source].append(record.source)  # type: ignore[union-attr]
-            texts[target].append(record.target)  # type: ignore[union-attr]
+            texts[source].append(record.source)  # type: ignore[attr-defined]
+            texts[target].append(record.target)  # type: ignore[attr-defined]
     train_vocabulary(texts, tmp_path / "vocabulary", config=VocabularyConfig(size=200), languages=list(texts))
     directions = {f"mt/{s}/{t}": f"synthetic:{corpus}/SPLIT[:8]" for corpus, (s, t) in pairs.items()}
     recipe = {

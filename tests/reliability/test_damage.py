@@ -104,9 +104,9 @@ def test_another_checkpoint_is_used_where_it_is_chosen(run, command, tmp_path):
     healthy = load(run, checkpoint="step-00000002").predict("ba do fi", "pos/aa")
     flip(newest(run) / MANIFEST)
     chosen = ("--checkpoint", "step-00000002")
-    code, out, _ = command(*COMMANDS["predict"], "--output", "jsonl", *chosen)
+    code, out, _ = command(*COMMANDS["predict"], "--format", "jsonl", *chosen)
     assert code == 0
-    assert json.loads(out)["tags"] == list(healthy.labels)
+    assert json.loads(out)["labels"] == list(healthy.labels)
     assert command(*COMMANDS["export"], *chosen)[0] == 0
     assert load(tmp_path / "new").predict("ba do fi", "pos/aa") == healthy
     assert load(run, checkpoint="step-00000002").checkpoint.name == "step-00000002"

@@ -55,7 +55,7 @@ def answered(predictor: Predictor, lines: Iterable[bytes], tally: Tally | None =
         predictor.model.method.require_supported(condition)
 
     def predict(asked: list[Any]) -> Iterable[Any]:
-        return predictor.predict_mixed(asked, strict=False)
+        return predictor.predictions(asked, strict=False)
 
     stream, formats = io.BytesIO(b"".join(line + b"\n" for line in lines)), ("jsonl", "jsonl")
     made = predict_stream(stream, None, formats=formats, predict=predict, check=check, tally=tally)  # type: ignore[arg-type]

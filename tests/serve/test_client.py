@@ -205,7 +205,12 @@ class Handler(BaseHTTPRequestHandler):
 
 def answer(index: int, text: str, status: int | None = None) -> bytes:
     outcome = {"error": {"status": status, "detail": f"status {status}"}} if status else {"prediction": {"text": text}}
-    return json.dumps({"index": index, "condition": "pos/aa", "model": "m", "cut": False} | outcome).encode() + b"\n"
+    return (
+        json.dumps(
+            {"index": index, "condition": "pos/aa", "kind": "bitext", "model": "m", "cut": False} | outcome
+        ).encode()
+        + b"\n"
+    )
 
 
 def answers(*statuses: int | None) -> Step:
@@ -401,7 +406,7 @@ def test_requests_have_no_more_rows_and_bytes_than_the_server_allows():
 
 def test_answers_of_another_version_are_refused():
     def step(handler: Handler, _: list[dict[str, Any]]) -> None:
-        handler.say(200, b'{"index": 0, "prediction": {"colour": "red"}, "cut": false}\n')
+        handler.say(200, b'{"index": 0, "kind": "labelled", "prediction": {"colour": "red"}, "cut": false}\n')
 
     with (
         scripted(step) as (url, _),
@@ -492,7 +497,7 @@ JSON = "".join(
     ("arguments", "stdin"),
     [
         (["pos/aa"], "ba  do\n\nfi gu ko\nbad \udcff line\nlem\n"),
-        (["ner/bb", "--input", "tokenized", "--output", "jsonl"], "ba do\nfi\n" * 5),
+        (["ner/bb", "--input", "tokenized", "--format", "jsonl"], "ba do\nfi\n" * 5),
         (["dep/aa", "--input", "conllu"], CONLLU),
         (["dep/aa"], "ba do fi\n"),
         (["nli/aa"], "ba\tdo\nba\n" + "ba " * 100 + "\tfi\n"),
@@ -501,7 +506,7 @@ JSON = "".join(
         (["pos/aa", "--strict"], "ba\nbad \udcff line\nlem\n"),
         (["pos/xx"], "ba\n"),
         (["aa"], "ba\n"),
-        (["pos/aa", "--confidence"], "ba\n"),
+        (["pos/aa", "--scores"], "ba\n"),
     ],
 )
 def test_the_command_prints_what_it_prints_with_a_folder(predict, served, run, arguments, stdin):
@@ -510,7 +515,7 @@ def test_the_command_prints_what_it_prints_with_a_folder(predict, served, run, a
 
 
 def test_the_command_translates(predict, served, translator, texts):
-    for options in ([], ["--output", "jsonl"], ["--output", "jsonl", "--confidence"]):
+    for options in ([], ["--format", "jsonl"], ["--format", "jsonl", "--scores"]):
         arguments = [f"mt/{SOURCE}/kepa", *options]
         stdin = "\n".join([*texts, "", "x"])
         assert predict(served.url, *arguments, stdin=stdin) == predict(translator.path, *arguments, stdin=stdin)
@@ -518,7 +523,7 @@ def test_the_command_translates(predict, served, translator, texts):
 
 def test_the_command_writes_probabilities(predict, served, run):
     stdin = "".join(line for line in JSON.splitlines(keepends=True) if "xx" not in line)
-    lines = [predict(source, "--confidence", stdin=stdin)[1].splitlines() for source in (served.url, run.path)]
+    lines = [predict(source, "--scores", stdin=stdin)[1].splitlines() for source in (served.url, run.path)]
     for found, expected in zip(*(map(json.loads, one) for one in lines), strict=True):
         assert found.pop("confidence", None) == pytest.approx(expected.pop("confidence", None), abs=1e-4)
         assert found == expected

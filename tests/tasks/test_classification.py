@@ -108,7 +108,7 @@ def test_two_runs_are_compared_and_reported(run, tmp_path):
 
 def test_text_goes_in_and_labels_come_out(run):
     formats, stream = choose_formats("cls", None, None), io.BytesIO(b"ba do fi gu\n\nko lem mur sat\n")
-    predict, condition = run.predictor.predict_mixed, Condition("cls", "aa")
+    predict, condition = run.predictor.predictions, Condition("cls", "aa")
     assert "".join(predict_stream(stream, condition, formats=formats, predict=predict)) == "good\n\nbad\n"
     formats, stream = choose_formats("cls", "jsonl", None), io.BytesIO(b'{"text": "ba do fi gu", "id": 3}\n')
     (line,) = predict_stream(stream, condition, formats=formats, predict=predict)
@@ -248,7 +248,7 @@ def test_mistakes_are_counted_by_the_task():
     assert TASKS["dep"].mistakes(tree, Arcs([0, 1, 2], ["root", "obj", "obj"])) == [2]
     assert TASKS["cls"].mistakes(LabelledText("a", "x"), "y") == [0]
     assert TASKS["cls"].mistakes(LabelledText("a", "x"), "x") == []
-    assert {name: task.display for name, task in TASKS.items() if task.inputs} == {
+    assert {name: task.record_kind().display for name, task in TASKS.items() if task.formats()} == {
         "pos": "tags", "ner": "tags", "dep": "tree", "nli": "label", "cls": "label", "copa": "label", "qa": "answer",
         "mt": "text", "choice": "label",
     }  # fmt: skip

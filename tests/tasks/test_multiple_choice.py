@@ -11,14 +11,13 @@ import torch
 
 from polyloom.conditions import Condition
 from polyloom.config import load_recipe
-from polyloom.data.records import Choices
+from polyloom.data.records import Choices, LabelPrediction
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConditionError, ConfigError, ExportError, PolyloomError
 from polyloom.export.adapter import generate_adapters
 from polyloom.export.adapterhub import write_adapterhub
 from polyloom.export.onnx import write_onnx
 from polyloom.export.peft import write_peft
-from polyloom.inference.predictions import LabelPrediction
 from polyloom.inference.streams import choose_formats, predict_stream
 from polyloom.loading import load_predictor
 from polyloom.model import Model
@@ -88,7 +87,7 @@ def test_json_gets_a_label_of_its_own_layout(run):
     social |= {"answerA": row["choice1"], "answerB": row["choice2"]}
     listed = {"premise": row["premise"], "question": row["question"], "choices": [row["choice1"], row["choice2"]]}
     stream = io.BytesIO("".join(json.dumps(entry) + "\n" for entry in (row, social, listed)).encode())
-    formats, predict = choose_formats("copa", "jsonl", None), run.predictor.predict_mixed
+    formats, predict = choose_formats("copa", "jsonl", None), run.predictor.predictions
     made = [
         json.loads(line)
         for line in "".join(predict_stream(stream, COPA, formats=formats, predict=predict)).splitlines()
@@ -99,7 +98,7 @@ def test_json_gets_a_label_of_its_own_layout(run):
 
 def test_inputs_that_are_no_choices_fail_alone(run):
     stream = io.BytesIO(b"ba\tcause\tdo\n\nba\tcause\tdo\tfi\tgu\n")
-    formats, predict = choose_formats("copa", None, None), run.predictor.predict_mixed
+    formats, predict = choose_formats("copa", None, None), run.predictor.predictions
     made = "".join(predict_stream(stream, COPA, formats=formats, predict=predict)).split("\n")
     assert made[:2] == ["", ""]
     assert made[2] in ("0", "1", "2")

@@ -14,21 +14,20 @@ import torch
 from polyloom.checkpoint import load_checkpoint, save_checkpoint
 from polyloom.conditions import Condition
 from polyloom.config import load_recipe
-from polyloom.data.records import Answer, Question
+from polyloom.data.records import Answer, AnswerPrediction, Question
 from polyloom.data.tokenization.tokenizer import Tokenizer, load_tokenizer
 from polyloom.errors import ConfigError, ExportError, PolyloomError
 from polyloom.export.adapter import generate_adapters
 from polyloom.export.adapterhub import write_adapterhub
 from polyloom.export.onnx import write_onnx
 from polyloom.inference.groups import group_by_length
-from polyloom.inference.predictions import AnswerPrediction
 from polyloom.inference.predictor import Predictor
 from polyloom.inference.streams import choose_formats, predict_stream
 from polyloom.loading import load_predictor
 from polyloom.model import Model
 from polyloom.tasks import TASKS
 from polyloom.tasks.base import Example, HeadInputs
-from polyloom.tasks.question_answering import QuestionAnswering, QuestionAnsweringConfig, Stretch, _windows
+from polyloom.tasks.question_answering import AnswerSpan, QuestionAnswering, QuestionAnsweringConfig, _windows
 from polyloom.workflows.export import export_run
 from polyloom.workflows.run import Run
 from polyloom.workflows.train import train
@@ -110,12 +109,12 @@ def test_a_context_of_many_windows_is_searched_to_its_end(run):
     right = [p.of(q) == row["answers"][0]["text"] for p, q, row in zip(made, asked, rows(run), strict=True)]
     assert np.mean(right) > 0.6
     assert all(p.start >= 320 for p, is_right in zip(made, right, strict=True) if is_right)
-    assert not predictor.report_long()
+    assert not predictor.pop_length_warnings()
 
 
 def test_json_gets_the_answer_and_its_place_and_can_be_read_again(run, tmp_path):
     stream = io.BytesIO(b"".join(json.dumps(row).encode() + b"\n" for row in rows(run)))
-    formats, predict = choose_formats("qa", "jsonl", None), run.predictor.predict_mixed
+    formats, predict = choose_formats("qa", "jsonl", None), run.predictor.predictions
     made = "".join(predict_stream(stream, QA, formats=formats, predict=predict))
     (tmp_path / "made.jsonl").write_text(made)
     scores = run.evaluate({"qa/aa": str(tmp_path / "made.jsonl")}).results[QA].scores
@@ -143,7 +142,7 @@ def test_the_python_api_gives_text_place_and_probability(run):
 
 def test_inputs_that_are_no_questions_fail_alone(run):
     stream = io.BytesIO(b"ba\n\nba\tmur fi sat\nba\tmur\tsat\n\tmur\n")
-    formats, predict = choose_formats("qa", None, None), run.predictor.predict_mixed
+    formats, predict = choose_formats("qa", None, None), run.predictor.predictions
     assert "".join(predict_stream(stream, QA, formats=formats, predict=predict)) == "\n\nfi\n\n\n"
 
 
@@ -188,9 +187,9 @@ def any_tokenizer(request, tmp_path) -> Tokenizer:
     )
 
 
-def gold_stretch(row) -> Stretch:
+def gold_stretch(row) -> AnswerSpan:
     """What would be predicted if the head were certain of the encoded answer."""
-    return Stretch(row["begins"][row["first"]], row["ends"][row["last"]])
+    return AnswerSpan(row["begins"][row["first"]], row["ends"][row["last"]])
 
 
 def test_the_tokens_of_an_answer_are_the_answer_in_every_script(any_tokenizer):

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from polyloom.backbones import backbone_from_config
 from polyloom.backbones.decoding import Decoding
 from polyloom.conditions import Condition
+from polyloom.data.kinds import StreamItem
 from polyloom.data.records import Bitext
 from polyloom.data.tokenization.sentences import join_sentences, split_sentences
 from polyloom.data.tokenization.tokenizer import Tokenizer, load_tokenizer
@@ -21,7 +22,6 @@ from polyloom.model import Model
 from polyloom.tasks import TASKS, build_task
 from polyloom.tasks.base import Example
 from polyloom.tasks.batch import make_batch
-from polyloom.tasks.formats import StreamItem
 from polyloom.tasks.translation import Translation
 from tests.contracts.tiny import CONFIGS, tiny_config
 from tests.shared import nightly
@@ -280,7 +280,7 @@ def test_a_source_that_is_too_long_is_translated_sentence_by_sentence(tokenizer)
     short, long = [Bitext(sentence(i), "") for i in range(3)], Bitext(paragraph(12), "")
     assert len(tokenizer.text([long.source])[0]) > 120
     alone = list(predictor.predict(short, condition))
-    assert predictor.report_long() == {}
+    assert predictor.pop_length_warnings() == {}
     done: list[int] = []
     translated = predictor.translate([(condition, r) for r in (*short, long)], progress=done.append)
     assert sum(done) == 4
@@ -290,9 +290,9 @@ def test_a_source_that_is_too_long_is_translated_sentence_by_sentence(tokenizer)
     expected = join_sentences(list(predictor.predict([Bitext(text, "") for text in sentences], condition)))
     assert translated[3] == expected
     told = "1 input was longer than 80 tokens and split (mt/sw/fi: 1)."
-    assert predictor.report_long() == {"split": told}
+    assert predictor.pop_length_warnings() == {"split": told}
     assert list(predictor.predict([*short, long], condition)) == translated
-    assert predictor.report_long() == {"split": told}
+    assert predictor.pop_length_warnings() == {"split": told}
 
 
 @pytest.mark.parametrize("source", [paragraph(12), "kalo" * 200, "kalo mi " * 200, "kalo, mi ne " * 100 + "."])
@@ -308,7 +308,7 @@ def test_what_perplexity_does_not_see_is_counted(tokenizer):
     predictor = Predictor(model_for(tokenizer), tokenizer=tokenizer, max_length=40)
     pairs = [Bitext("ka lo", "mi"), Bitext("ka lo", paragraph(12)), Bitext(paragraph(12), "mi")]
     assert len(list(predictor.predict(pairs, Condition("mt", "sw", "fi"), losses=True))) == 3
-    assert predictor.report_long() == {"cut": "2 inputs were longer than 40 tokens and cut (mt/sw/fi: 2)."}
+    assert predictor.pop_length_warnings() == {"cut": "2 inputs were longer than 40 tokens and cut (mt/sw/fi: 2)."}
 
 
 @pytest.mark.parametrize("pivot", [None, "en"])
@@ -336,4 +336,4 @@ def test_a_direction_whose_weights_are_nan_loses_only_its_own_texts(tokenizer, p
 
 def test_a_translation_takes_one_line():
     item = StreamItem(1, Bitext("a", ""), "")
-    assert Translation.write(item, "a\nb\r\nc\u2028d", "text") == "a b c\u2028d\n"
+    assert Translation.record_kind().write(item, "a\nb\r\nc\u2028d", "text") == "a b c\u2028d\n"

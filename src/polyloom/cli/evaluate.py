@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polyloom.cli.options import Checkpoint, Split, check_figure, split_names
-from polyloom.cli.predict import say_long
+from polyloom.cli.predict import echo_length_warnings
 from polyloom.cli.render.tables import Format
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def evaluate(  # noqa: PLR0913 - options of a command
         typer.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
-    say_long(loaded.predictor)
+    echo_length_warnings(loaded.predictor)
     typer.echo(f"Stored in {store(matrix, run, split, pivot=pivot)}", err=True)
     if figure:
         for metric in dict.fromkeys(metric for task, metric in matrix.metrics() if TASKS[task].generates):

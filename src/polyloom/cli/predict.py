@@ -3,13 +3,12 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
 from io import BufferedIOBase
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, NamedTuple, Protocol, cast
 
 import typer
 
@@ -18,9 +17,6 @@ from polyloom.cli.options import Checkpoint
 if TYPE_CHECKING:
     from polyloom.conditions import Condition
     from polyloom.data.records import Record
-    from polyloom.inference.predictor import Predictor
-    from polyloom.loading import LoadedModel
-    from polyloom.tasks.formats import Format
 
 
 def predict(  # noqa: PLR0913 - options of a command
@@ -32,13 +28,14 @@ def predict(  # noqa: PLR0913 - options of a command
         ),
     ] = None,
     *,
-    source: Annotated[
+    input_format: Annotated[
         Literal["text", "tokenized", "columns", "conllu", "jsonl"] | None,
         typer.Option("--input", help="Format of stdin."),
     ] = None,
-    target: Annotated[
-        Literal["text", "columns", "conllu", "jsonl"] | None, typer.Option("--output", help="Format of stdout.")
+    output_format: Annotated[
+        Literal["text", "columns", "conllu", "jsonl"] | None, typer.Option("--format", help="Format of the output.")
     ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write. Default: stdout.")] = None,
     beams: Annotated[
         int | None, typer.Option(min=1, max=100, help="For mt: hypotheses that the search keeps. Default: 5.")
     ] = None,
@@ -46,8 +43,8 @@ def predict(  # noqa: PLR0913 - options of a command
     sentences: Annotated[
         bool, typer.Option("--sentences", help="For mt: lines are paragraphs, to translate sentence by sentence.")
     ] = False,
-    confidence: Annotated[
-        bool, typer.Option("--confidence", help="Write the probability of every predicted label. For JSON output.")
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Write the probability of every predicted label. For JSON output.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="End at the first input that cannot be predicted.")] = False,
     checkpoint: Checkpoint = None,
@@ -76,12 +73,32 @@ def predict(  # noqa: PLR0913 - options of a command
     Example: polyloom predict http://localhost:8000 mt/en/de < in.txt > out.txt
     """
     from polyloom.conditions import Condition  # noqa: PLC0415 - imports torch
-    from polyloom.inference.streams import choose_formats  # noqa: PLC0415
+    from polyloom.inference.streams import Tally, choose_formats, predict_stream  # noqa: PLC0415
 
-    asked = Condition.parse(condition) if condition else None
-    formats = choose_formats(asked.task if asked else None, source, target)
-    options = Options(beams, pivot, checkpoint, sentences=sentences, confidence=confidence, strict=strict)
-    _filter(_find_source(run, options), asked, formats, options)
+    default = Condition.parse(condition) if condition else None
+    formats = choose_formats(default.task if default else None, input_format, output_format)
+    options = Options(beams, pivot, checkpoint, sentences=sentences, scores=scores)
+    is_server = run.startswith(("http://", "https://"))
+    source: Source = ServerSource(run, options) if is_server else RunSource(Path(run), options)
+    if default:
+        source.check(default)
+    if sys.stdin.isatty():
+        typer.echo(f"Reading {formats[0]} from the terminal; Ctrl-D ends it.", err=True)
+    tally = Tally()
+    texts = predict_stream(
+        cast("BufferedIOBase", sys.stdin.buffer), default, formats=formats, predict=source.predict, check=source.check,
+        scores=scores, strict=strict, tally=tally,
+    )  # fmt: skip
+    with ExitStack() as stack:
+        file = stack.enter_context(output.open("wb")) if output else sys.stdout.buffer
+        _write(texts, file)
+
+    echo_length_warnings(source)
+    if tally.failed:
+        inputs = "1 input was" if tally.failed == 1 else f"{tally.failed:,} inputs were"
+        typer.echo(f"polyloom: {inputs} not predicted. The first: {tally.first}", err=True)
+        if not tally.predicted:
+            raise typer.Exit(1)
 
 
 class Options(NamedTuple):
@@ -91,138 +108,112 @@ class Options(NamedTuple):
     pivot: str | None
     checkpoint: str | None
     sentences: bool
-    confidence: bool
-    strict: bool
+    scores: bool
 
 
-def _check(loaded: "LoadedModel", options: Options, condition: "Condition") -> None:
-    """Raise an error for a condition that cannot be predicted, or not with these options."""
-    from polyloom.errors import ConditionError  # noqa: PLC0415
-    from polyloom.inference.translate import steps  # noqa: PLC0415
-    from polyloom.inference.untrained import TrainedParts  # noqa: PLC0415
+class Source(Protocol):
+    """A run or a server that predicts."""
 
-    predictor = loaded.predictor
-    task = predictor.model.task(condition.task)
-    if (options.pivot or options.sentences) and not task.generates:
-        raise ConditionError(f"--pivot and --sentences are for translation, not for {condition.task}.")
-    _check_confidence(options, condition)
-    for step in steps(condition, options.pivot):
-        predictor.model.method.require_supported(step)
-        task.check(step, predictor.tokenizer)
-    TrainedParts(predictor.model.method, loaded.trained_on).warn(steps(condition, options.pivot))
+    def predict(self, inputs: "list[tuple[Condition, Record]]") -> "Iterable[Any]":
+        """Predict records of any conditions in order; an error is in place of the prediction of a record without."""
+
+    def check(self, condition: "Condition") -> None:
+        """Raise an error for a condition that cannot be predicted."""
+
+    def pop_length_warnings(self) -> dict[str, str]:
+        """Return sentences about inputs that were cut or split because they were too long."""
 
 
-def _check_confidence(options: Options, condition: "Condition") -> None:
+class RunSource:
+    """Predicts with a run on this machine."""
+
+    def __init__(self, run: Path, options: Options) -> None:
+        from polyloom.backbones.decoding import Decoding  # noqa: PLC0415 - imports torch
+        from polyloom.loading import load_source  # noqa: PLC0415
+
+        loaded = load_source(run, checkpoint=options.checkpoint)
+        self.options, self.predictor = options, loaded.predictor
+        self.predictor.decoding = Decoding() if options.beams is None else Decoding(beams=options.beams)
+        self.trained_parts = loaded.trained_parts
+        self.pop_length_warnings = self.predictor.pop_length_warnings
+
+    def predict(self, inputs: "list[tuple[Condition, Record]]") -> "Iterable[Any]":
+        """Predict records."""
+        from polyloom.inference.translate import translate  # noqa: PLC0415
+
+        pivot, sentences = self.options.pivot, self.options.sentences
+        if not (pivot or sentences):
+            yield from self.predictor.predictions(inputs, scores=self.options.scores, strict=False)
+            return
+        for condition, group in groupby(inputs, key=itemgetter(0)):
+            records = [record for _, record in group]
+            yield from translate(self.predictor, records, condition, pivot=pivot, sentences=sentences, strict=False)
+
+    def check(self, condition: "Condition") -> None:
+        """Raise an error for a condition that the run cannot predict, or not with these options."""
+        from polyloom.errors import ConditionError  # noqa: PLC0415
+        from polyloom.inference.translate import steps  # noqa: PLC0415
+
+        model = self.predictor.model
+        task = model.task(condition.task)
+        if (self.options.pivot or self.options.sentences) and not task.generates:
+            raise ConditionError(f"--pivot and --sentences are for translation, not for {condition.task}.")
+        _check_scores(self.options, condition)
+        for step in steps(condition, self.options.pivot):
+            model.method.require_supported(step)
+            task.check(step, self.predictor.tokenizer)
+        self.trained_parts.warn(steps(condition, self.options.pivot))
+
+
+class ServerSource:
+    """Predicts with a server. A row that it cannot predict fails alone; if it is full or gone for long, all rows do."""
+
+    def __init__(self, url: str, options: Options) -> None:
+        from polyloom.client import connect  # noqa: PLC0415
+        from polyloom.errors import PolyloomError  # noqa: PLC0415
+
+        for name in ("beams", "pivot", "sentences", "checkpoint"):
+            if getattr(options, name):
+                raise PolyloomError(f"--{name}: not with a server, which has its own settings.")
+        self.options = options
+        self.client = connect(url, key=os.environ.get("POLYLOOM_API_KEY"))
+        self.pop_length_warnings = self.client.pop_length_warnings
+
+    def predict(self, inputs: "list[tuple[Condition, Record]]") -> "Iterator[Any]":
+        """Predict records."""
+        from polyloom.errors import OverloadedError, PolyloomError, PredictionError, UnavailableError  # noqa: PLC0415
+
+        for prediction in self.client.predict_each((record, condition) for condition, record in inputs):
+            if isinstance(prediction, OverloadedError | UnavailableError):
+                raise prediction
+            yield PredictionError(str(prediction)) if isinstance(prediction, PolyloomError) else prediction
+
+    def check(self, condition: "Condition") -> None:
+        """Raise an error for a condition that the server does not predict."""
+        _check_scores(self.options, condition)
+        self.client.check(condition)
+
+
+def _check_scores(options: Options, condition: "Condition") -> None:
     from polyloom.errors import ConditionError  # noqa: PLC0415
     from polyloom.tasks import TASKS  # noqa: PLC0415 - imports torch
 
-    if options.confidence and TASKS[condition.task].generates:
-        raise ConditionError(f"--confidence: predictions of {condition.task} have no probabilities.")
+    if options.scores and TASKS[condition.task].generates:
+        raise ConditionError(f"--scores: predictions of {condition.task} have no probabilities.")
 
 
-class Source(NamedTuple):
-    """What predicts: a run, or a server.
-
-    Attributes:
-        predict: Predicts records of any conditions, as `predict_stream` needs it.
-        check: Raises an error for a condition that cannot be predicted.
-        report_long: Says what became of inputs that were too long.
-    """
-
-    predict: "Callable[[list[tuple[Condition, Record]]], Iterable[Any]]"
-    check: "Callable[[Condition], None]"
-    report_long: Callable[[], dict[str, str]]
-
-
-def _find_source(run: str, options: Options) -> Source:
-    return _server(run, options) if run.startswith(("http://", "https://")) else _loaded(Path(run), options)
-
-
-def _loaded(run: Path, options: Options) -> Source:
-    """Predict with a run on this machine."""
-    from polyloom.backbones.decoding import Decoding  # noqa: PLC0415 - imports torch
-    from polyloom.inference.translate import translate  # noqa: PLC0415
-    from polyloom.loading import load_source  # noqa: PLC0415
-
-    loaded = load_source(run, checkpoint=options.checkpoint)
-    predictor = loaded.predictor
-    predictor.decoding = Decoding() if options.beams is None else Decoding(beams=options.beams)
-    pivot, sentences = options.pivot, options.sentences
-
-    def predict_inputs(inputs: "list[tuple[Condition, Record]]") -> "Iterable[Any]":
-        if not (pivot or sentences):
-            return predictor.predict_mixed(inputs, confidences=options.confidence, strict=False)
-        return (
-            text
-            for condition, group in groupby(inputs, key=itemgetter(0))
-            for text in translate(
-                predictor, [r for _, r in group], condition, pivot=pivot, sentences=sentences, strict=False
-            )
-        )
-
-    return Source(predict_inputs, partial(_check, loaded, options), predictor.report_long)
-
-
-def _server(url: str, options: Options) -> Source:
-    """Predict with a server. A row that it cannot predict fails alone; if it is full or gone for long, all rows do."""
-    from polyloom.client import connect  # noqa: PLC0415
-    from polyloom.errors import OverloadedError, PolyloomError, PredictionError, UnavailableError  # noqa: PLC0415
-    from polyloom.inference.predictions import decoded_value  # noqa: PLC0415
-
-    for name in ("beams", "pivot", "sentences", "checkpoint"):
-        if getattr(options, name):
-            raise PolyloomError(f"--{name}: not with a server, which has its own settings.")
-    client = connect(url, key=os.environ.get("POLYLOOM_API_KEY"))
-
-    def predict_inputs(inputs: "list[tuple[Condition, Record]]") -> "Iterator[Any]":
-        for prediction in client.predict_each((record, condition) for condition, record in inputs):
-            if isinstance(prediction, OverloadedError | UnavailableError):
-                raise prediction
-            if isinstance(prediction, PolyloomError):
-                yield PredictionError(str(prediction))
-            else:
-                yield decoded_value(prediction) if options.confidence else decoded_value(prediction)[0]
-
-    def check(condition: "Condition") -> None:
-        _check_confidence(options, condition)
-        client.check(condition)
-
-    return Source(predict_inputs, check, client.report_long)
-
-
-def _filter(source: Source, asked: "Condition | None", formats: "tuple[Format, Format]", options: Options) -> None:
-    from polyloom.inference.streams import Tally, predict_stream  # noqa: PLC0415 - imports torch
-
-    if asked:
-        source.check(asked)
-    if sys.stdin.isatty():
-        typer.echo(f"Reading {formats[0]} from the terminal; Ctrl-D ends it.", err=True)
-    stdin, tally = cast("BufferedIOBase", sys.stdin.buffer), Tally()
-    texts = predict_stream(
-        stdin, asked, formats=formats, predict=source.predict, check=source.check, confidence=options.confidence,
-        strict=options.strict, tally=tally,
-    )  # fmt: skip
-    _write(texts)
-    say_long(source)
-    if tally.failed:
-        inputs = "1 input was" if tally.failed == 1 else f"{tally.failed:,} inputs were"
-        typer.echo(f"polyloom: {inputs} not predicted. The first: {tally.first}", err=True)
-        if not tally.predicted:
-            raise typer.Exit(1)
-
-
-def say_long(predictor: "Predictor | Source") -> None:
+def echo_length_warnings(source: "Any") -> None:
     """Say on stderr how many inputs were cut or split because they were too long."""
-    for sentence in predictor.report_long().values():
+    for sentence in source.pop_length_warnings().values():
         typer.echo(f"polyloom: {sentence}", err=True)
 
 
-def _write(texts: Iterable[str]) -> None:
-    stdout = sys.stdout.buffer
+def _write(texts: Iterable[str], file: BinaryIO) -> None:
+    """Write predictions as soon as they are there."""
     with counting(sys.stderr.isatty() and not sys.stdout.isatty()) as count:
         for text in texts:
-            stdout.write(text.encode())
-            stdout.flush()  # predictions are written as soon as they are there
+            file.write(text.encode())
+            file.flush()
             count(text.count("\n"))
 
 

@@ -18,20 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from polyloom.data.catalog import KINDS, Corpus
+from polyloom.data.kinds import RECORDS, RecordKind, WordsKind, kind_of
 from polyloom.data.readers.formats import header_of, reader_of
-from polyloom.data.records import (
-    Bitext,
-    Choices,
-    Conversation,
-    Kind,
-    LabelledText,
-    Pair,
-    Question,
-    Record,
-    Tagged,
-    Text,
-    Tree,
-)
+from polyloom.data.records import Bitext, Record
 from polyloom.errors import DataError, suggest
 from polyloom.io.atomic import new_file
 from polyloom.io.files import File
@@ -44,7 +33,6 @@ if TYPE_CHECKING:
 Role = Literal["train", "validation", "test"]
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 _BATCH = 1000
-_PAIRS = ("pair", "choices", "question")  # kinds whose inputs are pairs of texts
 _FORMAT = 1  # of stored statistics; raise it when what is counted changes
 
 
@@ -163,14 +151,13 @@ def scan_corpus(
         return scanned
 
 
-def text_key(record: Record) -> int:
+def text_key(record: Record, kind: RecordKind | None = None) -> int:
     """Hash the text of a record: the same for words and for their text, and for both directions of translation."""
     if isinstance(record, Bitext):
         low, high = sorted(side_keys(record))
         return _hash(low.to_bytes(8) + high.to_bytes(8))
-    if isinstance(record, Pair | Choices | Question | Conversation):
-        return _text_hash("\0".join(_parts(record)))
-    return _text_hash(record.text if isinstance(record, Text | LabelledText) else "".join(record.words))
+    kind = kind or kind_of(record)
+    return _text_hash(("" if isinstance(kind, WordsKind) else "\0").join(kind.texts(record)))
 
 
 def side_keys(record: Bitext) -> tuple[int, int]:
@@ -222,7 +209,7 @@ def _scan(
     use: CorpusRole, tokenizer: "Tokenizer | None", max_length: int | None, tokenized: int | None
 ) -> ScannedCorpus:
     """Read a corpus once, in batches, and count."""
-    corpus, kind = use.corpus, KINDS[use.task]
+    corpus, kind = use.corpus, RECORDS.find(KINDS[use.task])
     # Typed arrays instead of lists: the memory of a check is a few bytes per sentence, also for a hundred million.
     hashes, sides, positions = array("Q"), (array("Q"), array("Q")), array("Q")
     words, tokens = array("I"), array("I")
@@ -230,9 +217,9 @@ def _scan(
     first_label: str | None = None
     empty = unknown = 0
     numbered = (
-        corpus.numbered(kind, direction=use.direction)
+        corpus.numbered(kind.name, direction=use.direction)
         if corpus.sample
-        else enumerate(corpus.records(kind, direction=use.direction))
+        else enumerate(corpus.records(kind.name, direction=use.direction))
     )
     while rows := list(islice(numbered, _BATCH)):
         records = [record for _, record in rows]
@@ -244,70 +231,47 @@ def _scan(
         if corpus.sample:
             positions.extend(position for position, _ in rows)
         for record in records:
-            parts = _parts(record)
+            parts = kind.texts(record)
             empty += not parts or not all(part.strip() for part in parts)
-            hashes.append(text_key(record))
+            hashes.append(text_key(record, kind))
             if isinstance(record, Bitext):
                 for side, key in zip(sides, side_keys(record), strict=True):
                     side.append(key)
-            words.append(len(parts) if kind in ("tags", "tree") else sum(len(part.split()) for part in parts))
-            labels.update(_labels(record))
+            words.append(len(parts) if isinstance(kind, WordsKind) else sum(len(part.split()) for part in parts))
+            labels.update(kind.labels(record))
             first_label = first_label or next(iter(labels), None)
 
     hashes_N = np.sort(np.frombuffer(hashes, dtype=np.uint64))
-    sides_N = tuple(np.sort(np.frombuffer(side, dtype=np.uint64)) for side in sides) if kind == "bitext" else ()
+    sides_N = tuple(np.sort(np.frombuffer(side, dtype=np.uint64)) for side in sides) if kind.name == "bitext" else ()
     too_long = 0
     if tokenizer and max_length is not None and tokens:
-        room = max_length - tokenizer.num_special(pair=kind in _PAIRS)
+        room = max_length - tokenizer.num_special(pair=len(kind.fields) > 1)
         too_long = int((np.frombuffer(tokens, dtype=np.uint32) > room).sum())
     stats = CorpusStats(
         name=corpus.name, task=use.task, language=use.language, role=use.role, licence=corpus.licence,
         non_commercial=corpus.non_commercial, sha256=corpus.sha256, sentences=len(hashes), words=Lengths.of(words),
         tokens=Lengths.of(tokens) if tokenizer else None, labels=dict(labels.most_common()), unknown=unknown,
         too_long=too_long, empty=empty, duplicates=int((hashes_N[1:] == hashes_N[:-1]).sum()),
-        header=header_of(corpus.source, kind) if isinstance(corpus.source, Path | File) and len(hashes) else None,
+        header=header_of(corpus.source, kind.name) if isinstance(corpus.source, Path | File) and len(hashes) else None,
     )  # fmt: skip
     texts_N = np.sort(np.concatenate(sides_N)) if sides_N else hashes_N
     positions_N = np.frombuffer(positions, dtype=np.uint64) if corpus.sample else None
     return ScannedCorpus(use, stats, hashes_N, sides_N, texts_N, positions_N, first_label)
 
 
-def _parts(record: Record) -> tuple[str, ...]:
-    """Return the texts of a record, or its words."""
-    if isinstance(record, Pair):
-        return record.first, record.second
-    if isinstance(record, Bitext):
-        return record.source, record.target
-    if isinstance(record, Choices):
-        return record.premise, record.question, *record.choices
-    if isinstance(record, Question):
-        return record.question, record.context
-    if isinstance(record, Conversation):
-        return tuple(message.content for message in record.messages)
-    return (record.text,) if isinstance(record, Text | LabelledText) else record.words
-
-
-def _labels(record: Record) -> tuple[str, ...]:
-    if isinstance(record, Tagged):
-        return record.tags
-    if isinstance(record, Tree):
-        return record.relations
-    return (record.label,) if isinstance(record, Pair | LabelledText | Choices) else ()
-
-
-def _token_ids(records: Sequence[Record], kind: Kind, tokenizer: "Tokenizer") -> list[list[int]]:
+def _token_ids(records: Sequence[Record], kind: RecordKind, tokenizer: "Tokenizer") -> list[list[int]]:
     """Tokenize each record, or each side of bitext; of choices, premise and question with the longest of them."""
-    parts = [_parts(record) for record in records]
-    if kind in ("tags", "tree"):
+    parts = [kind.texts(record) for record in records]
+    if isinstance(kind, WordsKind):
         return [words.ids for words in tokenizer.words(parts)]
     ids = tokenizer.text([text for texts in parts for text in texts])  # in one call: tokenizers use all cores
-    if kind == "bitext":
+    if kind.name == "bitext":
         return ids
     inputs, start = [], 0
     for texts in parts:
         own = ids[start : start + len(texts)]
         start += len(texts)
-        if kind == "choices":
+        if kind.name == "choices":
             own[2:] = [max(own[2:], key=len)]
         inputs.append([token for text in own for token in text])
     return inputs

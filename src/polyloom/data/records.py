@@ -1,20 +1,29 @@
-"""The types of records: one record per example, whatever the file format."""
+"""The types of records, one per example whatever the file format, and of the predictions that are made of them."""
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-Kind = Literal["text", "labelled", "tags", "tree", "pair", "bitext", "choices", "question", "conversation"]
+Kind = str  # the name of a kind of record, see `polyloom.data.kinds`
+Offsets = tuple[tuple[int, int], ...]
+Prediction = Any  # a dataclass that the kind of record names, or a generated text
+
+
+class Record:
+    """Base class of records, which are frozen dataclasses."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Text(Record):
     """A line of raw text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledText:
+class LabelledText(Record):
     """A text with one label."""
 
     text: str
@@ -22,15 +31,17 @@ class LabelledText:
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged:
+class Tagged(Record):
     """Words with one tag each."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
+    offsets: Offsets = field(default=(), compare=False)
+    """Where each word begins and ends in the text, if raw text was segmented."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Record):
     """Words with the position of each word's head (counted from 1, 0 for the root) and the relation to it."""
 
     words: tuple[str, ...]
@@ -39,7 +50,7 @@ class Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Record):
     """Two texts and the label of the relation between them."""
 
     first: str
@@ -48,7 +59,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Bitext:
+class Bitext(Record):
     """A sentence and its translation."""
 
     source: str
@@ -56,7 +67,7 @@ class Bitext:
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class Choices(Record):
     """A premise, a question about it (``cause``, ``effect`` or a sentence), choices, and the position of the right one.
 
     The position is counted from 0 and written as text, as all labels are.
@@ -69,15 +80,15 @@ class Choices:
 
 
 class Answer(NamedTuple):
-    """A stretch of a context that answers a question, and the position of its first character."""
+    """A slice of a context that answers a question, and the position of its first character."""
 
     text: str
     start: int
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A question about a context, with its gold answers, which are stretches of the context."""
+class Question(Record):
+    """A question about a context, with its gold answers, which are slices of the context."""
 
     context: str
     question: str
@@ -85,17 +96,108 @@ class Question:
 
 
 class Message(NamedTuple):
-    """What ``system``, ``user`` or ``assistant`` says in a conversation."""
+    """A message of ``system``, ``user`` or ``assistant`` in a conversation."""
 
     role: str
     content: str
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
-    """Messages in order; those of the assistant are what a model learns to say."""
+class Conversation(Record):
+    """Messages in order; a model learns those of the assistant."""
 
     messages: tuple[Message, ...]
 
 
-Record = Text | LabelledText | Tagged | Tree | Pair | Bitext | Choices | Question | Conversation
+@dataclass(frozen=True, repr=False)
+class TagPrediction:
+    """One label per word.
+
+    Iterating yields ``(word, label)``.
+
+    Attributes:
+        words: The words. Of a text: those that the segmenter found.
+        labels: The label of each word.
+        scores: The probability of each label. Empty if the task gives none.
+        offsets: Where each word begins and ends in the text. Empty if the input was words.
+    """
+
+    words: tuple[str, ...]
+    labels: tuple[str, ...]
+    scores: tuple[float, ...]
+    offsets: Offsets = ()
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return zip(self.words, self.labels, strict=True)
+
+    def __repr__(self) -> str:
+        return f"TagPrediction({' '.join(f'{word}/{label}' for word, label in self)})"
+
+
+@dataclass(frozen=True, repr=False)
+class ParsePrediction:
+    """A dependency tree.
+
+    Iterating yields ``(word, head, relation)``.
+
+    Attributes:
+        words: The words. Of a text: those that the segmenter found.
+        heads: The position of each word's head, counted from 1; 0 for the root.
+        relations: The relation of each word to its head.
+        scores: The probability of each head with its relation. Empty if the task gives none.
+        offsets: Where each word begins and ends in the text. Empty if the input was words.
+    """
+
+    words: tuple[str, ...]
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+    scores: tuple[float, ...]
+    offsets: Offsets = ()
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __iter__(self) -> Iterator[tuple[str, int, str]]:
+        return zip(self.words, self.heads, self.relations, strict=True)
+
+    def __repr__(self) -> str:
+        return f"ParsePrediction({' '.join(f'{word}/{relation}→{head}' for word, head, relation in self)})"
+
+
+@dataclass(frozen=True, repr=False)
+class LabelPrediction:
+    """One label for a text or a pair of texts.
+
+    Attributes:
+        label: The label. Of choices: the position of the chosen one, counted from 0.
+        score: Its probability. ``None`` if the task gives none.
+    """
+
+    label: str
+    score: float | None
+
+    def __repr__(self) -> str:
+        return f"LabelPrediction({self.label}{'' if self.score is None else f', {self.score:.2f}'})"
+
+
+@dataclass(frozen=True, repr=False)
+class AnswerPrediction:
+    """The answer to a question: a slice of its context.
+
+    Attributes:
+        text: The answer.
+        start: Position of its first character in the context.
+        end: Position behind its last character.
+        score: Its probability among all answers that could be predicted. ``None`` if there are none.
+    """
+
+    text: str
+    start: int
+    end: int
+    score: float | None
+
+    def __repr__(self) -> str:
+        return f"AnswerPrediction({self.text!r}{'' if self.score is None else f', {self.score:.2f}'})"

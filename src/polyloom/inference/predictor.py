@@ -10,7 +10,7 @@ import torch
 
 from polyloom.backbones.decoding import Decoding, FiniteRows
 from polyloom.conditions import Condition
-from polyloom.data.records import Record
+from polyloom.data.records import Prediction, Record
 from polyloom.data.tokenization.sentences import join_sentences
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import PolyloomError, PredictionError
@@ -62,6 +62,37 @@ class Predictor:
         """Predict records of one condition; see `predict_mixed`."""
         self._require(condition)
         yield from self.predict_mixed(((condition, record) for record in records), losses=losses, strict=strict)
+
+    def predictions(
+        self, inputs: Iterable[tuple[Condition, Record]], *, scores: bool = True, strict: bool = True
+    ) -> Iterator[Prediction | PredictionError]:
+        """Predict records of any conditions, as `Run.predict` returns predictions.
+
+        Args:
+            inputs: Conditions and records. No more than a window of them is held in memory.
+            scores: Whether predictions have probabilities, which some tasks have to compute.
+            strict: Whether a record that cannot be predicted raises an error; see `predict_mixed`.
+
+        Yields:
+            The prediction for each input, in order.
+        """
+        stream = iter(inputs)
+        while window := list(islice(stream, WINDOW)):
+            tasks = [self.model.task(condition.task) for condition, _ in window]
+            # A record without words or text is not run through the model.
+            predictions = {
+                place: task.record_kind().empty_prediction(record)
+                for place, (task, (_, record)) in enumerate(zip(tasks, window, strict=True))
+            }
+            places = [place for place, prediction in predictions.items() if prediction is None]
+            decoded = self.predict_mixed([window[place] for place in places], confidences=scores, strict=strict)
+            for place, value in zip(places, decoded, strict=True):
+                if isinstance(value, PredictionError):
+                    predictions[place] = value
+                else:
+                    answer, score = value if scores else (value, None)
+                    predictions[place] = tasks[place].prediction(window[place][1], answer, score)
+            yield from predictions.values()
 
     def predict_mixed(
         self,
@@ -163,7 +194,7 @@ class Predictor:
             if self.model.task(condition.task).is_cut(row, tokenizer=self.tokenizer, max_length=self.max_length):
                 self.cut[condition] += 1
 
-    def report_long(self) -> dict[str, str]:
+    def pop_length_warnings(self) -> dict[str, str]:
         """Return one sentence about inputs that were cut, and one about inputs that were split, since the last call."""
         sentences = {}
         for counts, became in ((self.cut, "cut"), (self.split, "split")):

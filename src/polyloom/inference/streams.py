@@ -1,6 +1,6 @@
 r"""Predictions for a stream: inputs are read as they arrive and predicted in order, before the stream ends.
 
-Which formats there are, and how they look, is up to the task (`Task.inputs`, `Task.read`, `Task.write`):
+The task's kind of record says which formats there are and how they look (`RecordKind.read`, `RecordKind.write`):
 
 * ``text``: one raw text per line. For tasks on words it is segmented into words; JSON keeps their ``offsets``.
 * ``tokenized``: one sentence per line, with spaces between words.
@@ -23,16 +23,15 @@ from io import BufferedIOBase
 from typing import Any, cast, get_args
 
 from polyloom.conditions import Condition
-from polyloom.data.records import Record
+from polyloom.data.kinds import STDIN, Format, Line, StreamItem, write_json
+from polyloom.data.records import Prediction, Record
 from polyloom.errors import DataError, PolyloomError, PredictionError, suggest
 from polyloom.inference.predictor import WINDOW
 from polyloom.io.files import LIMITS, checked_text, decoded, json_object
 from polyloom.tasks import TASKS
-from polyloom.tasks.formats import STDIN, Format, Line, StreamItem, write_json
 
 _CHUNK = 1 << 16
 _REPLACEMENT = "\ufffd"
-_Item = tuple[Condition | None, StreamItem]
 
 
 @dataclass
@@ -55,31 +54,32 @@ class Tally:
         self.first = self.first or error
 
 
-def choose_formats(task: str | None, given: str | None, wanted: str | None) -> tuple[Format, Format]:
+def choose_formats(task: str | None, input_format: str | None, output_format: str | None) -> tuple[Format, Format]:
     """Choose the formats of input and output for a task.
 
     Args:
         task: Name of the task; ``None`` if every line names its own condition, which takes JSON.
-        given: Format of the input; the task's usual one by default.
-        wanted: Format of the output; by default the one that goes with the input.
+        input_format: Format of the input; the task's usual one by default.
+        output_format: Format of the output; by default the one that goes with the input.
     """
     if task is None:
-        if (given or "jsonl", wanted or "jsonl") != ("jsonl", "jsonl"):
+        if (input_format or "jsonl", output_format or "jsonl") != ("jsonl", "jsonl"):
             raise PolyloomError("predict: without a condition every line must name its own. Use --input jsonl.")
         return "jsonl", "jsonl"
-    predictable = {name: known for name, known in TASKS.items() if known.inputs}
+    predictable = {name: known for name, known in TASKS.items() if known.formats()}
     if task not in predictable:
         if task in TASKS:
             metrics = ", ".join(metric.name for metric in TASKS[task].metrics)
             raise PolyloomError(f"{task}: there is nothing to predict. polyloom evaluate measures it ({metrics}).")
         raise PolyloomError(f"task {task!r}: unknown task. {suggest(task, predictable)}")
-    inputs, outputs = predictable[task].inputs, predictable[task].outputs
-    source = next(iter(inputs)) if given is None else _format(given)
-    if source not in inputs:
-        raise PolyloomError(f"--input {source}: not for {task}. {suggest(source, inputs)}")
-    target = inputs[source] if wanted is None else _format(wanted)
+    formats = predictable[task].formats()
+    outputs = predictable[task].outputs or predictable[task].record_kind().outputs
+    source = next(iter(formats)) if input_format is None else _format(input_format)
+    if source not in formats:
+        raise PolyloomError(f"--input {source}: not for {task}. {suggest(source, formats)}")
+    target = formats[source] if output_format is None else _format(output_format)
     if target not in outputs:
-        raise PolyloomError(f"--output {target}: cannot hold predictions of {task}. {suggest(target, outputs)}")
+        raise PolyloomError(f"--format {target}: cannot hold predictions of {task}. {suggest(target, outputs)}")
     return source, target
 
 
@@ -94,9 +94,9 @@ def predict_stream(  # noqa: PLR0913 - options of a command
     condition: Condition | None,
     *,
     formats: tuple[Format, Format],
-    predict: Callable[[list[tuple[Condition, Record]]], Iterable[Any]],
+    predict: Callable[[list[tuple[Condition, Record]]], Iterable[Prediction | PredictionError]],
     check: Callable[[Condition], None] = lambda _: None,
-    confidence: bool = False,
+    scores: bool = False,
     strict: bool = False,
     tally: Tally | None = None,
 ) -> Iterator[str]:
@@ -109,86 +109,112 @@ def predict_stream(  # noqa: PLR0913 - options of a command
         predict: Predicts records of any conditions, in order; a `PredictionError` is the prediction of a record that
             cannot be predicted.
         check: Raises an error for a condition that cannot be predicted.
-        confidence: Whether `predict` returns pairs of prediction and probability; it is written as ``confidence``.
+        scores: Whether JSON has the probabilities of predictions, as ``score`` or ``scores``.
         strict: Whether the first input that cannot be predicted ends the stream with an error.
         tally: Counts the inputs.
 
     Yields:
         Text to write at once.
     """
-    source, target = formats
-    if confidence and target != "jsonl":
-        raise PolyloomError("--confidence: probabilities are written as JSON. Add --output jsonl.")
+    if scores and formats[1] != "jsonl":
+        raise PolyloomError("--scores: probabilities are written as JSON. Add --format jsonl.")
     tally = Tally() if tally is None else tally
-    items = _items(read_available_lines(stream), _Conditions(condition, target, check), source, strict=strict)
-    for group in _grouped(items):
-        asked = [(named, item.record) for named, item in group if named is not None and item.record is not None]
-        predictions = iter(predict(asked))
-        written: list[str] = []
-        for named, item in group:
-            prediction = None if named is None or item.record is None else next(predictions)
+    reader = _ItemReader(condition, formats, check)
+    for group in _grouped(reader.items(read_available_lines(stream), strict=strict)):
+        # Inputs that are empty or wrong have no record, but a place in the output.
+        inputs = {
+            place: (item.condition, item.record)
+            for place, item in enumerate(group)
+            if item.condition is not None and item.record is not None
+        }
+        predictions = dict(zip(inputs, predict(list(inputs.values())), strict=True))
+        texts: list[str] = []
+        for place, item in enumerate(group):
+            prediction = predictions.get(place)
             if strict and isinstance(prediction, PredictionError):
-                yield "".join(written)
+                yield "".join(texts)
                 raise DataError(STDIN, item.line, str(prediction))
-            written.append(_written(named, item, prediction, target, tally, confidence=confidence))
-        yield "".join(written)
+            texts.append(_write(item, prediction, formats[1], tally, scores=scores))
+        yield "".join(texts)
 
 
-def _written(
-    condition: Condition | None,
-    item: StreamItem,
-    prediction: Any,
-    target: Format,
-    tally: Tally,
-    *,
-    confidence: bool,
-) -> str:
-    if item.error or isinstance(prediction, PredictionError):
-        return _write_error(item, item.error or prediction, target, tally)
-    if condition is None:  # a blank line among lines with conditions of their own
-        return "\n"
-    if confidence and prediction is not None:
-        prediction, probability = prediction
-        kept = item.source if isinstance(item.source, dict) else {}
-        item = replace(item, source={**kept, "confidence": probability})
-    try:
-        written = TASKS[condition.task].write(item, prediction, target)
-    except PolyloomError as error:  # the caller's own fields cannot be written
-        return _write_error(item, error, target, tally)
-    tally.predicted += prediction is not None
-    return written
-
-
-def _write_error(item: StreamItem, error: str | PolyloomError, target: Format, tally: Tally) -> str:
-    """Write the error of an input into its JSON object; other formats have no place for it."""
-    text = error if isinstance(error, str) else str(DataError(STDIN, item.line, str(error)))
-    tally.fail(text)
+def _write(item: StreamItem, prediction: Any, target: Format, tally: Tally, *, scores: bool) -> str:
+    """Write a prediction; or an error, for which only JSON has a place."""
+    error: str | PolyloomError = item.error
+    if isinstance(prediction, PredictionError):
+        error = prediction
+    elif not error:
+        if item.condition is None:  # a blank line among lines with conditions of their own
+            return "\n"
+        try:
+            kind = TASKS[item.condition.task].record_kind()
+            text = kind.write(item, prediction, target, scores=scores)
+        except PolyloomError as unwritable:  # fields of the caller's own object that JSON cannot hold
+            error = unwritable
+        else:
+            tally.predicted += prediction is not None
+            return text
+    message = error if isinstance(error, str) else str(DataError(STDIN, item.line, str(error)))
+    tally.fail(message)
     if target != "jsonl":
         return "\n"
     try:
-        return write_json(item, error=text)
+        return write_json(item, error=message)
     except PolyloomError:
-        return write_json(replace(item, source=""), error=text)
+        return write_json(replace(item, source=""), error=message)
 
 
-class _Conditions:
-    """The conditions of the inputs of a stream, each checked once."""
+class _ItemReader:
+    """Reads the inputs of a stream, each with its condition. Conditions are checked once.
 
-    def __init__(self, default: Condition | None, target: Format, check: Callable[[Condition], None]) -> None:
-        self.default, self.target, self.check = default, target, check
+    Args:
+        default: The condition of inputs that do not name their own.
+        formats: Formats of input and output.
+        check: Raises an error for a condition that cannot be predicted.
+    """
+
+    def __init__(
+        self, default: Condition | None, formats: tuple[Format, Format], check: Callable[[Condition], None]
+    ) -> None:
+        self.default, self.formats, self.check = default, formats, check
         self.checked = {default}
 
-    def of(self, line: Line, source: Format) -> Condition:
-        """Return the condition that a line names, or the default one."""
+    def items(self, lines: Iterable[Line | None], *, strict: bool) -> Iterator[StreamItem | None]:
+        """Yield inputs, and ``None`` where there are no more for the moment."""
+        source = self.formats[0]
+        multiline = self.default is not None and source in TASKS[self.default.task].record_kind().multiline
+        for unit in _units(lines, multiline=multiline):
+            if unit is None:
+                yield None
+            elif not unit[0].content.strip():
+                yield StreamItem(unit[0].number, None, unit[0].text, condition=self.default)
+            else:
+                try:
+                    item = self._read(unit)
+                except DataError as error:
+                    if strict:
+                        raise
+                    kept = _readable_part(unit[0], source)
+                    item = StreamItem(unit[0].number, None, kept, error=str(error), condition=self.default)
+                yield item
+
+    def _read(self, unit: list[Line]) -> StreamItem:
+        line, source = unit[0], self.formats[0]
+        if line.error is not None:
+            raise line.error
         named = json_object(line.content, STDIN, line.number).get("condition") if source == "jsonl" else None
-        if named is None:
-            if self.default is None:
-                raise DataError(STDIN, line.number, 'no "condition", such as pos/tr, and none was given for all lines.')
-            return self.default
+        condition = self.default if named is None else self._parse(named, line)
+        if condition is None:
+            raise DataError(STDIN, line.number, 'no "condition", such as pos/tr, and none was given for all lines.')
+        item = TASKS[condition.task].record_kind().read(unit, source, condition.languages[-1])
+        return replace(item, condition=condition)
+
+    def _parse(self, name: Any, line: Line) -> Condition:
+        """Parse a condition that a JSON object names, and check that it can be predicted."""
         try:
-            condition = Condition.parse(checked_text(named, STDIN, line.number, name="condition"))
+            condition = Condition.parse(checked_text(name, STDIN, line.number, name="condition"))
             if condition not in self.checked:
-                choose_formats(condition.task, source, self.target)
+                choose_formats(condition.task, *self.formats)
                 self.check(condition)
         except DataError:
             raise
@@ -201,7 +227,7 @@ class _Conditions:
 def read_available_lines(stream: BufferedIOBase) -> Iterator[Line | None]:
     """Read lines as they come; ``None`` where there are no more for the moment.
 
-    A line that is not text has an error. Of a line that is too long, no more than a chunk is held in memory.
+    A line that is not text has an error. No more than a chunk of a line that is too long is held in memory.
     """
     rest, number, too_long = b"", 0, False
     while chunk := stream.read1(_CHUNK):
@@ -226,9 +252,9 @@ def _line(number: int, raw: bytes, end: str, *, too_long: bool) -> Line:
         return Line(number, _REPLACEMENT + end, error)
 
 
-def _grouped(items: Iterator[_Item | None]) -> Iterator[list[_Item]]:
-    """Group the items that can be predicted now; before a mistake in the input, all that stood before it."""
-    waiting: list[_Item] = []
+def _grouped(items: Iterable[StreamItem | None]) -> Iterator[list[StreamItem]]:
+    """Group the inputs that can be predicted now; before a mistake in the input, all that stood before it."""
+    waiting: list[StreamItem] = []
     try:
         for item in items:
             if item is not None:
@@ -244,33 +270,7 @@ def _grouped(items: Iterator[_Item | None]) -> Iterator[list[_Item]]:
         yield waiting
 
 
-def _items(
-    lines: Iterable[Line | None], conditions: _Conditions, source: Format, *, strict: bool
-) -> Iterator[_Item | None]:
-    default = conditions.default
-    for unit in _units(lines, multiline=default is not None and source in TASKS[default.task].multiline):
-        if unit is None:
-            yield None
-        elif not unit[0].content.strip():
-            yield default, StreamItem(unit[0].number, None, unit[0].text)
-        else:
-            try:
-                item = _read(unit, conditions, source)
-            except DataError as error:
-                if strict:
-                    raise
-                item = default, StreamItem(unit[0].number, None, _kept(unit[0], source), error=str(error))
-            yield item
-
-
-def _read(unit: list[Line], conditions: _Conditions, source: Format) -> _Item:
-    if unit[0].error is not None:
-        raise unit[0].error
-    condition = conditions.of(unit[0], source)
-    return condition, TASKS[condition.task].read(unit, source, condition.languages[-1])
-
-
-def _kept(line: Line, source: Format) -> dict[str, Any] | str:
+def _readable_part(line: Line, source: Format) -> dict[str, Any] | str:
     """Return the JSON object of an input that is wrong, as far as it can be read."""
     try:
         return json_object(line.content, STDIN, line.number) if source == "jsonl" and line.error is None else ""
@@ -281,7 +281,7 @@ def _kept(line: Line, source: Format) -> dict[str, Any] | str:
 def _units(lines: Iterable[Line | None], *, multiline: bool) -> Iterator[list[Line] | None]:
     """Group lines: one by one, or up to a blank line, which is the last of its group.
 
-    Of a group with a line that is not text, or with too many letters, only the first line is held, with the error.
+    A group with a line that is not text, or with too many letters, is reduced to its first line, with the error.
     """
     unit: list[Line] = []
     size = 0

@@ -9,6 +9,7 @@ are BLEU and chrF, as in sacrebleu; perplexity and bits per byte are NaN. A scor
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -211,7 +212,8 @@ def selection_score(scores: Sequence[Score]) -> float:
     """Compute the score that selects checkpoints; higher is better.
 
     It is the mean of all scores, in percent. A perplexity counts as minus its logarithm, which is minus the loss in
-    nats per token; bits per byte count in the same way.
+    nats per token; bits per byte and other scores that should be low count in the same way.
     """
-    values = [s.value if s.metric.higher_is_better else -math.log(s.value) for s in scores]
+    smallest = sys.float_info.min  # for metrics that can be 0, such as an error
+    values = [s.value if s.metric.higher_is_better else -math.log(max(s.value, smallest)) for s in scores]
     return sum(values) / len(values)

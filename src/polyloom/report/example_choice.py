@@ -4,7 +4,7 @@ Runs store no predictions. So the runs are loaded, one after another, to predict
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -81,7 +81,7 @@ def choose_conditions(source: Source, count: int) -> list[Condition]:
 
 def _has_predictions(task: str) -> bool:
     """Return whether a task predicts something to look at."""
-    return task in TASKS and (bool(TASKS[task].inputs) or issubclass(TASKS[task], CausalLm))
+    return task in TASKS and (bool(TASKS[task].formats()) or issubclass(TASKS[task], CausalLm))
 
 
 def find_examples(
@@ -167,6 +167,11 @@ def _length(record: Record) -> int:
 
 def texts(record: Record) -> list[tuple[str, str]]:
     """List the texts of a record, with their names; labels are left out."""
-    fields = {name: getattr(record, name) for name in record.__dataclass_fields__ if name not in ("label", "target")}
-    listed = [(name.capitalize(), value) for name, value in fields.items() if isinstance(value, str)]
-    return listed + [(f"Choice {number}", text) for number, text in enumerate(fields.get("choices", ()))]
+    assert is_dataclass(record)
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    listed = [
+        (name.capitalize(), value)
+        for name, value in values.items()
+        if isinstance(value, str) and name not in ("label", "target")
+    ]
+    return listed + [(f"Choice {number}", text) for number, text in enumerate(values.get("choices", ()))]

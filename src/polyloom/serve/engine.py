@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from polyloom.conditions import Condition
+from polyloom.data.records import Record
 from polyloom.errors import (
     ConditionError,
     DeadlineError,
@@ -26,7 +27,7 @@ from polyloom.errors import (
     TooLongError,
 )
 from polyloom.inference.in_flight import InFlight
-from polyloom.inference.predictions import PreparedInput, empty_prediction, is_empty, make_prediction, prepare_input
+from polyloom.inference.predictions import make_record
 from polyloom.inference.predictor import join_texts
 from polyloom.ranges import Count, NotNegative, Positive
 from polyloom.serve.adapter_files import AdapterFiles
@@ -35,11 +36,6 @@ from polyloom.serve.queue import LOOK_AHEAD, FairQueue
 from polyloom.tasks.base import Example
 from polyloom.tasks.translation import end_of
 from polyloom.workflows.run import Run, load
-
-CANARIES = {
-    "tags": ("a",), "tree": ("a",), "pair": ("a", "a"), "bitext": "a", "labelled": "a", "choices": ("a",) * 4,
-    "question": ("a", "a"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +82,7 @@ class Request:
 
     model: ServedModel
     condition: Condition
-    source: PreparedInput
+    record: Record
     example: Example
     tokens: int
     """Length of the encoded input."""
@@ -118,7 +114,7 @@ class Request:
         """Build the answer from the decoded value of the task's head."""
         return self.model.answer(
             self.condition,
-            make_prediction(self.model.task(self.condition), self.source, decoded, confidence),
+            self.model.task(self.condition).prediction(self.record, decoded, confidence),
             cached=self.cached, cut=self.model.is_cut(self.example), waited=self.started - self.arrived,
             computed=time.monotonic() - self.started, rows=self.rows,
         )  # fmt: skip
@@ -204,20 +200,20 @@ class Engine:
         condition = Condition.parse(condition)
         model = self.find(condition)
         task, predictor = model.task(condition), model.run.predictor
-        source = prepare_input(value, task, condition)
-        if is_empty(source.record):
-            return model.answer(condition, empty_prediction(task, source))
+        record = make_record(value, task, condition)
+        if (empty := task.record_kind().empty_prediction(record)) is not None:
+            return model.answer(condition, empty)
 
         # Encoded here, in the event loop, and not by the worker: the queue batches by length, and the longest inputs
         # are refused before they wait.
-        (example,) = predictor.encode([(condition, source.record)])
+        (example,) = predictor.encode([(condition, record)])
         tokens = predictor.length(example)
         if tokens > self.limits.max_input_tokens:
             raise TooLongError(
                 f"{condition}: the input has {tokens:,} tokens. At most {self.limits.max_input_tokens:,} are allowed."
             )
         request = Request(
-            model=model, condition=condition, source=source, example=example, tokens=tokens, caller=caller,
+            model=model, condition=condition, record=record, example=example, tokens=tokens, caller=caller,
             future=self._loop.create_future(),
         )  # fmt: skip
         try:
@@ -257,9 +253,10 @@ class Engine:
         """Predict a small input with the first model, to show that it can."""
         model = self.models[0]
         condition = model.example
-        if not model.task(condition).inputs:  # the model is served for its adapters alone
+        kind = model.task(condition).record_kind()
+        if not kind.inputs:  # the model is served for its adapters alone
             return model.answer(condition, "")
-        return await self.answer(condition, CANARIES[model.task(condition).kind], caller="canary")
+        return await self.answer(condition, kind.example, caller="canary")
 
     def find(self, condition: Condition) -> ServedModel:
         """Return the first model that predicts a condition, or raise an error that says why none does."""
@@ -366,7 +363,7 @@ class Worker:
     def _predict(self, batch: Sequence[Request]) -> list[Outcome]:
         """Predict a batch to its end. Of rows whose weights or scores are not finite, the prediction is an error."""
         decoded = batch[0].model.run.predictor.predict_encoded(
-            [request.example for request in batch], [request.source.record for request in batch], confidences=True
+            [request.example for request in batch], [request.record for request in batch], confidences=True
         )
         return [
             (request, prediction if isinstance(prediction, PredictionError) else request.answer(*prediction))
@@ -388,7 +385,7 @@ class Worker:
         prompts: list[Example] = []
         keys: list[tuple[Request, int]] = []
         for request in batch:
-            parts = predictor.prompts(request.example, request.source.record)
+            parts = predictor.prompts(request.example, request.record)
             request.parts, request.rows = [None] * len(parts), len(rows) + len(batch)
             prompts += parts
             keys += [(request, place) for place in range(len(parts))]

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -11,8 +11,9 @@ from torch import Tensor
 
 from polyloom.backbones.backbone import hash_tensors
 from polyloom.conditions import Condition
+from polyloom.data.kinds import prediction_to_dict
+from polyloom.data.records import Prediction
 from polyloom.errors import ConditionError
-from polyloom.inference.predictions import Prediction
 from polyloom.tasks.base import Example, Task
 from polyloom.workflows.run import Run
 
@@ -24,6 +25,8 @@ class Answer:
     """A prediction, with what made it."""
 
     condition: Condition
+    kind: str
+    """Kind of its record, which says what the prediction is."""
     prediction: Prediction
     """The prediction, as `Run.predict` returns it."""
     model: str
@@ -47,10 +50,9 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as plain data for JSON; a generated text is ``{"text": …}``."""
-        prediction = {"text": self.prediction} if isinstance(self.prediction, str) else asdict(self.prediction)
         return {field.name: getattr(self, field.name) for field in fields(self)} | {
             "condition": str(self.condition),
-            "prediction": prediction,
+            "prediction": prediction_to_dict(self.prediction),
         }
 
 
@@ -106,7 +108,7 @@ class ServedModel:
     def example(self) -> Condition:
         """A condition that was trained, and that can be predicted if there is any such."""
         trained = [one for one in map(Condition.parse, self.run.trained_on) if one.task in self.run.model.tasks]
-        return next((one for one in trained if self.task(one).inputs), trained[0])
+        return next((one for one in trained if self.task(one).formats()), trained[0])
 
     def weights_hash(self, condition: Condition) -> str:
         """Hash the weights of a condition: they depend on the trained parameters and the condition alone."""
@@ -118,9 +120,9 @@ class ServedModel:
         return {
             "name": self.name, "version": self.version, "method": model.method.config.name,
             "tasks": {
-                name: {"display": task.display, "bilingual": task.bilingual}
+                name: {"fields": task.record_kind().fields, "bilingual": task.bilingual}
                 for name, task in model.tasks.items()
-                if task.inputs
+                if task.formats()
             },
             "languages": list(model.method.languages), "directions": list(model.method.directions),
             "max_length": self.run.predictor.max_length,
@@ -129,7 +131,8 @@ class ServedModel:
     def answer(self, condition: Condition, prediction: Any, **about: Any) -> Answer:
         """Build an answer of this model."""
         return Answer(
-            condition=condition, prediction=prediction, model=self.name, version=self.version,
+            condition=condition, kind=self.task(condition).kind, prediction=prediction, model=self.name,
+            version=self.version,
             weights=self.weights_hash(condition), zero_shot=str(condition) not in self.run.loaded.trained_parts.names,
             **about,
         )  # fmt: skip

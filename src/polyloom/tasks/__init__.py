@@ -29,7 +29,7 @@ __all__ = ["TASKS", "Labels", "Task", "TaskConfig", "build_task", "find_task", "
 def register_task(task: type[Task]) -> type[Task]:
     """Register a task under its name; usable as a decorator."""
     TASKS.register(task.name, task)
-    KINDS.setdefault(task.name, task.kind)  # for checks of corpora
+    KINDS[task.name] = task.kind  # for checks of corpora
     return task
 
 

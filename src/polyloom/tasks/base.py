@@ -14,19 +14,18 @@ from torch import Tensor, nn
 
 from polyloom.conditions import Condition
 from polyloom.data.catalog import Corpus
-from polyloom.data.records import Kind, Record
+from polyloom.data.kinds import RECORDS, Format, RecordKind
+from polyloom.data.records import Kind, Prediction, Record
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConditionError, ConfigError
 from polyloom.io.untrusted import is_printable
 from polyloom.metrics.score import Array, Metric
 from polyloom.ranges import Count, NotNegative
-from polyloom.tasks.formats import Format, Line, StreamItem
 from polyloom.tasks.padding import Integers
 
 EncodedExample = Mapping[str, Any]  # a stored example: integers and arrays of integers, by column
 Columns = Mapping[str, Literal["int", "ints"]]
 Head = Literal["token-classification", "sequence-classification", "language-modelling"]
-Display = Literal["tags", "tree", "label", "answer", "text"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +137,7 @@ class Task(nn.Module, ABC):
 
     Attributes:
         Config: Class of its settings, a frozen dataclass.
-        kind: Kind of the records that it reads from corpora.
+        kind: Name of the kind of its records, which says how inputs are read and predictions written.
         columns: Columns of its encoded examples, beside ``length``.
         metrics: Its metrics; the first one selects checkpoints.
         summary: One line for `polyloom list tasks`.
@@ -148,14 +147,9 @@ class Task(nn.Module, ABC):
         bilingual: Whether its conditions name two languages.
         uses_lm_head: Whether it ends in the backbone's own language-modelling head.
         addable: Whether it can be added to a trained run.
-        inputs: Formats of inputs, each with the format in which predictions are written by default, the usual one
-            first. Empty: there is nothing to predict.
-        outputs: Formats that can hold its predictions.
-        multiline: Input formats in which one input takes several lines, up to a blank one.
+        outputs: Formats of streams that can hold its predictions. Default: those of its kind of record.
         export_head: What its head computes, for formats of other libraries: logits of labels for every token or for
             the whole sequence, or of the vocabulary. ``None``: something that no other format can hold.
-        display: How reports show an example: words with tags, a dependency tree, a label, an answer in its
-            context, or a text.
     """
 
     Config: ClassVar[type[TaskConfig]] = TaskConfig
@@ -170,11 +164,8 @@ class Task(nn.Module, ABC):
     bilingual: ClassVar[bool] = False
     uses_lm_head: ClassVar[bool] = False
     addable: ClassVar[bool] = True
-    inputs: ClassVar[Mapping[Format, Format]] = {}
     outputs: ClassVar[tuple[Format, ...]] = ()
-    multiline: ClassVar[tuple[Format, ...]] = ()
     export_head: ClassVar[Head | None] = None
-    display: ClassVar[Display] = "text"
     label_smoothing: float = 0.0
 
     def __init__(self, config: TaskConfig, *, width: int) -> None:  # noqa: ARG002 - for heads
@@ -304,22 +295,29 @@ class Task(nn.Module, ABC):
         """List which parts of a prediction are wrong, such as words, counted from 0; ``[0]`` if it has one part."""
         return []
 
-    # -- streams -----------------------------------------------------------------------------------------------------
+    # -- predictions -------------------------------------------------------------------------------------------------
 
     @classmethod
-    def read(cls, lines: Sequence[Line], form: Format, language: str) -> StreamItem:
-        """Read one input of a stream.
+    def record_kind(cls) -> RecordKind:
+        """Return the kind of its records."""
+        return RECORDS.find(cls.kind)
+
+    @classmethod
+    def formats(cls) -> dict[Format, Format]:
+        """Return the formats of inputs, each with that of predictions by default; none if nothing is predicted."""
+        kind = cls.record_kind()
+        outputs = cls.outputs or kind.outputs
+        return {source: target if target in outputs else outputs[0] for source, target in kind.inputs.items()}
+
+    @classmethod
+    def prediction(cls, record: Any, decoded: Any, score: Any) -> Prediction:
+        """Turn a decoded value into the prediction that `Run.predict` returns, of the type that the kind names.
 
         Args:
-            lines: One line that is not blank, or the lines of a `multiline` format with the blank one at their end.
-            form: One of `inputs`.
-            language: Language of the input.
+            record: The record that was predicted.
+            decoded: What `decode` returned for it.
+            score: What `confidences` returned for it; ``None`` if it was not computed.
         """
-        raise NotImplementedError
-
-    @classmethod
-    def write(cls, item: StreamItem, prediction: Any, form: Format) -> str:
-        """Write a prediction in one of the formats of `outputs`; ``None`` is that of an empty input."""
         raise NotImplementedError
 
 

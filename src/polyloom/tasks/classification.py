@@ -1,8 +1,7 @@
 """Text classification: one label per text."""
 
 from abc import ABC
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,13 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from polyloom.data.records import Kind, LabelledText, Record
+from polyloom.data.records import Kind, LabelledText, LabelPrediction, Record
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.metrics.score import ACCURACY, Array, Metric
 from polyloom.metrics.tags import majority_share, tag_statistics
 from polyloom.tasks.base import (
     Columns,
-    Display,
     EncodedExample,
     Example,
     Head,
@@ -27,7 +25,6 @@ from polyloom.tasks.base import (
     Tokens,
     linear_classifier,
 )
-from polyloom.tasks.formats import Format, Line, StreamItem, read_whole_text, write_json
 
 
 class Classification(Task, ABC):
@@ -35,7 +32,6 @@ class Classification(Task, ABC):
 
     metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY,)
     export_head: ClassVar[Head | None] = "sequence-classification"
-    display: ClassVar[Display] = "label"
 
     def __init__(self, config: TaskConfig, *, width: int) -> None:
         super().__init__(config, width=width)
@@ -89,9 +85,9 @@ class Classification(Task, ABC):
         return [] if prediction == record.label else [0]
 
     @classmethod
-    def write(cls, item: StreamItem, prediction: Any, form: Format) -> str:
-        """Write the label: on a line of its own, or into the JSON object."""
-        return write_json(item, label=prediction) if form == "jsonl" else f"{prediction or ''}\n"
+    def prediction(cls, record: Any, decoded: Any, score: Any) -> LabelPrediction:  # noqa: ARG003
+        """Return the label with its probability."""
+        return LabelPrediction(decoded, score)
 
 
 class TextClassification(Classification):
@@ -101,8 +97,6 @@ class TextClassification(Classification):
     kind: ClassVar[Kind] = "labelled"
     columns: ClassVar[Columns] = {"tokens": "ints", "labels": "ints"}
     summary = "text classification: accuracy"
-    inputs: ClassVar[Mapping[Format, Format]] = {"text": "text", "jsonl": "jsonl"}
-    outputs: ClassVar[tuple[Format, ...]] = ("text", "jsonl")
 
     @classmethod
     def encode(
@@ -121,9 +115,3 @@ class TextClassification(Classification):
         room = max_length - tokenizer.num_special(pair=False)
         sequences = [Tokens(tokenizer.single([int(token) for token in row["tokens"][:room]])) for row in rows]
         return self.batch(sequences, rows)
-
-    @classmethod
-    def read(cls, lines: Sequence[Line], form: Format, language: str) -> StreamItem:  # noqa: ARG003
-        """Read a text: a line, or the ``text`` of a JSON object."""
-        text, item = read_whole_text(lines, form)
-        return replace(item, record=LabelledText(text, "") if text else None)

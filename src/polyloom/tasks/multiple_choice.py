@@ -1,21 +1,18 @@
 """Multiple choice: which of several texts is the cause or the effect of a premise, or answers a question about it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from polyloom.data.readers.choices import first_label, make_choices
-from polyloom.data.records import Choices, Kind, Record
+from polyloom.data.records import Choices, Kind, LabelPrediction, Record
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.errors import DataError
 from polyloom.metrics.score import ACCURACY, Array, Metric
 from polyloom.metrics.tags import majority_share, tag_statistics
 from polyloom.tasks.base import (
     Columns,
-    Display,
     EncodedExample,
     Example,
     HeadInputs,
@@ -26,7 +23,6 @@ from polyloom.tasks.base import (
     choice_loss,
     linear_classifier,
 )
-from polyloom.tasks.formats import MAX_LETTERS, STDIN, Format, Line, StreamItem, read_json, write_json
 from polyloom.tasks.nli import shorten
 
 # XCOPA writes these two words in every language; as sentences they are like the questions of Social IQa.
@@ -42,9 +38,6 @@ class MultipleChoice(Task):
     metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY,)
     summary = "multiple choice (XCOPA, COPA, Social IQa): accuracy"
     needs_labels = False
-    inputs: ClassVar[Mapping[Format, Format]] = {"columns": "columns", "jsonl": "jsonl"}
-    outputs: ClassVar[tuple[Format, ...]] = ("columns", "jsonl")
-    display: ClassVar[Display] = "label"
 
     def __init__(self, config: TaskConfig, *, width: int) -> None:
         super().__init__(config, width=width)
@@ -135,34 +128,9 @@ class MultipleChoice(Task):
         return [] if prediction == record.label else [0]
 
     @classmethod
-    def read(cls, lines: Sequence[Line], form: Format, language: str) -> StreamItem:  # noqa: ARG003
-        """Read premise, question and choices: separated by tabs, or from a JSON object."""
-        number = lines[0].number
-        if form == "jsonl":
-            entry = read_json(lines)
-        else:
-            texts = lines[0].content.split("\t")
-            if len(texts) < 4:
-                what = (
-                    f"{len(texts)} column{'s' * (len(texts) > 1)}, not 4 or more: a premise, a question, and choices."
-                )
-                raise DataError(STDIN, number, what)
-            entry = {"premise": texts[0], "question": texts[1], "choices": texts[2:]}
-        record = make_choices(entry, STDIN, number, labelled=False)
-        if (letters := max(map(len, (record.premise, record.question, *record.choices)))) > MAX_LETTERS:
-            raise DataError(STDIN, number, f"{letters:,} letters. At most {MAX_LETTERS:,} are allowed: split the text.")
-        return StreamItem(number, record, entry if form == "jsonl" else "")
-
-    @classmethod
-    def write(cls, item: StreamItem, prediction: Any, form: Format) -> str:
-        """Write the position of the choice, counted from 0: on a line of its own, or into the JSON object.
-
-        An object in the layout of Social IQa is given a label of this layout, so that it can be read again.
-        """
-        if form != "jsonl":
-            return f"{prediction or ''}\n"
-        first = first_label(item.source) if isinstance(item.source, dict) else 0
-        return write_json(item, label=None if prediction is None else int(prediction) + first)
+    def prediction(cls, record: Any, decoded: Any, score: Any) -> LabelPrediction:  # noqa: ARG003
+        """Return the position of the choice with its probability."""
+        return LabelPrediction(decoded, score)
 
 
 def choices_of(row: EncodedExample) -> list[Any]:

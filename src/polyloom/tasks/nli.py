@@ -1,14 +1,12 @@
 """Natural language inference: one label per pair of texts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from polyloom.data.records import Kind, Pair, Record
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.errors import DataError
 from polyloom.tasks.base import Columns, EncodedExample, Example, TaskBatch, Tokens
 from polyloom.tasks.classification import Classification
-from polyloom.tasks.formats import STDIN, Format, Line, StreamItem, read_json
 
 
 class Nli(Classification):
@@ -18,8 +16,6 @@ class Nli(Classification):
     kind: ClassVar[Kind] = "pair"
     columns: ClassVar[Columns] = {"first": "ints", "second": "ints", "labels": "ints"}
     summary = "natural language inference: accuracy"
-    inputs: ClassVar[Mapping[Format, Format]] = {"columns": "columns", "jsonl": "jsonl"}
-    outputs: ClassVar[tuple[Format, ...]] = ("columns", "jsonl")
 
     @classmethod
     def encode(
@@ -39,19 +35,6 @@ class Nli(Classification):
         room = max_length - tokenizer.num_special(pair=True)
         pairs = [shorten(row["first"], row["second"], room) for row in rows]
         return self.batch([Tokens(*tokenizer.pair(first, second)) for first, second in pairs], rows)
-
-    @classmethod
-    def read(cls, lines: Sequence[Line], form: Format, language: str) -> StreamItem:  # noqa: ARG003
-        """Read a pair: ``premise<TAB>hypothesis``, or both from a JSON object."""
-        number = lines[0].number
-        if form == "jsonl":
-            entry = read_json(lines, "premise", "hypothesis")
-            return StreamItem(number, Pair(entry["premise"], entry["hypothesis"], ""), entry)
-        texts = lines[0].content.split("\t")
-        if len(texts) != 2:
-            what = f"{len(texts)} column{'s' if len(texts) > 1 else ''}, not 2: a premise, a tab and a hypothesis."
-            raise DataError(STDIN, number, what)
-        return StreamItem(number, Pair(texts[0].strip(), texts[1].strip(), ""), "")
 
 
 def shorten(first: Sequence[int], second: Sequence[int], room: int) -> tuple[list[int], list[int]]:

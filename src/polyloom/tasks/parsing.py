@@ -1,13 +1,14 @@
 """Dependency parsing: a deep biaffine parser that predicts trees with one root."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
-from polyloom.data.records import Kind, Record, Tagged, Tree
+from polyloom.data.kinds import MAX_WORDS
+from polyloom.data.records import Kind, ParsePrediction, Record, Tagged, Tree
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConditionError, PolyloomError
 from polyloom.metrics.attachment import attachment_statistics, wrong_words
@@ -15,9 +16,8 @@ from polyloom.metrics.score import LAS, UAS, Array, Metric
 from polyloom.nn.biaffine import Biaffine
 from polyloom.nn.spanning_tree import maximum_spanning_tree
 from polyloom.ranges import Count, Share
-from polyloom.tasks.base import Columns, Display, EncodedExample, Example, HeadInputs, TaskBatch, TaskConfig
-from polyloom.tasks.formats import Format
-from polyloom.tasks.words import MAX_WORDS, WordTask, collate_words, encode_words, gather_words, pad_targets
+from polyloom.tasks.base import Columns, EncodedExample, Example, HeadInputs, TaskBatch, TaskConfig
+from polyloom.tasks.words import WordTask, collate_words, encode_words, gather_words, pad_targets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +48,6 @@ class Parsing(WordTask):
     Config: ClassVar[type[TaskConfig]] = ParserConfig
     config: ParserConfig
     name = "dep"
-    keys = ("heads", "relations")
-    display: ClassVar[Display] = "tree"
-    inputs: ClassVar[Mapping[Format, Format]] = {
-        "text": "conllu", "tokenized": "conllu", "columns": "conllu", "conllu": "conllu", "jsonl": "jsonl",
-    }  # fmt: skip
     kind: ClassVar[Kind] = "tree"
     columns: ClassVar[Columns] = {
         "tokens": "ints", "counts": "ints", "reads": "ints", "heads": "ints", "labels": "ints",
@@ -152,6 +147,7 @@ class Parsing(WordTask):
         return wrong_words(record, prediction)
 
     @classmethod
-    def by_word(cls, prediction: Any) -> tuple[Sequence[Any], ...]:
-        """Split a prediction into heads and relations."""
-        return tuple(prediction)
+    def prediction(cls, record: Any, decoded: Any, score: Any) -> ParsePrediction:
+        """Return the tree over the words of a sentence."""
+        heads, relations = map(tuple, decoded)
+        return ParsePrediction(record.words, heads, relations, tuple(score or ()), record.offsets)

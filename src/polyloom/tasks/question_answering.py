@@ -1,23 +1,20 @@
-"""Question answering: the stretch of a context that answers a question."""
+"""Question answering: the span of a context that answers a question."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from polyloom.data.readers.questions import make_question
-from polyloom.data.records import Kind, Question, Record
+from polyloom.data.records import AnswerPrediction, Kind, Question, Record
 from polyloom.data.tokenization.tokenizer import Located, Tokenizer
-from polyloom.errors import DataError
 from polyloom.metrics.answers import answer_statistics, normalized_answer
 from polyloom.metrics.score import ANSWER_EXACT, ANSWER_F1, Array, Metric
 from polyloom.ranges import Count
 from polyloom.tasks.base import (
     Columns,
-    Display,
     EncodedExample,
     Example,
     HeadInputs,
@@ -28,7 +25,6 @@ from polyloom.tasks.base import (
     choice_loss,
     linear_classifier,
 )
-from polyloom.tasks.formats import MAX_LETTERS, STDIN, Format, Line, StreamItem, read_json, write_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +40,7 @@ class QuestionAnsweringConfig(TaskConfig):
     max_tokens: Count = 30
 
 
-class Stretch(NamedTuple):
+class AnswerSpan(NamedTuple):
     """The prediction for a question: the characters of the context from ``start`` up to but not including ``end``."""
 
     start: int
@@ -56,7 +52,7 @@ class Stretch(NamedTuple):
 
 
 class QuestionAnswering(Task):
-    """Question answering: the stretch of a context that answers a question.
+    """Question answering: the span of a context that answers a question.
 
     A row is the question and a window of the context. One logit per token says whether the answer begins there, another
     whether it ends there. In training, the target of a window without the whole answer is the first token, as in BERT;
@@ -73,9 +69,6 @@ class QuestionAnswering(Task):
     metrics: ClassVar[tuple[Metric, ...]] = (ANSWER_F1, ANSWER_EXACT)
     summary = "question answering (XQuAD, SQuAD): F1, exact match"
     needs_labels = False
-    inputs: ClassVar[Mapping[Format, Format]] = {"columns": "columns", "jsonl": "jsonl"}
-    outputs: ClassVar[tuple[Format, ...]] = ("columns", "jsonl")
-    display: ClassVar[Display] = "answer"
 
     def __init__(self, config: QuestionAnsweringConfig, *, width: int) -> None:
         super().__init__(config, width=width)
@@ -149,25 +142,25 @@ class QuestionAnswering(Task):
         return (losses[0] + losses[1]) / 2
 
     def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
-        """Predict the best stretch over all windows of each context; an empty one if no token can be an answer."""
+        """Predict the best span over all windows of each context; an empty one if no token can be an answer."""
         scores_BTK = self._scores(states, rows)
-        stretches = []
+        spans = []
         for window in _windows_of(rows):
             scores_WTK = scores_BTK[window]
             row, first, more = torch.unravel_index(scores_WTK.argmax(), scores_WTK.shape)
             begin, end = (rows.targets[name][window][row] for name in ("begin_BT", "end_BT"))
             found = bool(scores_WTK[row, first, more].isfinite())
-            stretches.append(Stretch(int(begin[first]), int(end[first + more])) if found else Stretch(0, 0))
-        return stretches
+            spans.append(AnswerSpan(int(begin[first]), int(end[first + more])) if found else AnswerSpan(0, 0))
+        return spans
 
     def confidences(self, states: HeadInputs, rows: TaskBatch, predictions: Sequence[Any]) -> list[Any]:  # noqa: ARG002
-        """Return the probability of each predicted stretch among all that could be predicted."""
+        """Return the probability of each predicted span among all that could be predicted."""
         scores_BTK = self._scores(states, rows)
         best = [scores_BTK[window].flatten().softmax(0).amax() for window in _windows_of(rows)]
         return [float(probability) if probability.isfinite() else None for probability in best]
 
     def _scores(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
-        """Score the stretches that begin at each token and have one token, two, …; minus infinity if there are none."""
+        """Score the spans that begin at each token and have one token, two, …; minus infinity if there are none."""
         invalid_BT = rows.targets["begin_BT"] < 0
         first_BT, last_BT = (
             logits.float().masked_fill(invalid_BT, -torch.inf) for logits in self._logits(states, rows)
@@ -195,29 +188,9 @@ class QuestionAnswering(Task):
         return [] if found in [normalized_answer(answer.text) for answer in record.answers] else [0]
 
     @classmethod
-    def read(cls, lines: Sequence[Line], form: Format, language: str) -> StreamItem:  # noqa: ARG003
-        """Read a question and a context: separated by a tab, or from a JSON object."""
-        number = lines[0].number
-        if form == "jsonl":
-            entry = read_json(lines, "question", "context")
-        else:
-            texts = lines[0].content.split("\t")
-            if len(texts) != 2:
-                what = f"{len(texts)} column{'s' * (len(texts) > 1)}, not 2: a question, a tab and a context."
-                raise DataError(STDIN, number, what)
-            entry = {"question": texts[0], "context": texts[1]}
-        record = make_question(entry, STDIN, number, labelled=False)
-        if (letters := max(len(record.question), len(record.context))) > MAX_LETTERS:
-            raise DataError(STDIN, number, f"{letters:,} letters. At most {MAX_LETTERS:,} are allowed: split the text.")
-        return StreamItem(number, record, entry if form == "jsonl" else "")
-
-    @classmethod
-    def write(cls, item: StreamItem, prediction: Any, form: Format) -> str:
-        """Write the answer: on a line of its own, or into the JSON object, with its position in the context."""
-        text = prediction.of(item.record) if isinstance(item.record, Question) and prediction is not None else ""
-        if form == "jsonl":
-            return write_json(item, answers=[{"text": text, "answer_start": prediction.start}] if text else [])
-        return f"{' '.join(text.split())}\n"
+    def prediction(cls, record: Any, decoded: Any, score: Any) -> AnswerPrediction:
+        """Return the answer with its position in the context."""
+        return AnswerPrediction(decoded.of(record), decoded.start, decoded.end, score)
 
 
 def _tokens_of(record: Question, context: Located) -> tuple[int, int]:

@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor
 
-from polyloom.data.records import Kind, Record, Tagged
+from polyloom.data.kinds import Format
+from polyloom.data.records import Kind, Record, Tagged, TagPrediction
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.metrics.score import ACCURACY, F1, Array, Metric
 from polyloom.metrics.spans import chunk_statistics, repair_bio, span_statistics
 from polyloom.metrics.tags import majority_share, tag_statistics
 from polyloom.tasks.base import (
     Columns,
-    Display,
     EncodedExample,
     Example,
     Head,
@@ -22,16 +22,13 @@ from polyloom.tasks.base import (
     TaskConfig,
     linear_classifier,
 )
-from polyloom.tasks.formats import Format
 from polyloom.tasks.words import WordTask, collate_words, encode_words, gather_words, pad_targets
 
 
 class Tagging(WordTask):
     """Base class of tasks with one label per word, by a linear or generated classifier on the word's vector."""
 
-    keys = ("tags",)
     export_head: ClassVar[Head | None] = "token-classification"
-    display: ClassVar[Display] = "tags"
     kind: ClassVar[Kind] = "tags"
     columns: ClassVar[Columns] = {"tokens": "ints", "counts": "ints", "reads": "ints", "labels": "ints"}
 
@@ -109,6 +106,11 @@ class Tagging(WordTask):
         """List the words with a wrong tag."""
         return [i for i, (gold, tag) in enumerate(zip(record.tags, prediction, strict=True)) if gold != tag]
 
+    @classmethod
+    def prediction(cls, record: Any, decoded: Any, score: Any) -> TagPrediction:
+        """Return the words with their tags."""
+        return TagPrediction(record.words, tuple(decoded), tuple(score or ()), record.offsets)
+
 
 class Pos(Tagging):
     """Part-of-speech tagging."""
@@ -129,10 +131,7 @@ class Ner(Tagging):
     name = "ner"
     metrics: ClassVar[tuple[Metric, ...]] = (F1,)
     summary = "named entity recognition: entity F1"
-    inputs: ClassVar[Mapping[Format, Format]] = {
-        "text": "columns", "tokenized": "columns", "columns": "columns", "conllu": "columns", "jsonl": "jsonl",
-    }  # fmt: skip
-    outputs: ClassVar[tuple[Format, ...]] = ("columns", "jsonl")
+    outputs: ClassVar[tuple[Format, ...]] = ("columns", "jsonl")  # CoNLL-U has no column for entities
 
     def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
         """Predict one tag per word, such that every entity begins with B-."""

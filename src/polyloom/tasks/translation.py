@@ -1,6 +1,5 @@
 """Translation by an encoder and a decoder."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
@@ -18,10 +17,8 @@ from polyloom.errors import ConditionError, PolyloomError, suggest
 from polyloom.metrics.bleu import bleu_statistics, chrf_statistics
 from polyloom.metrics.score import BLEU, CHRF, Array, Metric
 from polyloom.tasks.base import Columns, EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, TaskConfig, Tokens
-from polyloom.tasks.formats import Format, Line, StreamItem, read_whole_text, write_json
 from polyloom.tasks.padding import joined, padded, tokens_to_predict
 
-_LINE_ENDS = re.compile(r"[\r\n]+")  # a translation takes one line
 LanguageTokens = Literal["target", "both", "source", "none"]
 _USUAL: Mapping[str, LanguageTokens] = {"m2m_100": "both", "mbart": "both", "marian": "source"}  # of pretrained models
 
@@ -66,8 +63,6 @@ class Translation(Task):
     bilingual = True
     uses_lm_head = True
     addable = False
-    inputs: ClassVar[Mapping[Format, Format]] = {"text": "text", "jsonl": "jsonl"}
-    outputs: ClassVar[tuple[Format, ...]] = ("text", "jsonl")
     export_head: ClassVar[Head | None] = "language-modelling"
     start_id: int | None = 2
     pretrained = False
@@ -212,16 +207,9 @@ class Translation(Task):
         return [] if prediction == record.target else [0]
 
     @classmethod
-    def read(cls, lines: Sequence[Line], form: Format, language: str) -> StreamItem:  # noqa: ARG003
-        """Read a text to translate: a line, or the ``text`` of a JSON object."""
-        text, item = read_whole_text(lines, form)
-        return replace(item, record=Bitext(text, "") if text else None)
-
-    @classmethod
-    def write(cls, item: StreamItem, prediction: Any, form: Format) -> str:
-        """Write the translation: on a line of its own, or into the JSON object."""
-        text = prediction or ""
-        return write_json(item, translation=text) if form == "jsonl" else f"{' '.join(_LINE_ENDS.split(text))}\n"
+    def prediction(cls, record: Any, decoded: Any, score: Any) -> str:  # noqa: ARG003
+        """Return the translation."""
+        return str(decoded)
 
 
 def default_language_tokens(family: str, tokenizer: Tokenizer) -> LanguageTokens:

@@ -13,21 +13,14 @@ from polyloom.evaluate.matrix import Matrix, Result
 from polyloom.evaluate.saved import store
 from polyloom.evaluate.scoring import score_corpora
 from polyloom.inference.generate import continue_prompts
-from polyloom.inference.predictions import (
-    Input,
-    Names,
-    empty_prediction,
-    is_empty,
-    make_prediction,
-    pair_with_conditions,
-    prepare_input,
-)
+from polyloom.inference.predictions import Input, Names, make_record, pair_with_conditions
 from polyloom.inference.predictor import Predictor
 from polyloom.inference.translate import steps, translate, translate_all
 from polyloom.io.access import allow_paths
 from polyloom.loading import LoadedModel, load_run_dir, load_source
 from polyloom.model import Model
 from polyloom.rundir import RunDir
+from polyloom.tasks.chat import Chat
 from polyloom.tasks.lm import CausalLm
 from polyloom.tasks.translation import Translation
 from polyloom.training.events import OnEvent, Scored, ScoringStarted, Translated
@@ -111,31 +104,24 @@ class Run:
         """
         pairs = pair_with_conditions(inputs, conditions)
         parsed = {name: self._condition(name) for name in dict.fromkeys(name for _, name in pairs)}
-        tasks = {condition: self.model.task(condition.task) for condition in parsed.values()}
-        self.loaded.trained_parts.warn(tasks)
-        prepared = [
-            (condition := parsed[name], prepare_input(value, tasks[condition], condition)) for value, name in pairs
+        self.loaded.trained_parts.warn(parsed.values())
+        records = [
+            (condition := parsed[name], make_record(value, self.model.task(condition.task), condition))
+            for value, name in pairs
         ]
-        asked = [(condition, source.record) for condition, source in prepared if not is_empty(source.record)]
-        self.predictor.report_long()  # counts from here on
-        predictions = self.predictor.predict_mixed(asked, confidences=True)
-        made = [
-            empty_prediction(tasks[condition], source)
-            if is_empty(source.record)
-            else make_prediction(tasks[condition], source, *next(predictions))
-            for condition, source in prepared
-        ]
+        self.predictor.pop_length_warnings()  # of other calls
+        predictions = list(self.predictor.predictions(records))
         self._warn_of_cuts()
-        return made if isinstance(inputs, list) else made[0]
+        return predictions if isinstance(inputs, list) else predictions[0]
 
     def _warn_of_cuts(self) -> None:
-        if cut := self.predictor.report_long().get("cut"):
+        if cut := self.predictor.pop_length_warnings().get("cut"):
             warnings.warn(cut, stacklevel=3)
 
     def _condition(self, name: Names) -> Condition:
         """Parse a condition and check that the model supports it."""
         if not isinstance(name, Names) or "/" not in str(name):
-            tasks = [task for task, head in self.model.tasks.items() if head.kind != "text"]  # nothing to predict
+            tasks = [task for task, head in self.model.tasks.items() if head.formats() or isinstance(head, Chat)]
             raise missing_language_error(name, tasks=tasks, languages=list(self.model.method.languages))
         condition = Condition.parse(name)
         self.model.task(condition.task)
@@ -162,18 +148,17 @@ class Run:
         for step in steps(condition, pivot):
             self.model.method.require_supported(step)
         self.loaded.trained_parts.warn(steps(condition, pivot))
-        sources = [prepare_input(text, self.model.task(condition.task), condition).record for text in several]
-        self.predictor.report_long()
+        task = self.model.task(condition.task)
+        records = [make_record(text, task, condition) for text in several]
+        translations = {place: task.record_kind().empty_prediction(record) for place, record in enumerate(records)}
+        places = [place for place, empty in translations.items() if empty is None]
+        self.predictor.pop_length_warnings()  # of other calls
         translated = translate(
-            self.predictor,
-            [record for record in sources if not is_empty(record)],
-            condition,
-            pivot=pivot,
-            sentences=sentences,
+            self.predictor, [records[place] for place in places], condition, pivot=pivot, sentences=sentences
         )
-        texts_out = ["" if is_empty(record) else next(translated) for record in sources]
+        translations |= zip(places, translated, strict=True)
         self._warn_of_cuts()
-        return texts_out[0] if isinstance(texts, str) else texts_out
+        return translations[0] if isinstance(texts, str) else list(translations.values())
 
     def generate(self, prompts: Any | list[Any], conditions: Names | Sequence[Names], **options: Any) -> Any:
         """Continue a text, or answer in a conversation, with a decoder; prompts of any conditions share batches.
@@ -271,7 +256,7 @@ class Run:
         asked = {Condition.parse(name): resolve(given) for name, given in corpora.items()}
         refused = {condition: reason for condition in asked if (reason := self._refusal(condition, pivot))}
         supported = {condition: given for condition, given in asked.items() if condition not in refused}
-        self.predictor.report_long()  # counts from here on
+        self.predictor.pop_length_warnings()  # counts from here on
         texts, results = self._generate(supported, pivot, on_event), {}
         for condition, given in supported.items():
             name = str(condition)

@@ -6,8 +6,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
+from polyloom.data.kinds import RECORDS
 from polyloom.data.readers.bitext import read_bitext
 from polyloom.data.readers.choices import read_choices
 from polyloom.data.readers.columns import column_header, read_columns
@@ -39,8 +39,8 @@ def register_reader(name: str, kind: Kind, reader: Reader, *, endings: Sequence[
         PolyloomError: The format is read as this kind of record already, or the kind is unknown.
     """
     endings = list(dict.fromkeys((f".{name}", *endings)))
-    if kind not in get_args(Kind):
-        raise PolyloomError(f"reader {name!r}: unknown kind of record {kind!r}. {suggest(kind, get_args(Kind))}")
+    if kind not in RECORDS:
+        raise PolyloomError(f"reader {name!r}: unknown kind of record {kind!r}. {suggest(kind, RECORDS)}")
     for ending in endings:
         if not ending.startswith("."):
             raise PolyloomError(f"reader {name!r}: the ending {ending!r} should begin with a dot.")

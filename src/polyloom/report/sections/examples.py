@@ -39,7 +39,7 @@ def _example(example: Example) -> dict[str, Any]:
     task = TASKS[example.condition.task]
     if issubclass(task, CausalLm):
         shown["cards"] = _continuations(task, example)
-    elif task.display == "text":
+    elif task.record_kind().display == "text":
         shown["cards"] = _texts(example.record, example.predictions)
     else:
         shown["runs"] = [_predicted(name, example, predicted) for name, predicted in example.predictions.items()]
@@ -49,23 +49,21 @@ def _example(example: Example) -> dict[str, Any]:
 def _predicted(name: str, example: Example, predicted: Any) -> dict[str, Any]:
     record: Any = example.record
     task = TASKS[example.condition.task]
+    kind = task.record_kind()
     wrong = task.mistakes(record, predicted)
-    shown: dict[str, Any] = {"name": name, "kind": task.display}
-    count = len(record.words) if task.display in ("tags", "tree") else 1
-    if task.display == "tags":
+    shown: dict[str, Any] = {"name": name, "kind": kind.display}
+    count = len(record.words) if kind.display in ("tags", "tree") else 1
+    if kind.display == "tags":
         shown["words"] = list(zip(record.words, record.tags, predicted, strict=True))
-    elif task.display == "tree":
+    elif kind.display == "tree":
         arcs = draw_tree(record.words, (record.heads, record.relations), (predicted.heads, predicted.relations))
         shown["label"] = f"Tree of {name}: {example.condition}, sentence {example.number}"
         shown["svg"] = Markup(arcs)  # noqa: S704 - escaped by ElementTree
         shown["arcs"] = _wrong_arcs(record, predicted, wrong)
-    elif task.display == "answer":
-        gold = " / ".join(dict.fromkeys(answer.text for answer in record.answers))
-        shown |= {"kind": "label", "title": "Answer", "texts": texts(record), "gold": gold}
-        shown |= {"label": predicted.of(record) or "(empty)", "wrong": bool(wrong)}
     else:
-        shown |= {"title": "Label", "texts": texts(record), "gold": record.label, "label": predicted}
-        shown["wrong"] = bool(wrong)
+        label = kind.to_line(task.prediction(record, predicted, None)) or "(empty)"
+        shown |= {"kind": "label", "title": kind.display.capitalize(), "texts": texts(record), "label": label}
+        shown |= {"gold": kind.gold(record), "wrong": bool(wrong)}
     verdict = f"{len(wrong)} of {count} wrong" if wrong else "all correct" if count > 1 else "correct"
     return shown | {"verdict": verdict}
 

@@ -5,8 +5,7 @@ const NAMES = {
   pos: "Parts of speech", ner: "Named entities", dep: "Dependency tree", nli: "Inference", cls: "Classification",
   copa: "Multiple choice", qa: "Question answering", mt: "Translation",
 };
-const FIELDS = { // of tasks that take several texts
-  nli: ["Premise", "Hypothesis"], qa: ["Question", "Context"],
+const FIELDS = { // where the names of the server would not say enough
   copa: ["Premise", "Question (cause, effect, or your own)", "First choice", "Second choice"],
 };
 const TAGS = ["NOUN", "VERB", "ADJ", "ADV", "PRON", "DET", "ADP", "PROPN", "AUX", "CCONJ", "SCONJ", "NUM", "PART", "INTJ",
@@ -16,7 +15,7 @@ const SHOWN = 100; // languages that a list shows at a time
 const DEFAULT_TARGETS = 3;
 
 const state = { task: "", language: "", targets: [], texts: [] };
-const tasks = new Map(); // name → {display, bilingual, languages, targets: source → targets}
+const tasks = new Map(); // name → {fields, bilingual, languages, targets: source → targets}
 let running = new AbortController(); // the last request
 let askTimer, linkTimer;
 
@@ -153,7 +152,7 @@ function removeTarget(code) {
 
 const textFields = () => [...document.querySelectorAll("#texts textarea")];
 const targetsOf = (language) => sorted(tasks.get(state.task).targets.get(language) ?? []);
-const fieldsOf = (task) => FIELDS[task] ?? (tasks.get(task).display === "answer" ? FIELDS.qa : ["Text"]);
+const fieldsOf = (task) => FIELDS[task] ?? tasks.get(task).fields.map((name) => name[0].toUpperCase() + name.slice(1));
 const askedTexts = () => fieldsOf(state.task).map((_, place) => state.texts[place] ?? "");
 
 function readLink() {
@@ -318,7 +317,8 @@ function showPrediction(prediction, texts, direction, language) {
   }
   if ("start" in prediction) return showSpan(prediction, texts.at(-1), direction);
   if ("label" in prediction) return [showLabel(prediction, texts)];
-  return [make("p", { class: "text", dir: "auto", lang: langOf(language) }, prediction.text)];
+  if ("text" in prediction) return [make("p", { class: "text", dir: "auto", lang: langOf(language) }, prediction.text)];
+  return [make("pre", {}, JSON.stringify(prediction, null, 2))]; // of a kind that this page does not know
 }
 
 function showTags({ words, labels, scores }, dir) {
