@@ -1,4 +1,4 @@
-# Serve a run, ask it, and stop it. `polyloom demo` writes the run.
+# Serve a run, call it, and stop it. `polyloom demo` writes the run.
 
 # 1. The server.
 polyloom serve polyloom-demo/hyper-stack --port 8000 &
@@ -7,14 +7,14 @@ until curl --silent --fail --output /dev/null localhost:8000/readyz; do kill -0 
 # 2. Two languages in one request.
 curl --silent localhost:8000/v1/predict --json '{"rows": [{"condition": "pos/boza", "input": "hitpi hurhe reyoy."}, {"condition": "pos/bame", "input": "udpi ure reyoy."}]}'
 
-# 3. The same from the command line and from Python, which then needs no torch.
+# 3. The same from the command line and from Python, without torch.
 echo "hitpi hurhe reyoy." | polyloom predict http://localhost:8000 pos/boza
 python -c 'import polyloom as pl; print(pl.connect("http://localhost:8000").predict("hitpi hurhe reyoy.", "pos/boza"))'
 
-# 4. What it has done, and what may be asked.
+# 4. Metrics, and what is served.
 curl --silent localhost:8000/metrics | grep ^polyloom_requests_total
 curl --silent localhost:8000/info
 
-# 5. Stop it: what was accepted is answered first.
+# 5. Stop it: it answers accepted requests first.
 kill $!
 wait

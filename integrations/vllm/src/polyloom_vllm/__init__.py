@@ -1,7 +1,7 @@
-"""A plug-in of vLLM that gets unknown LoRAs from a Polyloom server.
+"""A vLLM plug-in that gets unknown LoRAs from a Polyloom server.
 
-vLLM is asked for the model ``chat/sw``. It does not know it and asks this resolver, which asks a Polyloom server
-(``polyloom serve RUN --adapters FOLDER``). The server generates the LoRA and writes it to the folder; vLLM loads it.
+For an unknown model such as ``chat/sw``, vLLM calls this resolver, which asks a Polyloom server (``polyloom serve RUN
+--adapters FOLDER``). The server generates the LoRA and writes it to the folder, and vLLM loads it from there.
 
 Environment variables: ``POLYLOOM_URL``, such as ``http://localhost:8000``, and ``POLYLOOM_API_KEY``, if the server
 needs one.
@@ -34,24 +34,24 @@ class PolyloomResolver(LoRAResolver):  # type: ignore[misc]
     def __init__(self, url: str, key: str | None = None) -> None:
         self.url, self.key = url.rstrip("/"), key
         self._numbers = count(1)
-        self._known: dict[str, int] = {}  # number of each set of weights: two must never share one
+        self._known: dict[str, int] = {}  # by hash of weights; vLLM would use the wrong LoRA if two shared a number
 
     async def resolve_lora(self, base_model_name: str, lora_name: str) -> LoRARequest | None:  # noqa: ARG002
         """Return the LoRA of a condition such as ``chat/sw``; ``None`` if the server has no such condition."""
-        found = await asyncio.to_thread(self._ask, lora_name)
-        if found is None:
+        adapter = await asyncio.to_thread(self._fetch, lora_name)  # vLLM's event loop must not wait
+        if adapter is None:
             return None
-        number = self._known.setdefault(found["weights"], next(self._numbers))
-        return LoRARequest(lora_name=lora_name, lora_int_id=number, lora_path=found["path"])
+        number = self._known.setdefault(adapter["weights"], next(self._numbers))
+        return LoRARequest(lora_name=lora_name, lora_int_id=number, lora_path=adapter["path"])
 
-    def _ask(self, condition: str) -> dict[str, Any] | None:
+    def _fetch(self, condition: str) -> dict[str, Any] | None:
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         address = f"{self.url}/v1/adapters/{urllib.parse.quote(condition)}"
         request = urllib.request.Request(address, headers=headers)  # noqa: S310 - the address is a setting
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:  # noqa: S310
-                content: dict[str, Any] = json.load(answer)
-                return content
+            with urllib.request.urlopen(request, timeout=TIMEOUT) as response:  # noqa: S310
+                adapter: dict[str, Any] = json.load(response)
+                return adapter
         except urllib.error.HTTPError as error:
             if error.code == NOT_FOUND:
                 return None
