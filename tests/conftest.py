@@ -21,6 +21,7 @@ from polyloom.metrics import METRICS
 from polyloom.nn.blocks import BLOCKS
 from polyloom.registry import load_code
 from polyloom.tasks import TASKS
+from tests.own import OWN
 from tests.shared import EXAMPLES, SHARED, UNPACK
 
 torch.set_num_threads(1)
@@ -52,6 +53,11 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
+    if OWN:  # tests of what is registered; those without parameters are of what the package brings
+        others = ("NOTSET", "own_")  # no case of it is registered, or an example is tested by itself
+        mine = [item for item in items if hasattr(item, "callspec") and not item.callspec.id.startswith(others)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in mine])
+        items[:] = mine
     if config.getoption("shard"):
         number, count = map(int, config.getoption("shard").split("/"))
         assert 1 <= number <= count
@@ -60,8 +66,11 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_configure(config):
-    for file in config.getoption("code"):
-        load_code(file)
+    if config.getoption("code"):
+        before = {name for table in REGISTRIES for name in table}
+        for file in config.getoption("code"):
+            load_code(file)
+        OWN.update({name for table in REGISTRIES for name in table} - before)
 
 
 def pytest_collection_finish():

@@ -125,36 +125,34 @@ class Weights:
 
 @dataclass(frozen=True)
 class BackboneShape:
-    """The facts about a backbone that a method needs to make weights for it.
-
-    Attributes:
-        family: Name of the model family, for messages.
-        width: Hidden size, the same at every site.
-        sites: All sites, encoder before decoder.
-        placements: The placements that the family supports.
-        projections: Input and output size of the linear layers that LoRA can adapt, by name.
-    """
+    """The facts about a backbone that a method needs to make weights for it."""
 
     family: str
+    """Name of the model family, for messages."""
     width: int
+    """Hidden size, the same at every site."""
     sites: tuple[Site, ...]
+    """All sites, encoder before decoder."""
     placements: tuple[str, ...]
+    """The placements that the family supports."""
     projections: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Input and output size of the linear layers that blocks can act on, by name."""
+    kv_width: int = 0
+    """Size of a token's keys in self-attention, over all heads; 0 where blocks cannot add keys and values."""
 
     @property
     def stacks(self) -> tuple[str, ...]:
         """Return ``encoder``, ``decoder`` or both, in the order of computation."""
         return tuple(dict.fromkeys(site.stack for site in self.sites))
 
-    def with_targets(self, targets: str | Sequence[str] | None) -> "BackboneShape":
-        """Return the shape with some of its linear layers, ``all-linear``, or by default those of queries and values.
+    def with_targets(self, targets: str | Sequence[str]) -> "BackboneShape":
+        """Return the shape with some of its linear layers: a name, several, or ``all-linear``.
 
         Raises:
             BackboneError: It has no linear layer of a name.
         """
         known = list(self.projections)
-        names = [targets] if isinstance(targets, str) else targets or [n for n in ("q", "v", "qkv") if n in known]
-        names = known if targets == "all-linear" else names
+        names = known if targets == "all-linear" else [targets] if isinstance(targets, str) else targets
         for name in names:
             if name not in known:
                 raise BackboneError(

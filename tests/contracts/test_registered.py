@@ -1,35 +1,19 @@
-"""What others register is held to the same contracts."""
+"""What others register is held to the same contracts: each example as a user would check it, with --code."""
 
-from tests.contracts.test_rows import (
-    test_every_condition_has_an_effect as check_every_condition_has_an_effect,
-)
-from tests.contracts.test_rows import (
-    test_mixed_batch_equals_each_row_alone_forward_and_gradients as check_mixed_batch,
-)
-from tests.contracts.test_rows import (
-    test_neutral_adapter_is_the_identity_bitwise as check_neutral_adapter,
-)
-from tests.contracts.tiny import cases, method_with, shared_backbone
+import subprocess
+import sys
 
-BLOCK = {"block": "scale", "placement": "layer"}
+import pytest
+
+from tests.shared import EXAMPLES
+
+ADAPTED = ("own_block", "own_family", "own_method", "own_prefix")
 
 
-def test_a_method_and_a_block_of_the_examples_keep_the_contracts(load_example):
-    own_method = load_example("own_method").TaskAdaptersConfig.name
-    load_example("own_block")
-    registered = [case for case in cases() if case[1:] == ("bert", BLOCK)]
-    assert own_method in [method for method, *_ in registered]
-    assert len(registered) > 1, "every method takes the block"
-    for case in registered:
-        check_neutral_adapter(case)
-        check_mixed_batch(case)
-        check_every_condition_has_an_effect(case)
-
-
-def test_a_family_of_the_examples_keeps_the_contracts(load_example):
-    load_example("own_family")
-    case = (method_with("language"), "electra", {"placement": "output"})
-    assert case in cases()
-    shared_backbone.cache_clear()  # other tests describe the same family in another way
-    check_mixed_batch(case)
-    shared_backbone.cache_clear()
+@pytest.mark.parametrize("example", ADAPTED)
+def test_an_example_keeps_the_contracts(example):
+    command = [sys.executable, "-m", "pytest", "tests/contracts", "-q", "-p", "no:cacheprovider", "--code"]
+    done = subprocess.run(
+        [*command, EXAMPLES / f"{example}.py"], cwd=EXAMPLES.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

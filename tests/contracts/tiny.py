@@ -1,93 +1,28 @@
 """Tiny models of every family, worlds in which conditions matter, and inputs for them."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import fields
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
-from polyloom.backbones import FAMILIES, Backbone, Family, backbone_from_config
+from polyloom.backbones import FAMILIES, Backbone, backbone_from_config
 from polyloom.conditions import Inventory
 from polyloom.methods import METHODS, build_method
 from polyloom.methods.base import AdapterConfig, AdapterMethod, MethodConfig, layer_blocks
 from polyloom.model import Model, classify
 from polyloom.nn.blocks import BLOCKS
-from polyloom.weights import BackboneShape, Weights
+from polyloom.weights import Weights
 from tests.covering import Case, covering, pairs
+from tests.own import OWN
 
-WIDTH = 16
 VOCAB = 60
 LANGUAGES = ("en", "tr", "sw", "yo", "no", "quy")
 TASKS: dict[str, int | None] = {"pos": 5, "ner": 3, "mt": 4}
-
-_ENCODER = {
-    "vocab_size": VOCAB,
-    "hidden_size": WIDTH,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-    "max_position_embeddings": 40,
-    "initializer_range": 0.15,
-}
-_DECODER = _ENCODER | {"num_key_value_heads": 1, "head_dim": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-_ENCODER_DECODER = {
-    "vocab_size": VOCAB,
-    "d_model": WIDTH,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
-    "max_position_embeddings": 40,
-    "init_std": 0.15,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 2,
-}
-_T5 = {
-    "vocab_size": VOCAB,
-    "d_model": WIDTH,
-    "d_kv": 8,
-    "d_ff": 24,
-    "num_layers": 2,
-    "num_decoder_layers": 2,
-    "num_heads": 2,
-    "initializer_factor": 0.3,
-    "pad_token_id": 0,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 0,
-}
-CONFIGS: dict[str, dict[str, Any]] = {
-    "bert": _ENCODER,
-    "roberta": _ENCODER | {"pad_token_id": 1},
-    "xlm-roberta": _ENCODER | {"pad_token_id": 1},
-    "distilbert": {
-        "vocab_size": VOCAB,
-        "dim": WIDTH,
-        "n_layers": 2,
-        "n_heads": 2,
-        "hidden_dim": 24,
-        "max_position_embeddings": 40,
-        "initializer_range": 0.15,
-    },
-    "deberta-v2": _ENCODER | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8},
-    "modernbert": _ENCODER
-    | {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2},
-    "m2m_100": _ENCODER_DECODER,
-    "mbart": _ENCODER_DECODER,
-    "marian": _ENCODER_DECODER,
-    "t5": _T5,
-    "mt5": _T5 | {"tie_word_embeddings": False},
-    "llama": _DECODER,
-    "qwen2": {key: value for key, value in _DECODER.items() if key != "head_dim"},
-    "qwen3": _DECODER,
-    "gemma2": _DECODER,
-    "gemma3_text": _DECODER,
-}
+CONFIGS: dict[str, dict[str, Any]] = {name: dict(family.tiny) for name, family in FAMILIES.items()}
 SIZES: dict[str, Any] = {  # every width of every method, small
     "adapter_size": 6,
     "task_adapter_size": 4,
@@ -101,9 +36,10 @@ ROWS = ("pos/en/tr", "ner/tr/sw", "mt/sw/yo", "pos/yo/no", "ner/no/quy", "mt/quy
 
 
 def config_of(family: str) -> dict[str, Any]:
-    """Small sizes for a family; for one that others registered, under the names that most models use."""
-    usual = _ENCODER_DECODER if has_two_stacks(family) else _DECODER if is_decoder(family) else _ENCODER
-    return CONFIGS.get(family, usual)
+    """The tiny configuration with which a family is registered."""
+    tiny = dict(FAMILIES[family].tiny)
+    assert tiny, f"family {family!r} has no tiny configuration: register_family({family!r}, …, tiny={{…}})"
+    return tiny
 
 
 def method_with(*conditioned_on: str) -> str:
@@ -154,7 +90,8 @@ def tiny_inputs(family: str, num_rows: int = len(ROWS), length: int = 6) -> dict
     """Random ids with padding; left padding for decoders."""
     torch.manual_seed(3)
     pad = int(config_of(family).get("pad_token_id", 0))
-    ids = torch.randint(4, VOCAB, (num_rows, length))
+    vocab = int(config_of(family).get("vocab_size", VOCAB))
+    ids = torch.randint(4, vocab, (num_rows, length))
     mask = torch.ones_like(ids)
     for row in range(num_rows):
         gap = row % 3
@@ -163,7 +100,7 @@ def tiny_inputs(family: str, num_rows: int = len(ROWS), length: int = 6) -> dict
             ids[row, where], mask[row, where] = pad, 0
     inputs = {"input_ids": ids, "attention_mask": mask}
     if has_two_stacks(family):
-        inputs["decoder_input_ids"] = torch.randint(4, VOCAB, (num_rows, length - 1))
+        inputs["decoder_input_ids"] = torch.randint(4, vocab, (num_rows, length - 1))
     return inputs
 
 
@@ -180,31 +117,41 @@ def logits(model: Model, inputs: dict[str, Tensor], rows: Any, weights: Weights 
     weights = model.weights(rows) if weights is None else weights
     out: Tensor = model(inputs, rows, weights=weights).logits
     if any(block.placement == "head" for block in weights.blocks):
-        return classify(out[..., :WIDTH], weights).nan_to_num(neginf=-1.0)
+        return classify(out[..., : model.backbone.shape.width], weights).nan_to_num(neginf=-1.0)
     return out
 
 
+def own_or_all(registered: Iterable[str]) -> list[str]:
+    """The names of a registry; with --code those that it registers."""
+    return [name for name in registered if not OWN or name in OWN]
+
+
 def cases(*, adapters_only: bool = False) -> list[Case]:
-    """Every method × family × kind of block × placement that is registered."""
-    found: list[Case] = []
+    """Every method × family × kind of block × placement that is registered; with --code those with something of it."""
+    every: list[Case] = []
     for method, method_type in METHODS.items():
-        for family, entry in FAMILIES.items():
+        for family in FAMILIES:
             if issubclass(method_type, AdapterMethod):
-                found += [(method, family, settings) for settings in block_settings(entry)]
+                every += [(method, family, settings) for settings in block_settings(family)]
             elif not adapters_only:
-                found += [(method, family, {})]
-    return found
+                every += [(method, family, {})]
+    return [case for case in every if not OWN or OWN & names_of(case)]
 
 
-def block_settings(family: Family) -> list[dict[str, str]]:
-    """Every kind of block at every placement that it may have in a family."""
+def block_settings(family: str) -> list[dict[str, str]]:
+    """Every kind of block at every placement that it may have in a family, on all linear layers if it may choose."""
     settings = []
     for name in layer_blocks():
         chosen = {} if name == AdapterConfig.block else {"block": name}
-        chosen |= {"targets": "all-linear"} if name == "lora" else {}
-        placements = BLOCKS[name].placements(cast("BackboneShape", family))  # which has the same placements
+        chosen |= {"targets": "all-linear"} if "targets" in BLOCKS[name].options else {}
+        placements = BLOCKS[name].placements(shared_backbone(family).shape)
         settings += [chosen | ({"placement": p} if len(placements) > 1 else {}) for p in placements]
     return settings
+
+
+def names_of(case: Case) -> set[str]:
+    """The method, the family and the kind of block of a case."""
+    return {case[0], case[1], case[2].get("block", AdapterConfig.block)}
 
 
 def block_of(case: Case) -> str:
@@ -212,9 +159,30 @@ def block_of(case: Case) -> str:
     return "".join(case[2].values())
 
 
+def without_neutral_values() -> list[str]:
+    """Kinds of blocks that declare no value without effect."""
+    kinds = {}
+    for family in FAMILIES:
+        for settings in block_settings(family):
+            name = settings.get("block", AdapterConfig.block)
+            kinds[name] = BLOCKS[name].tensors(shared_backbone(family).shape, 4)
+    return [name for name, specs in kinds.items() if all(spec.neutral is None for spec in specs.values())]
+
+
 def pairwise_cases(*, adapters_only: bool = False):
     """Every case; in CI every method meets every family, every family every block, every method every block."""
     return covering(cases(adapters_only=adapters_only), meetings, name=case_id)
+
+
+def neutral_cases():
+    """The same of adapters; kinds that declare no value without effect are named and skipped."""
+    unable = without_neutral_values()
+    able = [case for case in cases(adapters_only=True) if case[2].get("block") not in unable]
+    skip = pytest.mark.skip
+    return covering(able, meetings, name=case_id) + [
+        pytest.param(None, id=name, marks=skip(reason=f"{name} declares no value without effect (TensorSpec.neutral)"))
+        for name in unable
+    ]
 
 
 def covering_cases():
@@ -223,13 +191,18 @@ def covering_cases():
 
 
 def factors(case: Case) -> set[Hashable]:
-    """Method, family and block."""
-    return {case[0], case[1], block_of(case)}
+    """Method, family and block; with --code what it registers."""
+    return {name for name in (case[0], case[1], block_of(case)) if not OWN or any(own in name for own in OWN)}
 
 
 def meetings(case: Case) -> set[Hashable]:
-    """Every two of method, family and block."""
-    return pairs(case[0], case[1], block_of(case))
+    """Every two of method, family and block; with --code those with something of it."""
+    return only_own(pairs(case[0], case[1], block_of(case)))
+
+
+def only_own(facts: set[Any]) -> set[Hashable]:
+    """Pairs of factors; with --code those with something that it registers."""
+    return {two for two in facts if not OWN or any(own in str(value) for own in OWN for _, value in two)}
 
 
 def case_id(case: Case) -> str:

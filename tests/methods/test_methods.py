@@ -14,6 +14,7 @@ from polyloom.methods.base import AdapterMethod
 from polyloom.methods.hyper_adapters import HyperAdaptersConfig
 from polyloom.methods.psf import Psf
 from polyloom.model import Model
+from polyloom.nn.blocks import LORA
 from polyloom.weights import Site, Weights
 from tests.contracts.tiny import (
     CONFIGS,
@@ -312,7 +313,7 @@ def test_gradients_of_all_sites_are_gathered_in_one_go(languages):
 
 def test_lora_adapts_the_linear_layers_that_are_named():
     shape = tiny_backbone("llama").shape
-    assert list(shape.with_targets(None).projections) == ["q", "v"]
+    assert list(LORA.restrict(shape, None).projections) == ["q", "v"]
     assert list(shape.with_targets("down").projections) == ["down"]
     assert list(shape.with_targets("all-linear").projections) == ["q", "k", "v", "o", "gate", "up", "down"]
     method = tiny_model("hyperx", "llama", block="lora", targets=("down", "q")).method
@@ -321,7 +322,7 @@ def test_lora_adapts_the_linear_layers_that_are_named():
     assert sizes == {"q_down": (6, 16), "q_up": (16, 6), "down_down": (6, 24), "down_up": (16, 6)}
     with pytest.raises(BackboneError, match="bert has no linear layer 'gate'"):
         tiny_model("hyperx", "bert", block="lora", targets=("gate",))
-    with pytest.raises(ConfigError, match=r"method\.alpha: needs `block: lora`"):
+    with pytest.raises(ConfigError, match=r"method\.alpha: a bottleneck block has no such setting.*has it: lora"):
         tiny_config("hyperx", alpha=4.0)
 
 

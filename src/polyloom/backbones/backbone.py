@@ -10,8 +10,17 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import PreTrainedModel
 
+from polyloom.backbones.attention import BeforeAttention
 from polyloom.backbones.families import Family, family_of
-from polyloom.backbones.hooks import AfterLayer, BeforeHead, BeforeNorm, BeforeStack, ForwardState, OnProjection
+from polyloom.backbones.hooks import (
+    AfterLayer,
+    AfterProjection,
+    BeforeHead,
+    BeforeNorm,
+    BeforeProjection,
+    BeforeStack,
+    ForwardState,
+)
 from polyloom.backbones.layout import Layout, lay_out
 from polyloom.errors import BackboneError
 from polyloom.weights import BackboneShape, Site, Weights
@@ -41,36 +50,47 @@ class Backbone(nn.Module):
             for stack, path in self.family.stacks.items()
             for i, layer in submodule(model.base_model, path, model_type).named_children()
         }
-        first = next(iter(layers.values()))
-        found = {name: _first_path(first, paths) for name, paths in self.family.projections.items()}
+        self.layers = list(layers.values())  # a plain list: they are the model's already
+        first = self.layers[0]
+        paths = {name: _first_path(first, paths) for name, paths in self.family.projections.items()}
         # With this setting, DeBERTa's queries and keys also project relative positions, which rows have in common.
         common = ("q", "k") if getattr(model.config, "share_att_key", False) else ()
-        self.projections = {name: path for name, path in found.items() if path and name not in common}
-        self._hook(layers, model_type)
-        self.layers = list(layers.values())  # a plain list: they are the model's already
+        self.projections = {name: path for name, path in paths.items() if path and name not in common}
+        sizes = {}
+        for name, path in self.projections.items():
+            weight_ED = submodule(first, path, model_type).weight
+            assert isinstance(weight_ED, Tensor)
+            sizes[name] = (weight_ED.shape[1], weight_ED.shape[0])
+        kv_width = sizes["k"][1] if "k" in sizes else sizes["qkv"][1] // 3 if "qkv" in sizes else 0
         self.shape = BackboneShape(
             family=model_type,
             width=int(model.config.hidden_size),
             sites=tuple(layers),
             placements=self.family.placements,
-            projections={name: _sizes(submodule(first, path, model_type)) for name, path in self.projections.items()},
+            projections=sizes,
+            kv_width=kv_width if self.family.attention else 0,
         )
+        self._register_hooks(layers)
 
-    def _hook(self, layers: Mapping[Site, nn.Module], model_type: str) -> None:
-        state = self._state
+    def _register_hooks(self, layers: Mapping[Site, nn.Module]) -> None:
+        """Register a hook for each place at each site. A hook does nothing unless weights in use have a block there."""
+        state, family, model_type = self._state, self.family, self.shape.family
         for site, layer in layers.items():
             if site.layer == 0:
                 layer.register_forward_pre_hook(BeforeStack(state, site), with_kwargs=True)
-            # First in line, so that recorded `hidden_states` show what the next layer sees.
+            # First in line, so that the `hidden_states` that Transformers records are what the next layer sees.
             layer.register_forward_hook(AfterLayer(state, site, "layer"), prepend=True)
-            inner = submodule(layer, self.family.output, model_type)
+            inner = submodule(layer, family.output, model_type)
             inner.register_forward_hook(AfterLayer(state, site, "output"), prepend=True)
-            if self.family.norm:
-                norm = submodule(layer, self.family.norm, model_type)
-                norm.register_forward_pre_hook(BeforeNorm(state, site))
+            if family.norm:
+                submodule(layer, family.norm, model_type).register_forward_pre_hook(BeforeNorm(state, site))
+            if family.attention:
+                attention = submodule(layer, family.attention, model_type)
+                attention.register_forward_pre_hook(BeforeAttention(state, site))
             for name, path in self.projections.items():
                 projection = submodule(layer, path, model_type)
-                projection.register_forward_hook(OnProjection(state, site, name))
+                projection.register_forward_pre_hook(BeforeProjection(state, site, name))
+                projection.register_forward_hook(AfterProjection(state, site, name))
         # Without a projection to the vocabulary there is nothing to invert for. But what a model calls its output
         # embeddings may be something else, and then invertible adapters must be refused.
         head, config = self.model.get_output_embeddings(), self.model.config
@@ -123,55 +143,64 @@ class Backbone(nn.Module):
 
     def hidden(self, **inputs: Any) -> Tensor:
         """Return the last hidden states ``[B, T, D]``, of the decoder if decoder inputs are given."""
+        stacks, config = self.shape.stacks, self.model.config
+        hidden_BTD: Tensor
         if "decoder_input_ids" in inputs:
-            return self._decoder_hidden(**inputs)
-        if "position_ids" in inputs:
-            return self._causal_hidden(**inputs)
-        if len(self.shape.stacks) > 1:
+            if len(stacks) == 1:
+                raise BackboneError(
+                    f"backbone: {self.shape.family} has one stack; translation needs an encoder and a decoder, such as "
+                    "`backbone: {preset: transformer-base}` or a pretrained M2M100, NLLB, mBART, Marian or mT5."
+                )
+            ids_BT, mask_BT = inputs["input_ids"], inputs["attention_mask"]
+            encoded_BTD = self.model.get_encoder()(input_ids=ids_BT, attention_mask=mask_BT).last_hidden_state
+            hidden_BTD = self.model.get_decoder()(
+                input_ids=inputs["decoder_input_ids"],
+                encoder_hidden_states=encoded_BTD,
+                encoder_attention_mask=mask_BT,
+                use_cache=False,
+            ).last_hidden_state
+        elif "position_ids" in inputs:
+            if self.family.auto_class != "AutoModelForCausalLM" or getattr(
+                config, "use_bidirectional_attention", False
+            ):
+                raise BackboneError(
+                    f"backbone: {self.shape.family} is no causal language model: a token would see those that it "
+                    "predicts. Causal language modelling needs a decoder, such as llama, qwen3 or gemma3."
+                )
+            # There is no attention mask: padding stands at the end, where no token sees it, and without a mask
+            # Transformers keeps apart what is packed into a row, by its positions.
+            hidden_BTD = self.model.base_model(
+                input_ids=inputs["input_ids"], position_ids=inputs["position_ids"], use_cache=False
+            ).last_hidden_state
+        elif len(stacks) > 1:
             raise BackboneError(
                 f"backbone: {self.shape.family} is an encoder-decoder; tagging, parsing, inference and masked language "
                 "modelling need a model with one stack, such as xlm-roberta."
             )
-        hidden_BTD: Tensor = self.model.base_model(**inputs).last_hidden_state
-        return hidden_BTD
-
-    def _causal_hidden(self, *, input_ids: Tensor, position_ids: Tensor, **_: Tensor) -> Tensor:
-        """Return the hidden states of a decoder without encoder.
-
-        There is no attention mask: padding stands at the end, where no token sees it, and without a mask Transformers
-        keeps apart what is packed into a row, by its positions.
-        """
-        config = self.model.config
-        if self.family.auto_class != "AutoModelForCausalLM" or getattr(config, "use_bidirectional_attention", False):
-            raise BackboneError(
-                f"backbone: {self.shape.family} is no causal language model: a token would see those that it predicts. "
-                "Causal language modelling needs a decoder, such as llama, qwen3 or gemma3."
-            )
-        hidden_BTD: Tensor = self.model.base_model(
-            input_ids=input_ids, position_ids=position_ids, use_cache=False
-        ).last_hidden_state
-        return hidden_BTD
-
-    def _decoder_hidden(self, *, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> Tensor:
-        if len(self.shape.stacks) == 1:
-            raise BackboneError(
-                f"backbone: {self.shape.family} has one stack; translation needs an encoder and a decoder, such as "
-                "`backbone: {preset: transformer-base}` or a pretrained M2M100, NLLB, mBART, Marian or mT5."
-            )
-        encoded_BTD = self.model.get_encoder()(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        decoded = self.model.get_decoder()(
-            input_ids=decoder_input_ids,
-            encoder_hidden_states=encoded_BTD,
-            encoder_attention_mask=attention_mask,
-            use_cache=False,
-        )
-        hidden_BTD: Tensor = decoded.last_hidden_state
+        else:
+            hidden_BTD = self.model.base_model(**inputs).last_hidden_state
         return hidden_BTD
 
     def vocabulary(self, hidden_BTD: Tensor, candidates_V: Tensor | None = None) -> Tensor:
         """Apply the language-modelling head to hidden states; `candidates_V` restricts the logits to some tokens."""
         with self._mixed_precision():
-            return self._vocabulary(hidden_BTD.to(self.model.dtype), candidates_V)
+            hidden_BTD = hidden_BTD.to(self.model.dtype)
+            if getattr(self.model.config, "scale_decoder_outputs", False):  # T5 with tied embeddings
+                hidden_BTD = hidden_BTD * self.shape.width**-0.5
+            # For some candidates alone, modules of the head run with those rows of the projection's parameters.
+            whole = [] if candidates_V is None else self.model.get_output_embeddings().parameters()
+            narrow = {parameter: parameter[candidates_V] for parameter in whole}
+            for path in self.family.vocabulary:
+                module = submodule(self.model, path, self.shape.family)
+                named = module.named_parameters(remove_duplicate=False)  # a bias may be there under two names
+                chosen = {name: narrow[parameter] for name, parameter in named if parameter in narrow}
+                hidden_BTD = functional_call(module, chosen, (hidden_BTD,)) if chosen else module(hidden_BTD)
+            bias = getattr(self.model, "final_logits_bias", None)  # mBART, Marian
+            if bias is not None:
+                hidden_BTD = hidden_BTD + (bias[0] if candidates_V is None else bias[0, candidates_V])
+            if cap := getattr(self.model.config, "final_logit_softcapping", None):  # Gemma 2
+                hidden_BTD = cap * torch.tanh(hidden_BTD / cap)
+            return hidden_BTD
 
     def _mixed_precision(self) -> AbstractContextManager[Any]:
         """Compute with a head in fp32, because it is trained, in the data type of a backbone in bf16."""
@@ -179,23 +208,6 @@ class Backbone(nn.Module):
         if dtype == torch.float32 or all(p.dtype == dtype for p in self.head_parameters().values()):
             return nullcontext()
         return torch.autocast(self.model.device.type, dtype=dtype)
-
-    def _vocabulary(self, hidden_BTD: Tensor, candidates_V: Tensor | None) -> Tensor:
-        if getattr(self.model.config, "scale_decoder_outputs", False):  # T5 with tied embeddings
-            hidden_BTD = hidden_BTD * self.shape.width**-0.5
-        whole = [] if candidates_V is None else self.model.get_output_embeddings().parameters()
-        narrow = {parameter: parameter[candidates_V] for parameter in whole}
-        for path in self.family.vocabulary:
-            module = submodule(self.model, path, self.shape.family)
-            named = module.named_parameters(remove_duplicate=False)  # a bias may be there under two names
-            chosen = {name: narrow[parameter] for name, parameter in named if parameter in narrow}
-            hidden_BTD = functional_call(module, chosen, (hidden_BTD,)) if chosen else module(hidden_BTD)
-        bias = getattr(self.model, "final_logits_bias", None)  # mBART, Marian
-        if bias is not None:
-            hidden_BTD = hidden_BTD + (bias[0] if candidates_V is None else bias[0, candidates_V])
-        if cap := getattr(self.model.config, "final_logit_softcapping", None):  # Gemma 2
-            hidden_BTD = cap * torch.tanh(hidden_BTD / cap)
-        return hidden_BTD
 
     @property
     def max_length(self) -> int:
@@ -267,9 +279,3 @@ def _first_path(layer: nn.Module, paths: str) -> str:
             submodule(layer, path, "")
             return path
     return last
-
-
-def _sizes(module: nn.Module) -> tuple[int, int]:
-    weight = module.weight
-    assert isinstance(weight, Tensor)
-    return int(weight.shape[1]), int(weight.shape[0])

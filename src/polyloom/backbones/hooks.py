@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from polyloom.backbones.layout import Layout, PlacedBlock
 from polyloom.errors import BusyError, RowError
+from polyloom.nn.blocks import input_of
 from polyloom.weights import Site
 
 BUSY = (
@@ -100,36 +101,51 @@ class Hook:
             raise BusyError(BUSY)
         return active.layout.at.get((self.place, self.site), [])
 
-    def rows(self, hidden: Tensor) -> Tensor:
-        """Check that there are as many rows as the weights are for; the beams of a row become one sequence."""
+    def expect_rows(self, tensor: Tensor) -> tuple[int, int]:
+        """Return the number of rows and of copies of each; raise an error unless a tensor has as many."""
         active = self.state.active
         assert active is not None
         num_rows, expand = active.layout.num_rows, active.expand if self.site.stack == "decoder" else 1
-        if hidden.dim() != 3 or hidden.shape[0] != num_rows * expand:
+        if tensor.dim() < 3 or len(tensor) != num_rows * expand:
             raise RowError(
-                f"{self.site}: hidden states of shape {tuple(hidden.shape)} for {num_rows} rows × {expand}. "
+                f"{self.site}: hidden states of shape {tuple(tensor.shape)} for {num_rows} rows × {expand}. "
                 "The batch given to the model and the conditions must have the same rows in the same order."
             )
+        return num_rows, expand
+
+    def rows(self, hidden: Tensor) -> Tensor:
+        """Return hidden states with one sequence per row: the beams of a row, which are adjacent, become one.
+
+        So each row's weights apply to all its beams without a copy: ``[B·k, T, D]`` is read as ``[B, k·T, D]``.
+        """
+        num_rows, expand = self.expect_rows(hidden)
         return hidden.reshape(num_rows, -1, hidden.shape[-1]) if expand > 1 else hidden
+
+    def change(self, hidden: Tensor) -> Tensor:
+        """Apply the blocks one after the other to hidden states that they both read and change."""
+        rows = self.rows(hidden)
+        for block in self.blocks():
+            rows = block(rows, rows, place=self.place)
+        return rows.reshape(hidden.shape)
 
 
 class AfterLayer(Hook):
-    """Placements ``layer`` and ``output``: blocks read and change the hidden states."""
+    """Placements ``layer`` and ``output``, after a layer and after its feed-forward sublayer."""
 
     def __call__(self, _module: nn.Module, _args: Any, output: Any) -> Any:
-        blocks = self.blocks()
-        if not blocks:
+        if not self.blocks():
             return output
-        hidden = output[0] if isinstance(output, tuple) else output
-        rows = self.rows(hidden)
-        for block in blocks:
-            rows = block(rows, rows, place=self.place)
-        hidden = rows.reshape(hidden.shape)
-        return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
+        if isinstance(output, tuple):  # some layers also return what they cached or the weights of their attention
+            return (self.change(output[0]), *output[1:])
+        return self.change(output)
 
 
 class BeforeNorm(Hook):
-    """Placement ``norm`` (Pfeiffer): blocks change the norm's input s and read ``LN(s)``, one after the other."""
+    """Placement ``norm`` (Pfeiffer et al. 2021): blocks change the norm's input s and read ``LN(s)``.
+
+    What the norm then computes is ``LN(s + A(LN(s)))``, as in the paper's published code. A second block reads the norm
+    of what the first one left.
+    """
 
     def __init__(self, state: ForwardState, site: Site) -> None:
         super().__init__(state, site, "norm")
@@ -141,12 +157,22 @@ class BeforeNorm(Hook):
         hidden = args[0]
         rows = self.rows(hidden)
         for block in blocks:
-            rows = block(rows, module.forward(rows), place=self.place)
+            rows = block(rows, module.forward(rows), place=self.place)  # `forward` alone: a call would come back here
         return (rows.reshape(hidden.shape), *args[1:])
 
 
-class OnProjection(Hook):
-    """Placement ``projections``: blocks change the output of a linear layer, which is the place, and read its input."""
+class BeforeProjection(Hook):
+    """The input of a linear layer. It runs before `AfterProjection`, whose blocks read the changed input."""
+
+    def __init__(self, state: ForwardState, site: Site, projection: str) -> None:
+        super().__init__(state, site, input_of(projection))
+
+    def __call__(self, _module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        return (self.change(args[0]), *args[1:]) if self.blocks() else None
+
+
+class AfterProjection(Hook):
+    """The output of a linear layer, which blocks change. They read its input."""
 
     def __call__(self, _module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
         for block in self.blocks():
@@ -162,15 +188,11 @@ class BeforeStack(Hook):
         super().__init__(state, site, "embedding")
 
     def __call__(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        blocks = self.blocks()
-        if not blocks:
+        if not self.blocks():
             return None
-        hidden = args[0] if args else kwargs["hidden_states"]
-        rows = self.rows(hidden)
-        for block in blocks:
-            rows = block(rows, rows, place=self.place)
-        hidden = rows.reshape(hidden.shape)
-        return ((hidden, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": hidden})
+        if args:
+            return (self.change(args[0]), *args[1:]), kwargs
+        return args, kwargs | {"hidden_states": self.change(kwargs["hidden_states"])}
 
 
 class BeforeHead(Hook):
@@ -184,6 +206,6 @@ class BeforeHead(Hook):
         if not blocks:
             return None
         rows = self.rows(args[0])
-        for block in reversed(blocks):
+        for block in reversed(blocks):  # the last one to change the embeddings is the first to be undone
             rows = block(rows, rows, place=self.place)
         return (rows.reshape(args[0].shape), *args[1:])

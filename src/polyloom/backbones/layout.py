@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from polyloom.nn.blocks import BLOCKS, BlockKind
+from polyloom.nn.blocks import ATTENTION, BLOCKS, BlockKind
 from polyloom.weights import Site, Weights
 
 
@@ -79,7 +79,7 @@ def lay_out(weights: Weights, *, num_rows: int, search: bool = False) -> Layout:
         shared = next(iter(block.tensors.values())).shape[0] == 1
         for place, index in kind.places(block):
             site, tensors = block.sites[index], by_site[index]
-            if rows_N is None or shared or site.stack != "decoder":
+            if rows_N is None or shared or site.stack != "decoder" or place == ATTENTION:
                 placed = PlacedBlock(kind, {name: _contiguous_bf16(tensor) for name, tensor in tensors.items()})
             else:
                 copies = {name: _for_tokens(tensor, rows_N) for name, tensor in tensors.items()}

@@ -9,7 +9,7 @@ from polyloom.backbones import Backbone
 from polyloom.errors import ExportError
 from polyloom.export.adapter import Adapter
 from polyloom.export.peft import join_lora, linear_modules, require_lora
-from polyloom.nn.blocks import lora_names, lora_projections
+from polyloom.nn.blocks import LORA, lora_names
 
 
 @torch.no_grad()
@@ -26,7 +26,7 @@ def write_merged(adapter: Adapter, backbone: Backbone, into: Path) -> Path:
         )
     block, modules = join_lora(adapter.weights.blocks), linear_modules(backbone)
     state: dict[str, Tensor] = dict(backbone.model.state_dict())  # the entries are replaced, the model stays as it is
-    for name in lora_projections(block.tensors):
+    for name in LORA.projections(block.tensors):
         down, up = (block.tensors[part][0] for part in lora_names(name))
         for index, site in enumerate(block.sites):
             key = f"{modules[site, name]}.weight"

@@ -17,7 +17,7 @@ from polyloom.conditions import Condition
 from polyloom.errors import ExportError
 from polyloom.export.adapter import Adapter
 from polyloom.export.storage import read_json, read_safetensors, write_folder
-from polyloom.nn.blocks import BLOCKS, lora_names, lora_projections
+from polyloom.nn.blocks import LORA, lora_names
 from polyloom.tasks import find_task
 from polyloom.tasks.base import Head
 from polyloom.weights import Block, Site, Weights
@@ -52,7 +52,7 @@ def write_peft(adapter: Adapter, backbone: Backbone, into: Path) -> Path:
         )
 
     block, modules = join_lora(adapter.weights.blocks), linear_modules(backbone)
-    names = lora_projections(block.tensors)
+    names = LORA.projections(block.tensors)
     tensors: dict[str, Tensor] = {}
     for index, site in enumerate(block.sites):
         for name in names:
@@ -67,7 +67,7 @@ def write_peft(adapter: Adapter, backbone: Backbone, into: Path) -> Path:
         paths = "|".join(re.escape(backbone.projections[name]).replace(r"\-1", r"\d+") for name in names)
         targets = rf".*\.\d+\.({paths})"
 
-    rank = BLOCKS["lora"].size_of({name: tuple(tensor.shape[2:]) for name, tensor in block.tensors.items()})
+    rank = LORA.size_of({name: tuple(tensor.shape[2:]) for name, tensor in block.tensors.items()})
     lm_task = MODEL_TASKS.get(backbone.family.auto_class) if adapter.task.uses_lm_head else None
     config = {
         "peft_type": "LORA", "r": rank, "lora_alpha": rank, "lora_dropout": 0.0, "bias": "none",
@@ -168,7 +168,7 @@ def read_peft(folder: Path, condition: Condition, backbone: Backbone, *, labels:
     names = dict.fromkeys(name for (_, name), m in modules.items() if f"{PREFIX}{m}.lora_A.weight" in tensors)
     stacked: dict[str, list[Tensor]] = {}
     for site in shape.sites:
-        for name in names or shape.with_targets(None).projections:
+        for name in names or LORA.restrict(shape, None).projections:
             for ours, theirs, factor in zip(lora_names(name), ("lora_A", "lora_B"), (1.0, scaling), strict=True):
                 key = f"{PREFIX}{modules[site, name]}.{theirs}.weight"
                 if key not in tensors:

@@ -60,11 +60,12 @@ class AdapterConfig(MethodConfig):
     block: str = "bottleneck"
     """Kind of the adapters: ``bottleneck``, ``lora`` or another registered kind. Use ``lora`` to export to PEFT."""
     placement: Placement | None = None
-    """Where in a layer an adapter acts: ``norm``, ``output`` or ``layer``. Default: the placement of the method's
+    """Where in a layer a bottleneck acts: ``norm``, ``output`` or ``layer``. Default: the placement of the method's
     paper, if the backbone has it. Leave it out with ``lora``."""
     targets: str | tuple[str, ...] | None = None
-    """The linear layers that LoRA adapts: some of ``q``, ``k``, ``v``, ``o``, ``gate``, ``up`` and ``down``, or
-    ``all-linear``. Default: ``q`` and ``v``, or what stands for them."""
+    """The linear layers that LoRA, or another kind for linear layers, acts on: some of ``q``, ``k``, ``v``, ``o``,
+    ``gate``, ``up`` and ``down``, or ``all-linear``. Default: what the kind prefers; LoRA adapts ``q`` and ``v``, or
+    what stands for them."""
     alpha: float | None = None
     """Numerator of LoRA's scaling, ``alpha / rank``. Default: the rank, so that the scaling is 1."""
     rslora: bool = False
@@ -75,9 +76,9 @@ class AdapterConfig(MethodConfig):
         kinds = layer_blocks()
         known = f"method.block: {self.block!r} is not a choice. {suggest(self.block, kinds)} {HINT}"
         check(self, self.block in kinds, known)
-        for name in ("targets", "alpha", "rslora"):
-            check(self, self.block == "lora" or not getattr(self, name), f"method.{name}: needs `block: lora`.")
-        check(self, self.alpha is None or self.alpha > 0, f"method.alpha: {self.alpha} is not positive.")
+        of_blocks = {name: getattr(self, name) for name in ("placement", "targets", "alpha", "rslora")}
+        for mistake in BLOCKS[self.block].mistakes(of_blocks):
+            check(self, False, f"method.{mistake}")
 
     def scaling(self, rank: int) -> float:
         """Return the factor of LoRA of a rank."""
@@ -291,8 +292,9 @@ class AdapterMethod(Method):
     config: AdapterConfig
 
     def __init__(self, config: AdapterConfig, *, shape: BackboneShape, inventory: Inventory) -> None:
-        super().__init__(config, shape=shape.with_targets(config.targets), inventory=inventory)
-        self.placement = BLOCKS[config.block].choose_placement(shape, config.placement, self.preferred)
+        kind = BLOCKS[config.block]
+        super().__init__(config, shape=kind.restrict(shape, config.targets), inventory=inventory)
+        self.placement = kind.choose_placement(shape, config.placement, self.preferred)
 
     def block_tensors(self, size: int | None = None, *, norm: Norm | None = None) -> TensorSpecs:
         """Describe the tensors of the configured kind of block at one site."""

@@ -1,38 +1,36 @@
 """Block kinds: the tensors of a block, their initialisation, where the block acts, what it computes, its cost.
 
 Nothing outside this file interprets the names of a block's tensors, except the formats that exchange them with other
-libraries (`polyloom.export`). A new kind is a subclass of `BlockKind`, registered with `register_block`.
+libraries (`polyloom.export`). A new kind is a subclass of `BlockKind`, or of `ProjectionBlock` or `AttentionBlock`,
+registered with `register_block`.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from polyloom.errors import BackboneError, ConfigError
+from polyloom.errors import BackboneError
 from polyloom.nn.linear import layer_norm, linear
 from polyloom.registry import Registry
 from polyloom.weights import BackboneShape, Block, Shapes, Site
 
 SMALL_STD = 0.01 / 3**0.5  # of generated biases and layer norms: the standard deviation of U(-0.01, 0.01)
+ATTENTION = "attention"  # the place of blocks that add keys and values
 
 
 class TensorSpec(NamedTuple):
-    """One tensor of a block at one site.
-
-    Attributes:
-        shape: Its shape.
-        start: Initial value of all elements of a stored tensor. ``None``: random numbers, drawn by the method's
-            initialiser. Generated tensors have this mean at initialisation (0 for ``None``).
-        neutral: Value with which the block has no effect, if all tensors with such a value have it. ``None``: the
-            tensor may have any value.
-    """
+    """One tensor of a block at one site."""
 
     shape: tuple[int, ...]
     start: float | None
+    """Initial value of all elements of a stored tensor. ``None``: random numbers, drawn by the method's initialiser.
+    Generated tensors have this mean at initialisation (0 for ``None``)."""
     neutral: float | None = None
+    """Value with which the block has no effect, if all tensors with such a value have it. ``None``: the tensor may
+    have any value. A kind has no neutral values at all if it cannot be without effect."""
 
     @property
     def mean(self) -> float:
@@ -50,22 +48,21 @@ Norm = Literal["none", "before", "after"]
 
 
 class BlockKind(ABC):
-    """Base class of block kinds.
-
-    Attributes:
-        name: Name of the kind in recipes and files.
-        in_layers: Whether the block can act in every layer, so that methods accept it as ``block``. Default: true.
-    """
+    """Base class of block kinds."""
 
     name: ClassVar[str]
+    """Name of the kind in recipes and files."""
     in_layers: ClassVar[bool] = True
+    """Whether the block can act in every layer, so that methods accept it as ``block``."""
+    options: ClassVar[tuple[str, ...]] = ("placement",)
+    """The settings of a method that the kind has: some of ``placement``, ``targets``, ``alpha`` and ``rslora``."""
 
     @abstractmethod
     def tensors(self, shape: BackboneShape, size: int, *, norm: Norm = "none") -> TensorSpecs:
-        """Describe the tensors at one site.
+        """Describe the tensors at one site, by names that no attribute of `torch.nn.ModuleDict` has.
 
         Args:
-            shape: Shape of the backbone.
+            shape: Shape of the backbone, with the linear layers that `restrict` leaves.
             size: Bottleneck size, rank, or number of labels.
             norm: Layer norm, if the kind can have one.
         """
@@ -82,8 +79,26 @@ class BlockKind(ABC):
         """Describe the tensors that a block should have on a backbone, if it is to be like one with these shapes."""
         return self.tensors(shape, self.size_of(shapes), norm=self.norm_of(shapes))
 
+    def mistakes(self, settings: Mapping[str, Any]) -> list[str]:
+        """List what is wrong with a method's settings of blocks; by default those that the kind does not have."""
+        return [
+            f"{name}: a {self.name} block has no such setting. Leave it out, or choose a kind of block that has it: "
+            f"{', '.join(kind.name for kind in BLOCKS.values() if name in kind.options)}."
+            for name, value in settings.items()
+            if value and name not in self.options
+        ]
+
+    def restrict(self, shape: BackboneShape, targets: str | Sequence[str] | None) -> BackboneShape:  # noqa: ARG002
+        """Return the shape with only the linear layers that the block acts on; all of them by default.
+
+        Args:
+            shape: Shape of the backbone.
+            targets: The setting ``targets``, for kinds that have it.
+        """
+        return shape
+
     def placements(self, shape: BackboneShape) -> tuple[str, ...]:
-        """List the placements that the kind allows; those of the layers by default."""
+        """List the placements that the kind allows; those of the layers by default. None: it cannot act there."""
         return shape.placements
 
     def sites(self, shape: BackboneShape) -> tuple[Site, ...]:
@@ -95,7 +110,11 @@ class BlockKind(ABC):
         return shape.choose_placement(wanted, preferred)
 
     def places(self, block: Block) -> list[tuple[str, int]]:
-        """List the places where a block acts, each with the index of the site whose tensors are used there."""
+        """List the places where a block acts, each with the index of the site whose tensors are used there.
+
+        A place is a placement of the layers, the name of a linear layer (its output), `input_of` that name (its
+        input), or ``attention``.
+        """
         return [(block.placement, index) for index in range(len(block.sites))]
 
     @abstractmethod
@@ -103,11 +122,11 @@ class BlockKind(ABC):
         """Apply the block and return the new value of `output_BTE`.
 
         Args:
-            output_BTE: The tensor that the block changes: hidden states, or the output of a projection.
+            output_BTE: The tensor that the block changes: hidden states, or the output or the input of a linear layer.
             input_BTD: The input of the block: the hidden states (layer-normed at the placement ``norm``), or the input
-                of a projection.
+                of the linear layer.
             tensors: One set for all rows, or one set per row.
-            place: The placement, or the name of the projection.
+            place: The place, as `places` names it.
         """
 
     def up_projections(self, names: Iterable[str]) -> list[str]:  # noqa: ARG002 - for kinds that have some
@@ -125,6 +144,84 @@ class BlockKind(ABC):
     def finite(self, name: str, tensor: Tensor) -> Tensor:  # noqa: ARG002 - for kinds that allow infinite values
         """Return whether each value of a tensor is allowed; by default nan and infinity are not."""
         return tensor.isfinite()
+
+
+class ProjectionBlock(BlockKind):
+    """Base class of kinds that act on linear layers, each with tensors of its own.
+
+    The name of a tensor is that of its linear layer, ``_`` and a part without ``_``, such as ``q_down``.
+    """
+
+    options: ClassVar[tuple[str, ...]] = ("targets",)
+    default_targets: ClassVar[tuple[str, ...]]
+    """The linear layers that the block acts on if ``targets`` names none, as far as a family has them."""
+
+    def restrict(self, shape: BackboneShape, targets: str | Sequence[str] | None) -> BackboneShape:
+        """Return the shape with the linear layers that ``targets`` names, or the default ones."""
+        defaults = [name for name in self.default_targets if name in shape.projections]
+        if not (targets or defaults):
+            raise BackboneError(
+                f"method.targets: {shape.family} has none of the linear layers {', '.join(self.default_targets)}. "
+                f"Name others: {', '.join(shape.projections) or 'it declares none'}."
+            )
+        return shape.with_targets(targets or defaults)
+
+    def specs_like(self, shapes: Shapes, shape: BackboneShape) -> TensorSpecs:
+        """Describe a block of the same size on the same linear layers, as far as the backbone has them."""
+        names = [name for name in self.projections(shapes) if name in shape.projections]
+        return super().specs_like(shapes, shape.with_targets(names) if names else shape)
+
+    def projections(self, names: Iterable[str]) -> list[str]:
+        """Name the linear layers that a block acts on, from the names of its tensors."""
+        return list(dict.fromkeys(name.rpartition("_")[0] for name in names))
+
+    def place_of(self, projection: str) -> str:
+        """Return where the block acts on a linear layer: on its output by default, or `input_of` it."""
+        return projection
+
+    def placements(self, shape: BackboneShape) -> tuple[str, ...]:  # noqa: ARG002
+        """Return ``projections``, the only placement."""
+        return ("projections",)
+
+    def choose_placement(self, shape: BackboneShape, wanted: str | None, preferred: Sequence[str]) -> str:  # noqa: ARG002
+        """Return ``projections``."""
+        return "projections"
+
+    def places(self, block: Block) -> list[tuple[str, int]]:
+        """List the linear layers of the block, at every site."""
+        names = self.projections(block.tensors)
+        return [(self.place_of(name), index) for name in names for index in range(len(block.sites))]
+
+
+class AttentionBlock(BlockKind):
+    """Base class of kinds that add keys and values to the self-attention of every layer."""
+
+    options: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def keys_values(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the keys and the values to add, both ``[P, E]`` for all rows or ``[R, P, E]`` for each row.
+
+        P is their number and E the size of a token's keys in all heads, `BackboneShape.kv_width`. Every token attends
+        to them, whatever its own mask says. They have no position: rotary and relative positions leave them alone.
+        """
+
+    def placements(self, shape: BackboneShape) -> tuple[str, ...]:
+        """Return ``attention``, where the family allows it."""
+        return (ATTENTION,) if shape.kv_width else ()
+
+    def choose_placement(self, shape: BackboneShape, wanted: str | None, preferred: Sequence[str]) -> str:  # noqa: ARG002
+        """Return ``attention``, or raise an error if keys and values cannot be added to the backbone's."""
+        if not shape.kv_width:
+            raise BackboneError(
+                f"method.block: a {self.name} block adds keys and values to the self-attention. {shape.family} "
+                "declares no module where that is possible (`Family.attention`). Choose another block or backbone."
+            )
+        return ATTENTION
+
+    def apply(self, output_BTE: Tensor, input_BTD: Tensor, tensors: Mapping[str, Tensor], *, place: str) -> Tensor:
+        """Refuse: the block adds to keys and values, and changes no tensor."""
+        raise NotImplementedError(f"{self.name}: adds keys and values; `keys_values` is called instead")
 
 
 class Bottleneck(BlockKind):
@@ -178,13 +275,15 @@ class Bottleneck(BlockKind):
         return output_BTE + added_BTE
 
 
-class Lora(BlockKind):
-    """LoRA on linear layers of a layer, in PEFT's form with ``lora_alpha = r``."""
+class Lora(ProjectionBlock):
+    """LoRA on linear layers (Hu et al. 2021, eq. 3): ``W x + α/r · B A x``, with ``α/r`` multiplied into B."""
 
     name = "lora"
+    options = ("targets", "alpha", "rslora")
+    default_targets = ("q", "v", "qkv")
 
     def tensors(self, shape: BackboneShape, size: int, *, norm: Norm = "none") -> TensorSpecs:  # noqa: ARG002
-        """Describe a down and an up projection for each linear layer of the shape."""
+        """Describe a down projection A and an up projection B for each linear layer of the shape."""
         tensors = {}
         for projection, (size_in, size_out) in shape.projections.items():
             down, up = lora_names(projection)
@@ -196,36 +295,23 @@ class Lora(BlockKind):
         """Return the rank."""
         return next(iter(shapes.values()), (0,))[0]
 
-    def specs_like(self, shapes: Shapes, shape: BackboneShape) -> TensorSpecs:
-        """Describe LoRA of the same rank on the same linear layers, as far as the backbone has them."""
-        names = [name for name in lora_projections(shapes) if name in shape.projections]
-        return super().specs_like(shapes, shape.with_targets(names) if names else shape)
-
-    def placements(self, shape: BackboneShape) -> tuple[str, ...]:  # noqa: ARG002
-        """Return ``projections``: LoRA acts on linear layers."""
-        return ("projections",)
-
-    def choose_placement(self, shape: BackboneShape, wanted: str | None, preferred: Sequence[str]) -> str:  # noqa: ARG002
-        """Return ``projections``; raise an error if a placement is set."""
-        if wanted is not None:
-            raise ConfigError("method", ["method.placement: LoRA always acts on projections. Leave the setting out."])
-        return "projections"
+    def mistakes(self, settings: Mapping[str, Any]) -> list[str]:
+        """Also list a scaling that is not positive."""
+        alpha = settings.get("alpha")
+        wrong = [] if alpha is None or alpha > 0 else [f"alpha: {alpha} is not positive."]
+        return super().mistakes(settings) + wrong
 
     def scaled(self, tensors: dict[str, Tensor], factor: float) -> dict[str, Tensor]:
         """Multiply the up projections by a factor."""
-        up_projections = self.up_projections(tensors) if factor != 1.0 else []
-        return {name: tensor * factor if name in up_projections else tensor for name, tensor in tensors.items()}
+        names = self.up_projections(tensors) if factor != 1.0 else []
+        return {name: tensor * factor if name in names else tensor for name, tensor in tensors.items()}
 
     def up_projections(self, names: Iterable[str]) -> list[str]:
         """Name the up projections of all linear layers."""
-        return [lora_names(name)[1] for name in lora_projections(names)]
-
-    def places(self, block: Block) -> list[tuple[str, int]]:
-        """List the linear layers that it adapts, at every site."""
-        return [(name, index) for name in lora_projections(block.tensors) for index in range(len(block.sites))]
+        return [lora_names(name)[1] for name in self.projections(names)]
 
     def apply(self, output_BTE: Tensor, input_BTD: Tensor, tensors: Mapping[str, Tensor], *, place: str) -> Tensor:
-        """Add the low-rank product to the output of the projection."""
+        """Add the low-rank product to the output of the linear layer."""
         down, up = lora_names(place)
         return output_BTE + linear(linear(input_BTD, tensors[down]), tensors[up])
 
@@ -331,8 +417,19 @@ def register_block(kind: BlockKind) -> BlockKind:
     return BLOCKS.register(kind.name, kind)
 
 
-for _kind in (Bottleneck(), Lora(), Invertible(), Classifier()):
+LORA = Lora()
+for _kind in (Bottleneck(), LORA, Invertible(), Classifier()):
     register_block(_kind)
+
+
+def input_of(projection: str) -> str:
+    """Name the place at the input of a linear layer."""
+    return f"{projection}.input"
+
+
+def projection_of(place: str) -> str:
+    """Return the linear layer of a place at its input or its output."""
+    return place.removesuffix(".input")
 
 
 def shapes_of(tensors: TensorSpecs) -> Shapes:
@@ -348,11 +445,6 @@ def xavier_std(shape: tuple[int, ...]) -> float:
 def num_matrix_elements(block: Block) -> int:
     """Count the elements of a block's matrices over all sites, for one condition."""
     return sum(tensor[0].numel() for tensor in block.tensors.values() if tensor.dim() == 4)
-
-
-def lora_projections(names: Iterable[str]) -> list[str]:
-    """Name the linear layers that LoRA adapts, from the names of its tensors."""
-    return [name.removesuffix("_down") for name in names if name.endswith("_down")]
 
 
 def lora_names(projection: str) -> tuple[str, str]:

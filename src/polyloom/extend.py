@@ -1,0 +1,59 @@
+"""Everything that methods, blocks, families, tasks, readers and metrics of your own need, in one versioned module.
+
+`docs/extending.md` shows each with an example. `docs/compatibility.md` promises for these names what it promises for
+those of `polyloom`: within one `VERSION` nothing is removed, and nothing that is optional becomes required.
+"""
+
+from polyloom.backbones.families import Family, register_family
+from polyloom.conditions import Condition, ConditionIds, Index, Inventory
+from polyloom.data.catalog import resolve
+from polyloom.data.readers.formats import register_reader
+from polyloom.data.records import Answer, Choices, LabelledText, Pair, Question, Tagged, Text, Tree
+from polyloom.errors import BackboneError, ConditionError, ConfigError, DataError, PolyloomError
+from polyloom.io.files import File, read_lines
+from polyloom.methods import register_method
+from polyloom.methods.base import (
+    AdapterConfig,
+    AdapterMethod,
+    Method,
+    MethodConfig,
+    Stage,
+    check,
+    check_positive,
+)
+from polyloom.metrics import Metric, Score, register_metric
+from polyloom.nn.blocks import (
+    BLOCKS,
+    AttentionBlock,
+    BlockKind,
+    Norm,
+    ProjectionBlock,
+    TensorSpec,
+    TensorSpecs,
+    input_of,
+    projection_of,
+    register_block,
+    shapes_of,
+)
+from polyloom.nn.hypernetwork import Hypernetwork, OutputProjections, ResidualTrunk
+from polyloom.nn.linear import layer_norm, linear
+from polyloom.nn.tables import Bank, FixedEmbedding, GrowingEmbedding, normal_init, xavier_init
+from polyloom.tasks import register_task
+from polyloom.tasks.base import Task, TaskConfig, choice_loss
+from polyloom.tasks.classification import TextClassification
+from polyloom.weights import BackboneShape, Block, Placement, Shapes, Site, Weights
+
+__all__ = [
+    "BLOCKS", "VERSION", "AdapterConfig", "AdapterMethod", "Answer", "AttentionBlock", "BackboneError",
+    "BackboneShape", "Bank", "Block", "BlockKind", "Choices", "Condition", "ConditionError", "ConditionIds",
+    "ConfigError", "DataError", "Family", "File", "FixedEmbedding", "GrowingEmbedding", "Hypernetwork", "Index",
+    "Inventory", "LabelledText", "Method", "MethodConfig", "Metric", "Norm", "OutputProjections", "Pair", "Placement",
+    "PolyloomError", "ProjectionBlock", "Question", "ResidualTrunk", "Score", "Shapes", "Site", "Stage", "Tagged",
+    "Task", "TaskConfig", "TensorSpec", "TensorSpecs", "Text", "TextClassification", "Tree", "Weights", "check",
+    "check_positive", "choice_loss", "input_of", "layer_norm", "linear", "normal_init", "projection_of", "read_lines",
+    "register_block", "register_family", "register_method", "register_metric", "register_reader", "register_task",
+    "resolve", "shapes_of", "xavier_init",
+]  # fmt: skip
+
+VERSION = 1
+"""Version of this module. It is raised when something is removed, or changes so that extensions must change."""
