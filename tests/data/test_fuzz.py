@@ -14,7 +14,7 @@ import pytest
 
 from polyloom.data.readers.columns import read_columns
 from polyloom.data.readers.conllu import Sentence, read_conllu, write_sentence
-from polyloom.data.readers.pairs import read_pairs
+from polyloom.data.readers.tables import read_pairs
 from polyloom.data.readers.text import read_json_text, read_text
 from polyloom.errors import DataError
 from polyloom.io import files

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from polyloom.data.readers.pairs import read_pairs
+from polyloom.data.readers.tables import read_pairs
 from polyloom.data.records import Pair
 from polyloom.errors import DataError
 from tests.shared import DATA, needs_data

@@ -35,10 +35,15 @@ def read_columns(source: Path | File) -> Iterator[Tagged]:
     """Read tagged sentences; a language before the tokens is removed if every token of the first sentence has it."""
     file = as_file(source)
     prefix: str | None = None
-    for line, words, tags in _sentences(file):
+    for first, words, tags in _sentences(file):
         if prefix is None:
-            prefix = _common_language(words)
-        yield Tagged(tuple(_without(prefix, words, file.path, line) if prefix else words), tuple(tags))
+            prefixes = {match[1] if (match := _LANGUAGE.fullmatch(word)) else "" for word in words}
+            prefix = prefixes.pop() if len(prefixes) == 1 else ""
+        for number, word in enumerate(words if prefix else (), start=first):
+            if not word.startswith(prefix) or word == prefix:
+                what = f"{word[:40]!r} does not begin with {prefix!r} and a word, as the first sentence does."
+                raise DataError(file.path, number, what)
+        yield Tagged(tuple(word.removeprefix(prefix) for word in words), tuple(tags))
 
 
 def column_header(file: File) -> str | None:
@@ -49,72 +54,55 @@ def column_header(file: File) -> str | None:
     return None
 
 
-def _common_language(words: list[str]) -> str:
-    prefixes = {match[1] if (match := _LANGUAGE.fullmatch(word)) else "" for word in words}
-    return prefixes.pop() if len(prefixes) == 1 else ""
-
-
-def _without(prefix: str, words: list[str], path: Path, line: int) -> list[str]:
-    for index, word in enumerate(words):
-        if not word.startswith(prefix) or word == prefix:
-            what = f"{word[:40]!r} does not begin with {prefix!r} and a word, as the first sentence does."
-            raise DataError(path, line + index, what)
-    return [word.removeprefix(prefix) for word in words]
-
-
 def _sentences(file: File) -> Iterator[tuple[int, list[str], list[str]]]:
     """Yield the words and tags of each sentence, with the number of the first word's line."""
+    universal = _is_universal(file)
+    layout: Layout | None = None
+    separator = ""
     first = size = 0
     words: list[str] = []
     tags: list[str] = []
-    for number, word, tag in _tagged_words(file):
-        if word:
-            if (size := size + len(word) + len(tag)) > LIMITS.line_bytes:
-                raise DataError(file.path, number, f"a sentence of more than {LIMITS.line_bytes} characters.")
-            first = first if words else number
-            words.append(word)
-            tags.append(tag)
-        elif words:
-            yield first, words, tags
-            words, tags, size = [], [], 0
-    if words:
-        yield first, words, tags
-
-
-def _tagged_words(file: File) -> Iterator[tuple[int, str, str]]:
-    """Yield each word and its tag with the number of its line, and empty ones where a sentence ends."""
-    universal = _is_universal(file)
-    layout: Layout | None = None
-    separator, position = "", 0
     for number, line in _word_lines(file):
         if not line:
-            position = 0
-            yield number, "", ""
+            if words:
+                yield first, words, tags
+            words, tags, size = [], [], 0
             continue
+
+        # The first line with a word decides about all lines, or is a header.
         if layout is None:
             separator, layout = _separator(line), _layout(line, file, number)
             if layout.has_header:
                 continue
-        fields = _fields(line, separator)
-        if len(fields) != layout.width:
-            raise DataError(file.path, number, f"{len(fields)} columns, but {layout.width} in the first line.")
-        position += 1
-        word, tag = (fields[place] for place in layout.places)
+        cells = _cells(line, separator)
+        if len(cells) != layout.width:
+            raise DataError(file.path, number, f"{len(cells)} columns, but {layout.width} in the first line.")
+        word, tag = (cells[place] for place in layout.places)
         if universal:
-            if fields[0] != str(position):
-                raise DataError(file.path, number, f"id {fields[0][:20]!r} instead of {position}.")
+            if cells[0] != str(len(words) + 1):
+                raise DataError(file.path, number, f"id {cells[0][:20]!r} instead of {len(words) + 1}.")
             tag = "O" if tag == "-" else tag
         if wrong := _wrong_tag(tag) if word.strip() else "no token in this line.":
             raise DataError(file.path, number, wrong)
-        yield number, word, tag
+
+        # A file without blank lines would otherwise be read into memory as a single sentence.
+        size += len(word) + len(tag)
+        if size > LIMITS.line_bytes:
+            raise DataError(file.path, number, f"a sentence of more than {LIMITS.line_bytes} characters.")
+        if not words:
+            first = number
+        words.append(word)
+        tags.append(tag)
+    if words:
+        yield first, words, tags
 
 
 def _word_lines(file: File) -> Iterator[tuple[int, str]]:
     """Yield the lines of words with their numbers, and an empty line for each that ends a sentence."""
     comments = file.ending == ".iob2"
     for number, line in read_lines(file.path):
-        ends = not line.strip() or line.startswith("-DOCSTART-") or (comments and line.startswith("#"))
-        yield number, "" if ends else line
+        is_end = not line.strip() or line.startswith("-DOCSTART-") or (comments and line.startswith("#"))
+        yield number, "" if is_end else line
 
 
 def _is_universal(file: File) -> bool:
@@ -125,25 +113,25 @@ def _separator(line: str) -> str:
     return "\t" if "\t" in line else " "
 
 
-def _fields(line: str, separator: str) -> list[str]:
+def _cells(line: str, separator: str) -> list[str]:
     return line.rstrip(" ").split(separator)
 
 
 def _layout(line: str, file: File, number: int) -> Layout:
     """Find the columns of words and tags by the first line of a file."""
     separator = _separator(line)
-    fields = _fields(line, separator)
-    tabs, width = separator == "\t", len(fields)
+    cells = _cells(line, separator)
+    tabs, width = separator == "\t", len(cells)
     if _is_universal(file):
         if not tabs or width < 3:
             raise DataError(file.path, number, "an .iob2 file has id, token and tag, separated by tabs.")
         return Layout((1, 2), ("", ""), width, has_header=False)
-    names = {field.casefold() for field in fields}
+    names = {cell.casefold() for cell in cells}
     if file.columns or (names <= _KNOWN and all(names & set(part) for part in _PARTS)):
-        layout = find_layout(fields, _PARTS, file, line=number)
+        layout = find_layout(cells, _PARTS, file, line=number)
         assert layout is not None
         return layout
-    if tabs and width != 2 and not _is_conll_2003(fields):
+    if tabs and width != 2 and not _is_conll_2003(cells):
         what = f"{width} columns separated by tabs, but token and tag are 2."
         hint = f"Name the columns after #, with _ for those to leave out, such as {file.path}#word,_,tag."
         raise DataError(file.path, number, f"{what} {hint} Universal NER files are named .iob2; pairs are not tags.")
@@ -152,9 +140,9 @@ def _layout(line: str, file: File, number: int) -> Layout:
     return Layout((0, width - 1), ("", ""), width, has_header=False)
 
 
-def _is_conll_2003(fields: Sequence[str]) -> bool:
+def _is_conll_2003(cells: Sequence[str]) -> bool:
     """Return whether the columns are a word, a part of speech, a chunk and an entity."""
-    return len(fields) == 4 and all(field == "O" or field[:2] in ("B-", "I-") for field in fields[2:])
+    return len(cells) == 4 and all(cell == "O" or cell[:2] in ("B-", "I-") for cell in cells[2:])
 
 
 @lru_cache(maxsize=1024)

@@ -31,9 +31,10 @@ def make_conversation(row: Mapping[str, Any], source: Any, number: int | None) -
     if "messages" in row:
         messages = make_messages(row["messages"], source, number)
     elif {"prompt", "completion"} <= row.keys():
-        parts = (("user", row["prompt"]), ("assistant", row["completion"]))
-        listed = [given if isinstance(given, list) else [{"role": role, "content": given}] for role, given in parts]
-        messages = make_messages([message for some in listed for message in some], source, number)
+        listed: list[Any] = []
+        for role, part in (("user", row["prompt"]), ("assistant", row["completion"])):
+            listed += part if isinstance(part, list) else [{"role": role, "content": part}]
+        messages = make_messages(listed, source, number)
     else:
         raise DataError(source, number, f"expected {EXPECTED}, or prompt and completion.")
     if messages[-1].role != "assistant":

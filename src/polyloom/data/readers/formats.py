@@ -13,9 +13,8 @@ from polyloom.data.readers.choices import read_choices
 from polyloom.data.readers.columns import column_header, read_columns
 from polyloom.data.readers.conllu import Sentence, read_conllu
 from polyloom.data.readers.conversations import read_conversations
-from polyloom.data.readers.pairs import read_pairs
 from polyloom.data.readers.questions import read_questions, read_squad
-from polyloom.data.readers.tables import read_json_records, read_labelled, table_header
+from polyloom.data.readers.tables import read_json_records, read_labelled, read_pairs, table_header
 from polyloom.data.readers.text import read_json_text, read_text
 from polyloom.data.records import Kind, Record, Tagged, Text, Tree
 from polyloom.errors import DataError, PolyloomError, suggest

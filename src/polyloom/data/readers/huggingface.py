@@ -20,22 +20,18 @@ _WHOLE_ROWS: Mapping[Kind, Callable[[Mapping[str, Any], str, int], Record]] = {
 
 @dataclass(frozen=True)
 class HubTable:
-    """One split of a data set, loaded through ``datasets``; no code of the data set is run.
-
-    Attributes:
-        name: The name as written.
-        repository: ``org/name``, or a local folder.
-        config: One of the data set's configurations, such as a language.
-        split: The split.
-        wanted: Names of columns: of the labels (or the text), or of all parts of a record in order. By default columns
-            are found by the names that are usual.
-    """
+    """One split of a data set, loaded through ``datasets``; no code of the data set is run."""
 
     name: str
+    """The name as it is written in a recipe."""
     repository: str
+    """``org/name``, or a local folder."""
     config: str | None
+    """One of the data set's configurations, such as a language."""
     split: str
-    wanted: tuple[str, ...]
+    columns: tuple[str, ...]
+    """Names of columns: of the labels (or the text), or of all parts of a record in order. By default columns are found
+    by their usual names."""
 
     @classmethod
     def parse(cls, name: str) -> "HubTable":
@@ -51,20 +47,21 @@ class HubTable:
         """Read the rows as records; sentences without words are left out."""
         table = self._table()
         if kind in _WHOLE_ROWS:
-            if self.wanted:
+            if self.columns:
                 raise DataError(self.name, None, f"read as {kind} it has no columns to name.")
             yield from (_WHOLE_ROWS[kind](row, self.name, number) for number, row in enumerate(table, start=1))
             return
-        places = choose_columns(table.column_names, COLUMNS[kind], self.wanted, source=self.name)
+        places = choose_columns(table.column_names, COLUMNS[kind], self.columns, source=self.name)
         columns = [table.column_names[place] for place in places]
-        names = [_class_names(table.features[column]) for column in columns]
+        # A column of classes has numbers, or lists of numbers; its feature, or that of its items, has the names.
+        classes = {}
+        for column in columns:
+            feature = table.features[column]
+            classes[column] = getattr(getattr(feature, "feature", feature), "names", None)
         for number, row in enumerate(table.select_columns(columns), start=1):
-            fields = [
-                self._cell(row[column], names=known, place=(column, number))
-                for column, known in zip(columns, names, strict=True)
-            ]
-            if kind not in ("tags", "tree") or fields[0] != []:
-                yield make_record(kind, fields, source=self.name, number=number)
+            cells = [self._cell(row[column], classes[column], column, number) for column in columns]
+            if kind not in ("tags", "tree") or cells[0] != []:
+                yield make_record(kind, cells, source=self.name, number=number)
 
     def sha256(self) -> str:
         """Hash of all rows and columns: it changes if the data set does."""
@@ -83,18 +80,12 @@ class HubTable:
         except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
             raise DataError(self.name, None, f"cannot be loaded: {error}") from error
 
-    def _cell(self, value: Any, *, names: Sequence[str] | None, place: tuple[str, int]) -> Any:
+    def _cell(self, value: Any, classes: Sequence[str] | None, column: str, number: int) -> Any:
         """Turn the numbers of classes into their names."""
         if isinstance(value, list):
-            return [self._cell(item, names=names, place=place) for item in value]
-        if names is None or isinstance(value, str):
+            return [self._cell(item, classes, column, number) for item in value]
+        if classes is None or isinstance(value, str):
             return value
-        if value is None or not 0 <= value < len(names):
-            raise DataError(self.name, place[1], f"column {place[0]}: no label ({value}).")
-        return names[value]
-
-
-def _class_names(feature: Any) -> Sequence[str] | None:
-    inner = getattr(feature, "feature", feature)
-    names: Sequence[str] | None = getattr(inner, "names", None)
-    return names
+        if value is None or not 0 <= value < len(classes):
+            raise DataError(self.name, number, f"column {column}: no label ({value}).")
+        return classes[value]

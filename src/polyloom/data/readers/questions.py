@@ -1,6 +1,6 @@
 """Read questions about a context: SQuAD, XQuAD and similar, as their nested JSON, as JSON lines or from the Hub.
 
-The answers are stretches of the context. Texts are kept as they are, white space included, since positions count it.
+The answers are spans of the context. Texts are kept as they are, white space included, since positions count it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -56,8 +56,8 @@ def make_question(row: Mapping[str, Any], source: Any, number: int | None, *, la
 
 
 def _answers(value: Any, context: str, place: tuple[Any, int | None], about: str) -> Iterator[Answer]:
-    """Read answers, and check that each is where it is said to be."""
-    if isinstance(value, dict):
+    """Read answers, and check that each begins where ``answer_start`` says."""
+    if isinstance(value, dict):  # as data sets of the Hub have them: columns instead of rows
         texts, starts = value.get("text"), value.get("answer_start")
         if isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts):
             value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
@@ -66,8 +66,8 @@ def _answers(value: Any, context: str, place: tuple[Any, int | None], about: str
         if not isinstance(text, str) or not isinstance(start, int) or isinstance(start, bool):
             raise DataError(*place, f"{about}an answer without text or answer_start. Expected: {EXPECTED}.")
         if not text.strip() or start < 0 or context[start : start + len(text)] != text:
-            found = context.find(text) if text.strip() else -1
-            hint = f" It begins at {found}." if found >= 0 else ""
+            place_in_context = context.find(text) if text.strip() else -1
+            hint = f" It begins at {place_in_context}." if place_in_context >= 0 else ""
             what = f"the context has no answer {text!r:.60} at character {start}, counted from 0.{hint}"
             raise DataError(*place, about + what)
         yield Answer(text, start)

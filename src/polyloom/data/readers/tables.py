@@ -1,4 +1,4 @@
-"""Read records from tables whose columns have names: TSV, CSV, JSON lines, data sets of the Hugging Face Hub.
+"""Read records from tables: TSV, CSV, JSON lines, data sets of the Hugging Face Hub. Columns are found by their names.
 
 The first line of a TSV or CSV file is a header if it has the name of a column that is looked for. Quotation marks
 around a cell of TSV are removed where a CSV writer must have added them: around doubled marks or a tab. All others
@@ -28,31 +28,29 @@ COLUMNS: Mapping[Kind, Sequence[Sequence[str]]] = {
     ),
 }
 SKIPPED = "_"
-
+_INFERENCE = {name[0]: name for name in ("entailment", "contradiction", "neutral")}
+# A cell between quotation marks, in which they are doubled and tabs may stand; or any other cell.
 _CELL = re.compile(r'(?:^|\t)(?:"((?:[^"]|"")*)"(?=\t|$)|([^\t]*))')
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 
 
 class Layout(NamedTuple):
-    """The columns of a table that hold the parts of a record.
-
-    Attributes:
-        places: The column of each part, counted from 0.
-        names: The name of each part's column in lower case; empty if the table has no names.
-        width: Number of columns.
-        has_header: Whether the first line has the names.
-    """
+    """The columns of a table that hold the parts of a record."""
 
     places: Sequence[int]
+    """The column of each part, counted from 0."""
     names: Sequence[str]
+    """The name of each part's column in lower case; empty if the table has no names."""
     width: int
+    """Number of columns."""
     has_header: bool
+    """Whether the first line has the names."""
 
 
 def choose_columns(
     names: Sequence[str],
     parts: Sequence[Sequence[str]],
-    wanted: Sequence[str] = (),
+    named: Sequence[str] = (),
     *,
     source: object,
     line: int | None = None,
@@ -63,7 +61,7 @@ def choose_columns(
     Args:
         names: The names of the table's columns; case does not matter.
         parts: For each part of the record, the names that its column goes by, in lower case.
-        wanted: The names that the user gave: of all parts in order, or of the last part only.
+        named: The names that the user wrote after ``#``: of all parts in order, or of the last part only.
         source: The table, for messages.
         line: The line of the names, for messages.
         first: Whether the first of several possible names is taken. By default several are an error.
@@ -71,57 +69,60 @@ def choose_columns(
     Returns:
         The column of each part, counted from 0.
     """
-    folded = [name.strip().casefold() for name in names]
-    listed = [name[:40] for name in names]
-    for name in wanted:
-        if name.casefold() not in folded:
-            raise DataError(source, line, f"no column {name!r}. {suggest(name, listed)}")
-    if len(wanted) not in (0, 1, len(parts)):
+    header = [name.strip().casefold() for name in names]
+    shown = [name[:40] for name in names]
+    for name in named:
+        if name.casefold() not in header:
+            raise DataError(source, line, f"no column {name!r}. {suggest(name, shown)}")
+    if len(named) not in (0, 1, len(parts)):
         shape = ", ".join(part[0] for part in parts)
-        raise DataError(source, line, f"{len(wanted)} columns are named after #, but {len(parts)} are needed: {shape}.")
+        raise DataError(source, line, f"{len(named)} columns are named after #, but {len(parts)} are needed: {shape}.")
     chosen = []
-    for known in parts[: len(parts) - len(wanted)]:
-        present = [name for name in known if name in folded]
+    for usual in parts[: len(parts) - len(named)]:
+        present = [name for name in usual if name in header]
         if len(present) > 1 and not first:
             raise DataError(source, line, f"which column? {', '.join(present)}. Write {source}#{present[0]}.")
         if not present:
             hint = "Name the columns after #."
-            raise DataError(source, line, f"none of the columns {', '.join(known)}. {suggest(known[0], listed)} {hint}")
+            raise DataError(source, line, f"none of the columns {', '.join(usual)}. {suggest(usual[0], shown)} {hint}")
         chosen.append(present[0])
-    return [folded.index(name) for name in (*chosen, *map(str.casefold, wanted))]
+    return [header.index(name) for name in (*chosen, *map(str.casefold, named))]
 
 
 def find_layout(
-    datasets: Sequence[str], parts: Sequence[Sequence[str]], file: File, *, line: int, first: bool = False
+    cells: Sequence[str], parts: Sequence[Sequence[str]], file: File, *, line: int, first: bool = False
 ) -> Layout | None:
-    """Find the columns of a record by the first line of a file and by the names that the user gave.
+    """Find the columns of a record by the first line of a file and by the names that the user wrote after ``#``.
 
     Returns:
         The layout, or ``None`` if the columns have no names.
     """
-    header = [dataset.strip().casefold() for dataset in datasets]
-    given = [name.casefold() for name in file.columns]
-    wanted = [name for name in given if name != SKIPPED]
-    if len(given) > 1 and not set(wanted) <= set(header):  # names for columns that have none
-        if len(given) != len(header):
-            what = f"{len(given)} columns are named after #, but there are {len(header)}. Write _ for one to leave out."
+    header = [cell.strip().casefold() for cell in cells]
+    columns = [name.casefold() for name in file.columns]
+    named = [name for name in columns if name != SKIPPED]
+    if len(columns) > 1 and not set(named) <= set(header):
+        # Names that the header does not have are names for all columns in their order: `#word,tag,_`.
+        if len(columns) != len(header):
+            what = (
+                f"{len(columns)} columns are named after #, but there are {len(header)}. Write _ for one to leave out."
+            )
             raise DataError(file.path, line, what)
-        places = choose_columns(given, parts, source=file.path, line=line)
-        named = all(any(name in header for name in part) for part in parts)
-        return Layout(places, ["" for _ in places], len(header), has_header=named)
-    if wanted or any(name in header for part in parts for name in part):
-        places = choose_columns(header, parts, wanted, source=file.path, line=line, first=first)
+        places = choose_columns(columns, parts, source=file.path, line=line)
+        has_header = all(any(name in header for name in part) for part in parts)
+        return Layout(places, ["" for _ in places], len(header), has_header=has_header)
+    if named or any(name in header for part in parts for name in part):
+        places = choose_columns(header, parts, named, source=file.path, line=line, first=first)
         return Layout(places, [header[place] for place in places], len(header), has_header=True)
     return None
 
 
-def table_layout(datasets: Sequence[str], kind: Kind, file: File, *, line: int) -> Layout:
+def table_layout(cells: Sequence[str], kind: Kind, file: File, *, line: int) -> Layout:
     """Find the columns of a record; without names, the table must have as many columns as the record has parts."""
     parts = COLUMNS[kind]
-    layout = find_layout(datasets, parts, file, line=line, first=kind == "pair")
-    if layout is None and len(datasets) != len(parts):
+    layout = find_layout(cells, parts, file, line=line, first=kind == "pair")
+    if layout is None and len(cells) != len(parts):
         shape = ", ".join(part[0] for part in parts)
-        what = f"{len(datasets)} columns and no names. Without names in the first line, the columns are {shape}."
+        what = f"{len(cells)} columns and no names. Without names in the first line, the columns are {shape}."
         raise DataError(file.path, line, f"{what} Name them after #, such as #{shape.replace(' ', '')}.")
     return layout or Layout(range(len(parts)), ["" for _ in parts], len(parts), has_header=False)
 
@@ -135,35 +136,33 @@ def read_table(source: Path | File, kind: Kind) -> Iterator[tuple[int, Sequence[
     """
     file = as_file(source)
     layout: Layout | None = None
-    for number, datasets in table_rows(file):
+    for number, cells in table_rows(file):
         if layout is None:
-            layout = table_layout(datasets, kind, file, line=number)
+            layout = table_layout(cells, kind, file, line=number)
             if layout.has_header:
                 continue
-        if len(datasets) != layout.width:
-            raise DataError(file.path, number, f"{len(datasets)} columns, but {layout.width} in the first line.")
-        yield number, layout.names, [datasets[place].strip() for place in layout.places]
+        if len(cells) != layout.width:
+            raise DataError(file.path, number, f"{len(cells)} columns, but {layout.width} in the first line.")
+        yield number, layout.names, [cells[place].strip() for place in layout.places]
 
 
 def table_header(file: File, kind: Kind) -> str | None:
     """Return the first line of a file if it is a header with the names of columns; else ``None``."""
-    for number, datasets in table_rows(file):
-        return "\t".join(datasets) if table_layout(datasets, kind, file, line=number).has_header else None
+    for number, cells in table_rows(file):
+        return "\t".join(cells) if table_layout(cells, kind, file, line=number).has_header else None
     return None
 
 
 def table_rows(file: File) -> Iterator[tuple[int, list[str]]]:
     """Read the cells of each line that is not blank, with its number; CSV may also be separated by tabs."""
-    lines = ((number, line) for number, line in read_lines(file.path) if line.strip())
-    number, line = next(lines, (0, ""))
-    if not number:
-        return
-    if file.ending == ".csv" and "\t" not in line:
-        yield from _csv_rows(file, ";" if ";" in line and "," not in line else ",")
-        return
-    width = line.count("\t") + 1
-    yield number, _tsv_cells(line, width)
-    for number, line in lines:
+    width = 0
+    for number, line in read_lines(file.path):
+        if not line.strip():
+            continue
+        if not width and file.ending == ".csv" and "\t" not in line:
+            yield from _csv_rows(file, ";" if ";" in line and "," not in line else ",")
+            return
+        width = width or line.count("\t") + 1
         yield number, _tsv_cells(line, width)
 
 
@@ -175,25 +174,24 @@ def _csv_rows(file: File, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
     number = 1
     try:
-        for datasets in rows:
-            if any(dataset.strip() for dataset in datasets):
-                yield number, datasets
-            number = rows.line_num + 1
+        for cells in rows:
+            if any(cell.strip() for cell in cells):
+                yield number, cells
+            number = rows.line_num + 1  # of the first line of the next row
     except csv.Error as error:
         raise DataError(file.path, number, f"not CSV: {error}.") from None
 
 
 def _tsv_cells(line: str, width: int) -> list[str]:
     """Split at tabs; only where that makes too many cells, tabs may stand between quotation marks."""
-    datasets = line.split("\t")
-    if len(datasets) > width:
+    cells = line.split("\t")
+    if len(cells) > width:
         return [quoted.replace('""', '"') if quoted else plain for quoted, plain in _CELL.findall(line)]
-    return [_unquoted(dataset) if dataset.startswith('"') else dataset for dataset in datasets]
-
-
-def _unquoted(dataset: str) -> str:
-    match = _QUOTED.fullmatch(dataset)
-    return match[1].replace('""', '"') if match and '""' in match[1] else dataset
+    # Quotation marks around a cell belong to its text, unless it has doubled ones, which a CSV writer must have made.
+    for place, cell in enumerate(cells):
+        if cell.startswith('"') and (match := _QUOTED.fullmatch(cell)) and '""' in match[1]:
+            cells[place] = match[1].replace('""', '"')
+    return cells
 
 
 def read_labelled(source: Path | File) -> Iterator[LabelledText]:
@@ -205,19 +203,51 @@ def read_labelled(source: Path | File) -> Iterator[LabelledText]:
         yield LabelledText(text, label)
 
 
+def read_pairs(source: Path | File) -> Iterator[Pair]:
+    """Read pairs of texts (XNLI, PAWS-X, SICK and similar); those without a gold label (``-`` in SNLI) are left out.
+
+    Labels of inference are brought to one form: ``ENTAILMENT`` is ``entailment``, and so is ``e`` between a premise and
+    a hypothesis. All others stay as they are, whole numbers as text.
+    """
+    file = as_file(source)
+    rows = _json_pairs(file) if file.ending == ".jsonl" else read_table(file, "pair")
+    for number, names, (first, second, label) in rows:
+        if not label:
+            raise DataError(file.path, number, "no label.")
+        if label == "-":
+            continue
+        plain = label.casefold()
+        if names[0] == "premise":
+            plain = _INFERENCE.get(plain, plain)
+        yield Pair(first, second, plain if plain in _INFERENCE.values() else label)
+
+
+def _json_pairs(file: File) -> Iterator[tuple[int, Sequence[str], list[str]]]:
+    """Read the columns of pairs from JSON lines, as `read_table` does."""
+    for number, row in read_json_lines(file.path):
+        keys = list(row)
+        places = choose_columns(keys, COLUMNS["pair"], file.columns, source=file.path, line=number, first=True)
+        names = [keys[place] for place in places]
+        label = row[names[2]]
+        if isinstance(label, int) and not isinstance(label, bool) and abs(label) < 1_000_000:
+            row[names[2]] = str(label)
+        cells = [checked_text(row[name], file.path, number, name=name).strip() for name in names]
+        yield number, [name.casefold() for name in names], cells
+
+
 def read_json_records(source: Path | File, kind: Kind) -> Iterator[Record]:
     """Read JSON lines that have the parts of a record by name; sentences without words are left out."""
     file = as_file(source)
-    places: list[str] | None = None
+    chosen: list[str] | None = None
     for number, row in read_json_lines(file.path):
-        if places is None or not row.keys() >= set(places):
-            names = list(row)
-            places = [
-                names[at] for at in choose_columns(names, COLUMNS[kind], file.columns, source=file.path, line=number)
-            ]
-        datasets = [_json_cell(row[name], file.path, number, name=name) for name in places]
-        if kind not in ("tags", "tree") or datasets[0] != []:
-            yield make_record(kind, datasets, source=file.path, number=number)
+        # The keys of the first line hold for all lines that have them.
+        if chosen is None or not row.keys() >= set(chosen):
+            keys = list(row)
+            places = choose_columns(keys, COLUMNS[kind], file.columns, source=file.path, line=number)
+            chosen = [keys[place] for place in places]
+        cells = [_json_cell(row[key], file.path, number, name=key) for key in chosen]
+        if kind not in ("tags", "tree") or cells[0] != []:
+            yield make_record(kind, cells, source=file.path, number=number)
 
 
 def _json_cell(value: Any, path: Path, number: int, *, name: str) -> Any:
@@ -226,20 +256,20 @@ def _json_cell(value: Any, path: Path, number: int, *, name: str) -> Any:
     return checked_text(value, path, number, name=name[:40]) if isinstance(value, str) else value
 
 
-def make_record(kind: Kind, datasets: Sequence[Any], *, source: object, number: int) -> Record:
+def make_record(kind: Kind, cells: Sequence[Any], *, source: object, number: int) -> Record:
     """Make a record of the cells of a row: strings, or lists of strings and numbers."""
-    if kind == "text" and isinstance(datasets[0], str):
-        return Text(datasets[0])
-    if kind == "labelled" and isinstance(datasets[0], str):
-        return LabelledText(datasets[0].strip(), _label(datasets[1], source, number))
-    if kind == "pair" and isinstance(datasets[0], str) and isinstance(datasets[1], str):
-        return Pair(datasets[0], datasets[1], _label(datasets[2], source, number))
-    if kind in ("tags", "tree") and all(isinstance(dataset, list) for dataset in datasets):
-        if len(set(map(len, datasets))) > 1:
+    if kind == "text" and isinstance(cells[0], str):
+        return Text(cells[0])
+    if kind == "labelled" and isinstance(cells[0], str):
+        return LabelledText(cells[0].strip(), _label(cells[1], source, number))
+    if kind == "pair" and isinstance(cells[0], str) and isinstance(cells[1], str):
+        return Pair(cells[0], cells[1], _label(cells[2], source, number))
+    if kind in ("tags", "tree") and all(isinstance(cell, list) for cell in cells):
+        if len(set(map(len, cells))) > 1:
             raise DataError(source, number, "the columns of a row differ in length.")
-        if all(isinstance(value, str) for dataset in (datasets[0], datasets[-1]) for value in dataset):
-            words, last = tuple(datasets[0]), tuple(datasets[-1])
-            return Tagged(words, last) if kind == "tags" else Tree(words, _heads(datasets[1], source, number), last)
+        if all(isinstance(value, str) for cell in (cells[0], cells[-1]) for value in cell):
+            words, last = tuple(cells[0]), tuple(cells[-1])
+            return Tagged(words, last) if kind == "tags" else Tree(words, _heads(cells[1], source, number), last)
         raise DataError(source, number, "words and labels must be text, or classes with names.")
     raise DataError(source, number, f"this row is not a {kind} record.")
 

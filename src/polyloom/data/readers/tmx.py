@@ -59,10 +59,14 @@ def read_tmx(path: Path, direction: tuple[str, str] | None) -> Iterator[tuple[st
 
 def _match(language: str, codes: Mapping[str, object]) -> str | None:
     """Find the code of a language, or else the first code of one of its varieties."""
-    wanted = _normalized(language)
-    same = (code for code in codes if _normalized(code) == wanted)
-    varieties = (code for code in codes if _normalized(code).startswith(f"{wanted}-"))
-    return next(same, None) or next(varieties, None)
+    name = _normalized(language)
+    for code in codes:
+        if _normalized(code) == name:
+            return code
+    for code in codes:
+        if _normalized(code).startswith(f"{name}-"):
+            return code
+    return None
 
 
 def _normalized(code: str) -> str:
@@ -104,6 +108,7 @@ class _Parser:
         return min(self._expat.CurrentLineNumber, self._last_line)
 
     def _parse(self, chunk: bytearray, *, last: bool = False) -> list[tuple[int, dict[str, str]]]:
+        """Parse a part of the file, and return the units that ended in it."""
         self._units = []
         self._fed += len(chunk)
         try:
