@@ -80,8 +80,7 @@ def grid(matrix: Matrix, metric: str) -> tuple[list[str], Array]:
     """Return languages and scores ``[source, target]``, NaN for directions without a score."""
     if metric not in (known := _metrics(matrix)):
         raise PolyloomError(f"directions: no translation is scored by {metric}. Known: {', '.join(known) or 'none'}.")
-    directions = list(filter(is_translation, (*matrix.results, *matrix.refused)))
-    languages = list(dict.fromkeys(language for direction in directions for language in direction.languages))
+    languages = list(dict.fromkeys(language for direction in _directions(matrix) for language in direction.languages))
     scores = np.full((len(languages), len(languages)), np.nan)
     for direction in filter(is_translation, matrix.results):
         source, target = direction.source, direction.target or ""
@@ -92,25 +91,19 @@ def grid(matrix: Matrix, metric: str) -> tuple[list[str], Array]:
 
 def grid_table(matrix: Matrix, metric: str) -> Table:
     """Make a table of sources by targets; zero-shot scores are marked, refused directions have a dash."""
-    languages, scores = grid(matrix, metric)
-    marks = {(d.source, d.target): MARK for d in filter(is_translation, matrix.results) if matrix.results[d].zero_shot}
-    refused = {(d.source, d.target) for d in filter(is_translation, matrix.refused)}
-
-    def result(source: str, target: str, score: float) -> str:
-        if np.isnan(score):
-            return "–" if (source, target) in refused else ""
-        return f"{score:.1f}{marks.get((source, target), '')}"
-
-    rows = [
-        [source, *(result(source, target, score) for target, score in zip(languages, row, strict=True))]
-        for source, row in zip(languages, scores.tolist(), strict=True)
-    ]
+    languages, _ = grid(matrix, metric)
+    texts = {(d.source, d.target): matrix.cell(d, metric).text(digits=1) for d in _directions(matrix)}
+    rows = [[source, *(texts.get((source, target), "") for target in languages)] for source in languages]
     return [r"source \ target", *languages], rows
 
 
 def is_translation(condition: Condition) -> bool:
     """Return whether a condition is a direction of translation."""
     return condition.target is not None and condition.task in TASKS and TASKS[condition.task].generates
+
+
+def _directions(matrix: Matrix) -> list[Condition]:
+    return [condition for condition in (*matrix.results, *matrix.refused) if is_translation(condition)]
 
 
 def _metrics(matrix: Matrix) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from polyloom.cli.render.tables import Format, aligned, markdown, tabs
 from polyloom.conditions import Condition
 from polyloom.evaluate.directions import Resources, grid_table, group_table
-from polyloom.evaluate.matrix import MARK, Matrix
+from polyloom.evaluate.matrix import MARK, Matrix, score_table, score_text
 from polyloom.io.plain_json import to_json
 from polyloom.metrics.score import Score
 from polyloom.metrics.significance import Interval, bootstrap_interval
@@ -41,10 +41,10 @@ def render(matrix: Matrix, form: Format, extras: Extras) -> str:
         entries = list(_entries(matrix, extras))
         return to_json({"run": matrix.run, "scores": entries, "refused": refused}, indent=2) + "\n"
     if form == "tsv":
-        rows = [[_result(value) for value in entry.values()] for entry in _entries(matrix, extras)]
+        rows = [[_tsv(value) for value in entry.values()] for entry in _entries(matrix, extras)]
         return tabs(list(next(_entries(matrix, extras), {})), rows)
     write = markdown if form == "markdown" else aligned
-    tables = [write(*_grid(matrix, extras))]
+    tables = [write(*_languages_by_tasks(matrix, extras))]
     columns, groups = group_table(matrix, extras.resources)
     if groups:
         tables.append(write(columns, groups))
@@ -70,32 +70,25 @@ def _entries(matrix: Matrix, extras: Extras) -> Iterator[dict[str, Any]]:
             yield entry | {"signature": score.signature}
 
 
-def _grid(matrix: Matrix, extras: Extras) -> tuple[list[str], list[list[str]]]:
-    """Build a table with one row per language (pair), one column per task and metric, and means below."""
+def _languages_by_tasks(matrix: Matrix, extras: Extras) -> tuple[list[str], list[list[str]]]:
+    """Write the table of scores, with intervals and the majority baseline where they are wanted."""
+    table, baselines = score_table([matrix]), extras.baselines or {}
+    tasks = [task for task, _ in table.columns]
+    # The baseline of a task comes after its first metric, which it is comparable with.
+    with_baseline = [task not in tasks[:i] and any(c.task == task for c in baselines) for i, task in enumerate(tasks)]
     columns = ["language"]
-    rows: dict[str, dict[str, str]] = {_language(c): {} for c in (*matrix.results, *matrix.refused)}
-    means: dict[bool | None, dict[str, str]] = {None: {}, False: {}, True: {}}
-    for task, metric in matrix.metrics():
-        columns.append(f"{task} {metric}")
-        for kind, row in means.items():
-            row[columns[-1]] = _number(matrix.mean(task, metric, zero_shot=kind))
-        if any(condition.task == task for condition in extras.baselines or ()) and f"{task} majority" not in columns:
-            columns.append(f"{task} majority")
-    for condition, result in matrix.results.items():
-        row = rows[_language(condition)]
-        for score in result.scores:
-            text = f"{score.value:.2f}{MARK if result.zero_shot else ''}"
-            if extras.intervals:
-                text += " [{:.2f}, {:.2f}]".format(*_interval(score))
-            row[f"{condition.task} {score.metric.name}"] = text
-        if extras.baselines and condition in extras.baselines:
-            row[f"{condition.task} majority"] = f"{extras.baselines[condition]:.2f}"
-    for condition in matrix.refused:
-        rows[_language(condition)] |= {f"{t} {metric}": "–" for t, metric in matrix.metrics() if t == condition.task}
-    rows["mean"] = means[None]
-    if len({result.zero_shot for result in matrix.results.values()}) == 2:
-        rows |= {"mean of trained": means[False], f"mean of zero-shot{MARK}": means[True]}
-    return columns, [[name, *(row.get(column, "") for column in columns[1:])] for name, row in rows.items()]
+    rows: list[list[str]] = [[name] for name in (*table.rows, *(name for name, _ in table.means))]
+    for index, (task, metric) in enumerate(table.columns):
+        columns += [f"{task} {metric}", *([f"{task} majority"] if with_baseline[index] else [])]
+        for row, cells in zip(rows, table.cells, strict=False):
+            (cell,) = cells[index]
+            interval = " [{:.2f}, {:.2f}]".format(*_interval(cell.score)) if extras.intervals and cell.score else ""
+            row.append(cell.text() + interval)
+            if with_baseline[index]:
+                row.append(score_text(baselines.get(Condition.parse(f"{task}/{row[0]}"), math.nan)))
+        for row, (_, means) in zip(rows[len(table.rows) :], table.means, strict=True):
+            row += [score_text(means[index][0]), *([""] if with_baseline[index] else [])]
+    return columns, rows
 
 
 def _notes(matrix: Matrix, extras: Extras) -> Iterator[str]:
@@ -120,18 +113,11 @@ def _notes(matrix: Matrix, extras: Extras) -> Iterator[str]:
 
 
 def _interval(score: Score) -> Interval:
+    """Compute the interval of a score; of fewer than two sentences there is none, they cannot be resampled."""
     return bootstrap_interval(score, SEED) if score.count > 1 else Interval(math.nan, math.nan)
 
 
-def _language(condition: Condition) -> str:
-    return "/".join(filter(None, (condition.source, condition.target)))
-
-
-def _number(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.2f}"
-
-
-def _result(value: Any) -> str:
+def _tsv(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
