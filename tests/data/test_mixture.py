@@ -156,7 +156,7 @@ def test_shares_are_exact_in_every_round_and_passes_to_the_draw(config, size):
     drawn = Counter(pick.dataset for step in range(3 * steps, 4 * steps) for pick in one_of_each_draw(made, step))
     assert {name: drawn[name] / len(made._slots) for name in SIZES} == made.shares()
     if config.strategy in ("temperature", "weights", "unimax"):
-        wanted = dict(zip(SIZES, made._wanted_shares(), strict=True))
+        wanted = dict(zip(SIZES, made._target_shares(), strict=True))
         assert all(abs(share - wanted[name]) < 1 / len(made._slots) for name, share in made.shares().items())
     by_rows = stream(made, 333)
     if size is BY_ROWS:

@@ -1,9 +1,15 @@
 """Choose the examples of a step's batch: a pure function of (seed, step), at the same cost for every step.
 
 A *draw* takes examples from one dataset: a fixed number, or as many as fit a token budget. A batch has one draw or
-more. Draws come in *rounds*, in each of which every dataset has a fixed number of slots. So the number of a draw
-determines its dataset, how often that dataset was drawn before, and therefore its epoch and the position in it
-(`data.order`).
+more. Draws come in *rounds*, in each of which every dataset has a fixed number of slots, its quota. So the number of a
+draw tells all about it, without counting the draws before:
+
+    round, slot  = divmod(draw, slots of a round)
+    dataset      = the dataset of this slot, in the order of this round: a permutation with the key (seed, round)
+    earlier      = quota · round + slots of the dataset before this one in the round
+    rows         = those of draw `earlier` of the dataset, see `data.order`
+
+A resumed run, and each of several processes, computes the same batches without reading or skipping any.
 """
 
 import math
@@ -15,7 +21,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from polyloom.data.order import Rows, Stream, make_stream
+from polyloom.data.order import Rows, make_stream
 from polyloom.data.shuffle import permuted, random_uint64
 from polyloom.errors import ConfigError, suggest
 
@@ -23,38 +29,32 @@ Strategy = Literal["temperature", "weights", "unimax", "round-robin", "ratio"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-MIN_SLOTS, MAX_SLOTS = 2**12, 2**20
+MIN_SLOTS, MAX_SLOTS = 2**12, 2**20  # of a round
 _STRATEGY_OF_OPTION = {"weights": "weights", "max_repeats": "unimax", "ratio": "ratio"}
-_KEY_BITS = (
-    44  # for an example's row plus its epoch times the size of the dataset; the dataset's number is in the bits above
-)
+_KEY_BITS = 44  # for the position of an example in its dataset; above them is the number of the dataset
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureConfig:
-    """Settings of the mixture of datasets.
-
-    Attributes:
-        strategy: How often each dataset is drawn. ``temperature`` (default): so that its examples come in proportion to
-            their number to the power 1/T, as in the papers, also in batches by tokens. ``weights``: in proportion to
-            given weights. ``unimax``: equally often, but at most `max_repeats` epochs of a dataset. ``round-robin``: in
-            turn. ``ratio``: N draws of one dataset, then M of its partner.
-        temperature: T of ``temperature``. Defaults to 1, which gives all datasets the same number of epochs. Raise it
-            to draw small datasets more often; a high value draws all equally often.
-        weights: Weight of every dataset, required for ``weights``. Only their proportions matter; 0 leaves a dataset
-            out.
-        max_repeats: Largest number of epochs of a dataset, required for ``unimax``.
-        ratio: N and M, required for ``ratio``.
-        datasets_per_batch: Number of draws of a batch. Defaults to 1: all examples of a batch are of one dataset. Raise
-            it to mix datasets within a batch.
-    """
+    """Settings of the mixture of datasets."""
 
     strategy: Strategy = "temperature"
+    """How often each dataset is drawn. ``temperature``: so that its examples come in proportion to their number to the
+    power 1/T, as in the papers, also in batches by tokens. ``weights``: in proportion to given weights. ``unimax``:
+    equally often, but at most `max_repeats` epochs of a dataset. ``round-robin``: in turn. ``ratio``: N draws of one
+    dataset, then M of its partner."""
     temperature: float = 1.0
+    """T of ``temperature``. 1 gives all datasets the same number of epochs. Raise it to draw small datasets more often;
+    a high value draws all equally often."""
     weights: Mapping[str, float] | None = None
+    """Weight of every dataset, required for ``weights``. Only their proportions matter; 0 leaves a dataset out."""
     max_repeats: float | None = None
+    """Largest number of epochs of a dataset, required for ``unimax``."""
     ratio: tuple[int, int] | None = None
+    """N and M, required for ``ratio``."""
     datasets_per_batch: int = 1
+    """Number of draws of a batch. With 1 all examples of a batch are of one dataset. Raise it to mix datasets within a
+    batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +119,14 @@ class Mixture:
             raise ConfigError("mixture", mistakes)
         self._names = list(self.datasets)
         self._sizes = [len(rows) for rows in self.datasets.values()]
+        # Keys of permutations have the name of the dataset, so that another dataset in the recipe does not reorder it.
         self._keys = [(self.seed, int.from_bytes(blake2b(n.encode(), digest_size=8).digest())) for n in self._names]
-        self._streams = [self._stream(rows) for rows in self.datasets.values()]
+        self._streams = [
+            make_stream(rows, self.rows_per_batch, self.tokens_per_batch, self.config.datasets_per_batch)
+            for rows in self.datasets.values()
+        ]
         self._salt = int(random_uint64((self.seed,), 1)[0]) >> 1
-        self._shuffled = self.config.strategy not in ("round-robin", "ratio")
+        self._shuffled = self.config.strategy not in ("round-robin", "ratio")  # these two are an order themselves
         self._slots = self._make_slots()
         self._quotas = np.bincount(self._slots, minlength=len(self._names))
         self._last_round = (-1, self._slots, self._slots)
@@ -141,8 +145,8 @@ class Mixture:
     def epochs(self, steps: int) -> dict[str, float]:
         """Return the exact number of epochs of every dataset after a number of steps."""
         rounds, rest = divmod(steps * self.config.datasets_per_batch, len(self._slots))
-        begun = np.bincount(self._round(rounds)[0][:rest], minlength=len(self._names))
-        draws = (rounds * self._quotas + begun).tolist()
+        in_last_round = np.bincount(self._round(rounds)[0][:rest], minlength=len(self._names))
+        draws = (rounds * self._quotas + in_last_round).tolist()
         return {n: d / s.draws_per_epoch for n, d, s in zip(self._names, draws, self._streams, strict=True)}
 
     def table(self, steps: int) -> list[Share]:
@@ -151,11 +155,15 @@ class Mixture:
         return [Share(name, len(rows), shares[name], epochs[name]) for name, rows in self.datasets.items()]
 
     def _draw(self, draw: int) -> Iterator[Pick]:
-        number, slot = divmod(draw, len(self._slots))
-        slots, ranks = self._round(number)
+        """Yield the examples of a draw; the lines are those of the module's docstring."""
+        round_number, slot = divmod(draw, len(self._slots))
+        slots, ranks = self._round(round_number)
         dataset = int(slots[slot])
-        dataset_draw = int(self._quotas[dataset]) * number + int(ranks[slot])
-        positions = self._streams[dataset].take(dataset_draw, self._keys[dataset])
+        earlier = int(self._quotas[dataset]) * round_number + int(ranks[slot])
+        positions = self._streams[dataset].take(earlier, self._keys[dataset])
+
+        # A position counts on from epoch to epoch, so no two draws share one. Its key is unique for that reason, and
+        # differs from the key of the same position in a run with another seed.
         name, size, base = self._names[dataset], self._sizes[dataset], dataset << _KEY_BITS
         for position in positions.tolist():
             yield Pick(name, position % size, (base | position) ^ self._salt)
@@ -168,17 +176,17 @@ class Mixture:
             slots = self._slots
             if self._shuffled:
                 slots = slots[permuted(np.arange(len(slots)), len(slots), (self.seed, number))]
+            # A stable sort groups the slots by dataset. The place in its group is the rank of a slot.
             order = np.argsort(slots, kind="stable")
+            group_starts = np.cumsum(self._quotas) - self._quotas
             ranks = np.empty_like(slots)
-            ranks[order] = np.arange(len(slots)) - (np.cumsum(self._quotas) - self._quotas)[slots[order]]
-            self._last_round = (number, slots, ranks)  # in one assignment, for threads
+            ranks[order] = np.arange(len(slots)) - group_starts[slots[order]]
+            self._last_round = (number, slots, ranks)  # in one assignment: other threads see all of it or nothing
         return slots, ranks
 
-    def _stream(self, rows: Rows) -> Stream:
-        return make_stream(rows, self.rows_per_batch, self.tokens_per_batch, self.config.datasets_per_batch)
-
     def _make_slots(self) -> Integers:
-        config, numbers = self.config, {name: i for i, name in enumerate(self._names)}
+        """Return the dataset of every slot of a round, before shuffling."""
+        config, numbers = self.config, {name: number for number, name in enumerate(self._names)}
         if config.strategy == "round-robin":
             return np.arange(len(numbers))
         if config.strategy == "ratio":
@@ -186,18 +194,18 @@ class Mixture:
             assert self.groups is not None
             pairs = [np.repeat([numbers[first], numbers[second]], config.ratio) for first, second in self.groups]
             return np.concatenate(pairs)
-        shares = self._wanted_shares()
-        # Rare datasets need long rounds: one of few slots would be much more than their share.
+        shares = self._target_shares()
+        # Rare datasets need long rounds: in a short one, a single slot would be much more than their share.
         for_rarest = min(8 / float(shares[shares > 0].min()), MAX_SLOTS)
-        wanted = max(MIN_SLOTS, 16 * len(shares), math.ceil(for_rarest))
-        return np.repeat(np.arange(len(shares)), apportion(shares, 1 << (wanted - 1).bit_length()))
+        num_slots = max(MIN_SLOTS, 16 * len(shares), math.ceil(for_rarest))
+        return np.repeat(np.arange(len(shares)), apportion(shares, 1 << (num_slots - 1).bit_length()))
 
-    def _wanted_shares(self) -> Floats:
+    def _target_shares(self) -> Floats:
+        """Return the shares of the draws that the strategy asks for, before they are rounded to slots."""
         config, draws = self.config, np.array([stream.draws_per_epoch for stream in self._streams], dtype=np.float64)
         if config.strategy == "weights":
             assert config.weights is not None
-            weights = np.array([config.weights[name] for name in self._names], dtype=np.float64)
-            return _normalized(weights)
+            return _normalized(np.array([config.weights[name] for name in self._names], dtype=np.float64))
         if config.strategy == "temperature":
             return temperature_of_draws(np.array(self._sizes, dtype=np.float64), draws, config.temperature)
         assert config.max_repeats is not None
@@ -210,14 +218,16 @@ class Mixture:
 
 
 def temperature(sizes: Floats, value: float) -> Floats:
-    """Compute shares in proportion to size to the power of one over the temperature."""
+    """Compute shares in proportion to size to the power of one over the temperature: p_i ∝ n_i^(1/T)."""
+    # Relative to the largest, so that no power overflows.
     return _normalized((sizes / sizes.max()) ** (1 / value))
 
 
 def temperature_of_draws(sizes: Floats, draws_per_epoch: Floats, value: float) -> Floats:
     """Compute the shares of draws with which examples come in proportion to size to the power of one over T.
 
-    A draw of a dataset with long examples has few of them, so the dataset needs more draws.
+    A draw of dataset i has n_i / d_i examples on average, where d_i are its draws per epoch. With long examples and
+    batches by tokens these are few, so the dataset needs more draws: the share of draws is ∝ p_i · d_i / n_i.
     """
     return _normalized(temperature(sizes, value) * draws_per_epoch / sizes)
 
@@ -230,12 +240,13 @@ def unimax(sizes: Floats, budget: float, max_repeats: float) -> Floats:
         budget: Size of the run, in the same unit.
         max_repeats: Largest number of epochs of a dataset.
     """
-    taken = np.zeros(len(sizes))
+    amounts = np.zeros(len(sizes))
     left = float(budget)
+    # From the smallest: each gets an even part of what is left, or its limit. Larger ones get what the limit leaves.
     for done, dataset in enumerate(np.argsort(sizes, kind="stable")):
-        taken[dataset] = min(left / (len(sizes) - done), sizes[dataset] * max_repeats)
-        left -= taken[dataset]
-    return _normalized(taken)
+        amounts[dataset] = min(left / (len(sizes) - done), sizes[dataset] * max_repeats)
+        left -= amounts[dataset]
+    return _normalized(amounts)
 
 
 def _normalized(weights: Floats) -> Floats:
@@ -245,7 +256,8 @@ def _normalized(weights: Floats) -> Floats:
 
 def apportion(shares: Floats, slots: int) -> Integers:
     """Distribute slots by the largest-remainder method, at least one for every share above zero."""
-    minimal = np.zeros(len(shares), dtype=bool)  # shares that get their one slot first
+    # Shares of less than a slot get one slot. That takes from the others, which may fall below a slot in turn.
+    minimal = np.zeros(len(shares), dtype=bool)
     while True:
         others = np.where(minimal, 0.0, shares)
         exact = others * ((slots - minimal.sum()) / others.sum())
@@ -253,6 +265,7 @@ def apportion(shares: Floats, slots: int) -> Integers:
         if np.array_equal(extended, minimal):
             break
         minimal = extended
+    # The others get their whole slots, and those with the largest remainders one of the slots that are left.
     quotas: Integers = np.floor(exact).astype(np.int64) + minimal
     remainders = exact - np.floor(exact)
     quotas[np.argsort(-remainders, kind="stable")[: slots - quotas.sum()]] += 1
@@ -291,11 +304,11 @@ def _config_mistakes(config: MixtureConfig) -> Iterator[str]:
     if config.strategy not in get_args(Strategy):
         yield f"mixture.strategy: unknown strategy {config.strategy!r}. {suggest(config.strategy, get_args(Strategy))}"
     for option, kind in _STRATEGY_OF_OPTION.items():
-        given = getattr(config, option) is not None
-        if given != (config.strategy == kind):
-            yield f"mixture.{option}: " + (
-                f"belongs to strategy {kind}, not {config.strategy}." if given else "missing."
-            )
+        is_set = getattr(config, option) is not None
+        if is_set and config.strategy != kind:
+            yield f"mixture.{option}: belongs to strategy {kind}, not {config.strategy}."
+        elif not is_set and config.strategy == kind:
+            yield f"mixture.{option}: missing."
     if config.strategy != "temperature" and config.temperature != 1:
         yield f"mixture.temperature: belongs to strategy temperature, not {config.strategy}."
     positive: dict[str, float | None] = {

@@ -1,7 +1,9 @@
 """The order of the examples of one dataset, epoch after epoch: blocks are permuted, then the rows inside them.
 
-Rows were shuffled when the dataset was written, so those of a block are a random choice. A draw reads one block, or few
-that lie side by side, and a block is used up before the next one is read. What is held in memory is a count of blocks.
+Rows were shuffled when the dataset was written, so those of a block are a random sample. A draw reads one block or a
+few adjacent ones, and a block is used up before the next one is read: one read serves many draws. Memory grows with the
+number of blocks, not of examples. Every permutation has a key of (seed, dataset, epoch, …), so the rows of a draw are a
+function of its number alone.
 """
 
 from typing import Protocol
@@ -60,24 +62,28 @@ class RowStream:
     def take(self, draw: int, key: Key) -> Integers:
         """Return the positions of a draw's examples."""
         begin, end = draw * self.rows, (draw + 1) * self.rows
-        parts = []
-        for start in range(begin // self.size * self.size, end, self.size):
+        epochs = []
+        for start in range(begin // self.size * self.size, end, self.size):  # where each epoch of the draw starts
             positions = np.arange(max(begin, start), min(end, start + self.size)) - start
-            parts.append(self._rows_at(positions, (*key, start // self.size)) + start)
-        return np.concatenate(parts)
+            epochs.append(self._rows_at(positions, (*key, start // self.size)) + start)
+        return np.concatenate(epochs)
 
     def _rows_at(self, positions: Integers, key: Key) -> Integers:
         """Return the rows at some positions of an epoch."""
         if self.size <= self.block:
             return permuted(positions, self.size, key)
+
+        # The last block may be shorter than the others. A permutation of all blocks would shift the positions behind
+        # it by an amount that depends on its place. So the short block gets a random place of its own, and only the
+        # full ones are permuted, as if it were not there.
         full, rest = divmod(self.size, self.block)
-        # Where the last block comes, which is shorter than the others.
-        short = int(random_uint64((*key, -1), 1)[0]) % (full + 1) * self.block if rest else self.size
-        in_short = (positions >= short) & (positions < short + rest)
-        before = positions - np.where(positions >= short, rest, 0)
-        blocks, within = np.divmod(before, self.block)
+        short_start = int(random_uint64((*key, -1), 1)[0]) % (full + 1) * self.block if rest else self.size
+        in_short = (positions >= short_start) & (positions < short_start + rest)
+        without_short = positions - np.where(positions >= short_start, rest, 0)
+        blocks, within = np.divmod(without_short, self.block)
         blocks[~in_short] = permuted(blocks[~in_short], full, key)
-        blocks[in_short], within[in_short] = full, positions[in_short] - short
+        blocks[in_short], within[in_short] = full, positions[in_short] - short_start
+
         rows = np.empty_like(positions)
         for block in np.unique(blocks).tolist():
             here = blocks == block
@@ -89,9 +95,10 @@ class RowStream:
 class TokenStream:
     """Draws of rows of similar length, as many as fit the budget.
 
-    A unit is some blocks that lie side by side, together of about 64 draws. Its rows are sorted by length and cut
-    into draws, each epoch in another way. Units and the draws of a unit come in the order of a permutation. The index
-    of blocks counts rows by length, so the draws of each unit are known before it is read.
+    A unit is a number of adjacent blocks, together of about 64 draws. Its rows are sorted by length and cut into draws,
+    each epoch in another way: the more rows are sorted together, the more alike are those of a draw, and the less is
+    padding. Units, and the draws of a unit, come in the order of a permutation. The index of blocks counts rows by
+    length, so the number of draws of each unit is known before anything is read.
     """
 
     def __init__(self, rows: Rows, budget: int) -> None:
@@ -103,21 +110,24 @@ class TokenStream:
         self.rows = np.maximum(1, budget // rows.longest)  # of a draw whose longest row is of each bucket
         self.draws = count_draws(counts, self.rows)
         self.draws_per_epoch = int(self.draws.sum())
-        self._epoch: tuple[Key, Integers, Integers] = ((), self.draws, self.draws)
-        self._unit: tuple[Key, Integers, Integers] = ((), self.draws, self.draws)
+        self._epoch: tuple[Key, Integers, Integers] = ((), self.draws, self.draws)  # the last result of `_units`
+        self._unit: tuple[Key, Integers, Integers] = ((), self.draws, self.draws)  # and of `_rows`
 
     def take(self, draw: int, key: Key) -> Integers:
         """Return the positions of a draw's examples."""
         epoch, position = divmod(draw, self.draws_per_epoch)
         key = (*key, epoch)
+
+        # Units have different numbers of draws: find the one that this draw falls into, and its place there.
         units, ends = self._units(key)
-        at = int(np.searchsorted(ends, position, side="right"))
-        unit = int(units[at])
-        within = position - int(ends[at] - self.draws[unit])
+        place = int(np.searchsorted(ends, position, side="right"))
+        unit = int(units[place])
+        within = position - int(ends[place] - self.draws[unit])
+
         rows, starts = self._rows(unit, key)
-        chosen = int(permuted(np.array([within]), int(self.draws[unit]), (*key, unit))[0])
-        found: Integers = rows[starts[chosen] : starts[chosen + 1]] + epoch * self.size
-        return found
+        part = int(permuted(np.array([within]), int(self.draws[unit]), (*key, unit))[0])
+        positions: Integers = rows[starts[part] : starts[part + 1]] + epoch * self.size
+        return positions
 
     def _units(self, key: Key) -> tuple[Integers, Integers]:
         """Return the units in the order of an epoch, and how many draws there are up to the end of each."""
@@ -125,7 +135,7 @@ class TokenStream:
         if cached != key:
             units = permuted(np.arange(len(self.draws)), len(self.draws), key)
             ends = np.cumsum(self.draws[units])
-            self._epoch = (key, units, ends)  # in one assignment, for threads
+            self._epoch = (key, units, ends)  # in one assignment: other threads see all of it or nothing
         return units, ends
 
     def _rows(self, unit: int, key: Key) -> tuple[Integers, Integers]:
@@ -134,9 +144,11 @@ class TokenStream:
         if cached != (*key, unit):
             first = unit * self.blocks
             lengths = self.data.lengths(first, min(first + self.blocks, self.data.num_blocks))
+            # Permuted first, then sorted stably by bucket: rows of one bucket meet other rows in every epoch.
             order = permuted(np.arange(len(lengths)), len(lengths), (*key, unit, 1))
             buckets = np.searchsorted(self.data.longest, lengths[order])
             by_length = np.argsort(-buckets, kind="stable")
+            # The first row of a draw is its longest and decides how many fit, as in `count_draws`.
             cuts, buckets = [0], buckets[by_length]
             while cuts[-1] < len(buckets):
                 cuts.append(min(cuts[-1] + int(self.rows[buckets[cuts[-1]]]), len(buckets)))
@@ -154,8 +166,9 @@ def count_draws(counts_UH: Integers, rows_H: Integers) -> Integers:
     """
     draws_U, room_U = np.zeros((2, len(counts_UH)), np.int64)  # room in the last draw so far, for shorter rows
     for counts_U, rows in zip(counts_UH.T[::-1], rows_H[::-1], strict=True):
+        # Rows of this bucket fill the last draw of longer rows first, then new draws of their own.
         left_U = np.maximum(0, counts_U - room_U)
-        begun_U = -(-left_U // rows)
-        draws_U += begun_U
-        room_U = np.where(begun_U, begun_U * rows - left_U, room_U - counts_U + left_U)
+        new_U = -(-left_U // rows)
+        draws_U += new_U
+        room_U = np.where(new_U, new_U * rows - left_U, room_U - (counts_U - left_U))
     return draws_U

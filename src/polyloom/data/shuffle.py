@@ -30,9 +30,10 @@ def permuted(indices: Integers, size: int, key: Key) -> Integers:
     if size <= _SMALL:
         return np.argsort(random_uint64(key, size), kind="stable")[indices]
     high = math.isqrt(size - 1) + 1
-    low = -(-size // high)
+    low = -(-size // high)  # high · low is the size of the domain, at least `size`
     round_keys = np.frombuffer(_digest(key), dtype="<u8")[:_ROUNDS]
     values = _feistel(indices.astype(np.uint64), high, low, round_keys)
+    # Cycle walking: the network permutes the whole domain, so a value that starts inside comes back inside.
     while (outside := np.flatnonzero(values >= size)).size:
         values[outside] = _feistel(values[outside], high, low, round_keys)
     return values.astype(np.int64)
@@ -49,6 +50,7 @@ def generator(key: Key) -> np.random.Generator:
 
 
 def _feistel(values: NDArray[np.uint64], high: int, low: int, round_keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Permute values below high · low. Each round changes one half by a function of the other, which can be undone."""
     num_left, num_right = np.uint64(high), np.uint64(low)
     left, right = np.divmod(values, num_right)
     for left_key, right_key in round_keys.reshape(-1, 2):
