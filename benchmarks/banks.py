@@ -62,7 +62,7 @@ def make_setup(folder: Path, languages: int, *, layers: int, width: int) -> Trai
 def make_loop(folder: Path, languages: int, **sizes: int) -> TrainLoop:
     """Return the stage of the language adapters."""
     setup = make_setup(folder, languages, **sizes)
-    return TrainLoop(setup.model, setup.plans()[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
+    return TrainLoop(setup.model, setup.plans[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
 
 
 def measure(folder: Path, sizes: dict[str, int], rounds: int) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class TimedSaves(Trainer):
 def saves(folder: Path, languages: int, sizes: dict[str, int]) -> list[dict[str, float]]:
     """Train a few steps and save after each; return seconds, megabytes and files that each save wrote."""
     setup = make_setup(folder, languages, **sizes)
-    plan = setup.plans()[0]
+    plan = setup.plans[0]
     plan = replace(plan, train=replace(plan.train, steps=SAVES, save_every=1))
     trainer = TimedSaves(setup.model, [plan], setup.tokenizer, RunDir(folder / "run"))
     trainer.run()

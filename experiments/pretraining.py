@@ -20,7 +20,7 @@ def report(run: Path) -> Settings:
 
     recipe = load_recipe(RunDir(run).recipe)
     setup = prepare_training(recipe)
-    (plan,) = setup.plans()
+    (plan,) = setup.plans
     before = {str(condition): score.value for condition, score in setup.validate(setup.model, plan).items()}
     tokens: Counter[str] = Counter()
     for step in steps_of(run):

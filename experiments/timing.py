@@ -52,7 +52,7 @@ def _steps(recipe: Settings) -> Iterator[object]:
     from polyloom.workflows.train import prepare_training  # noqa: PLC0415
 
     setup = prepare_training(parse_recipe(recipe, source="experiments"))
-    (plan,) = setup.plans()
+    (plan,) = setup.plans
     return TrainLoop(setup.model, plan, tokenizer=setup.tokenizer, process_group=ProcessGroup()).steps()
 
 

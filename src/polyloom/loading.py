@@ -12,12 +12,11 @@ import torch
 
 from polyloom.backbones import Backbone
 from polyloom.checkpoint import MANIFEST, load_checkpoint, read_manifest, read_parts
-from polyloom.conditions import Condition
-from polyloom.config import Recipe, backbone_from_recipe, load_recipe, parse_recipe
+from polyloom.config import Recipe, load_recipe, parse_recipe
+from polyloom.config.build import build_backbone, configure_tasks, find_corpora
 from polyloom.data.catalog import Corpus, data_root
-from polyloom.data.tokenization.tokenizer import Tokenizer, load_hf_tokenizer, load_tokenizer
-from polyloom.data.typology import Typology, read_typology
-from polyloom.errors import CheckpointError, ConfigError, ExportError
+from polyloom.data.tokenization.tokenizer import load_hf_tokenizer, load_tokenizer
+from polyloom.errors import CheckpointError, ExportError
 from polyloom.export.adapter import BACKBONE, Adapter, backbone_note, load_adapters_into, read_adapter
 from polyloom.inference.predictor import Predictor
 from polyloom.inference.untrained import TrainedParts
@@ -25,7 +24,6 @@ from polyloom.io.access import Access
 from polyloom.io.machine_notes import is_local, noted_folder
 from polyloom.model import Model
 from polyloom.rundir import RunDir
-from polyloom.tasks.translation import end_of
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _DEPTHS = ("", "*/", "*/*/", "*/*/*/")  # of adapters in a folder: task/source/target
@@ -59,7 +57,7 @@ class LoadedModel:
     @cached_property
     def tokenizer(self) -> Any:
         """The tokenizer of Transformers that the model was trained with."""
-        return load_hf_tokenizer(tokenizer_name(self.recipe))
+        return load_hf_tokenizer(self.recipe.backbone.tokenizer_name)
 
     @cached_property
     def trained_parts(self) -> TrainedParts:
@@ -68,7 +66,7 @@ class LoadedModel:
 
     def resolve(self, names: Iterable[str]) -> list[Corpus]:
         """Find corpora of the recipe by their names; raise an error for files that the run may not read."""
-        return self.recipe.data.resolve(names, self.access.require)
+        return find_corpora(self.recipe.data, names, check=self.access.require)
 
 
 def load_source(source: str | Path, *, checkpoint: str | None = None, device: str | None = None) -> LoadedModel:
@@ -153,14 +151,17 @@ def _build_predictor(
     device: str | None,
 ) -> Predictor:
     """Build tokenizer, backbone and model, and check that the model was trained with this tokenizer."""
-    tokenizer = build_tokenizer(recipe)
+    tokenizer = load_tokenizer(recipe.backbone.tokenizer_name)
     if any(identity != tokenizer.identity for identity in tokenizers):
         raise CheckpointError(
-            f"{place}: was trained with another tokenizer than {tokenizer_name(recipe)}. With this one its predictions "
-            "would be wrong."
+            f"{place}: was trained with another tokenizer than {recipe.backbone.tokenizer_name}. With this one its "
+            "predictions would be wrong."
         )
-    model = build(build_backbone(recipe, tokenizer)).eval()
-    configure_tasks(model, recipe, tokenizer)
+    model = build(build_backbone(recipe.backbone, tokenizer, seed=recipe.train.seed)).eval()
+    configure_tasks(
+        model, recipe.tasks, tokenizer, pretrained=recipe.backbone.name is not None,
+        conditions=(*recipe.data.train, *recipe.data.validation),
+    )  # fmt: skip
     model = model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     return Predictor(model, tokenizer=tokenizer, max_length=recipe.train.max_length)
 
@@ -244,71 +245,3 @@ def _download(repo: str) -> Path:
         return download(repo)
     except ExportError as error:
         raise CheckpointError(f"{repo}: no such folder, and no such repository could be downloaded: {error}") from error
-
-
-# -- parts of a recipe ------------------------------------------------------------------------------------------------
-
-
-def build_tokenizer(recipe: Recipe) -> Tokenizer:
-    """Load the tokenizer that a recipe names."""
-    return load_tokenizer(tokenizer_name(recipe))
-
-
-def tokenizer_name(recipe: Recipe) -> str:
-    """Return the name of a recipe's tokenizer: `backbone.tokenizer`, or `backbone.name` by default."""
-    name = recipe.backbone.tokenizer or recipe.backbone.name
-    if name is None:
-        raise ConfigError("recipe", ["backbone.tokenizer: missing; a backbone from a config alone has none."])
-    return name
-
-
-def build_backbone(recipe: Recipe, tokenizer: Tokenizer) -> Backbone:
-    """Load or build the backbone of a recipe; random weights are the same every time."""
-    torch.manual_seed(recipe.train.seed)
-    if recipe.backbone.preset is None:
-        backbone = backbone_from_recipe(recipe)
-        _check_vocabulary(backbone, tokenizer)
-        if backbone.model.can_generate():
-            backbone.model.generation_config.max_length = None  # every row has its own limit
-        return backbone
-    end_id = end_of(tokenizer)
-    special = {
-        "bos_token_id": end_id if tokenizer.bos_id is None else tokenizer.bos_id,
-        "eos_token_id": end_id,
-        "decoder_start_token_id": end_id,
-    }
-    vocabulary = {"vocab_size": tokenizer.vocab_size, "pad_token_id": tokenizer.pad_id} | special
-    backbone = backbone_from_recipe(recipe, vocabulary=vocabulary)
-    _check_vocabulary(backbone, tokenizer)
-    return backbone
-
-
-def _check_vocabulary(backbone: Backbone, tokenizer: Tokenizer) -> None:
-    size = int(backbone.model.get_input_embeddings().weight.shape[0])
-    if tokenizer.vocab_size > size:
-        mistake = f"the tokenizer has {tokenizer.vocab_size} tokens, the backbone embeddings for {size}."
-        raise ConfigError(
-            "recipe", [f"backbone: {mistake} For one from a config: `vocab_size: {tokenizer.vocab_size}`."]
-        )
-
-
-def configure_tasks(model: Model, recipe: Recipe, tokenizer: Tokenizer) -> None:
-    """Configure the tasks for the backbone, such as their language tokens; raise an error if something is missing."""
-    for name, task in model.tasks.items():
-        if name in recipe.tasks:
-            pretrained = recipe.backbone.name is not None
-            config = model.backbone.model.config
-            task.configure(recipe.tasks[name], backbone=config, pretrained=pretrained, tokenizer=tokenizer)
-    for condition in map(Condition.parse, (*recipe.data.train, *recipe.data.validation)):
-        if condition.task in model.tasks:
-            model.tasks[condition.task].check(condition, tokenizer)
-
-
-def set_typology(model: Model, recipe: Recipe, languages: Sequence[str], typology: Typology | None = None) -> None:
-    """Set the features of languages, if the method uses them; by default those of the tables beside the corpora."""
-    if (size := model.method.typology_size) is None:
-        return
-    typology = typology or read_typology(recipe.data.root)
-    if typology is None:
-        raise ConfigError("recipe", ["method.typology: there are no tables of features, in meta/ beside the corpora."])
-    model.method.set_features(typology.vectors(languages, size))

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from polyloom.config import Recipe, backbone_from_recipe, load_recipe, parse_recipe, recipe_schema, resolved
+from polyloom.config import Recipe, load_recipe, parse_recipe, recipe_schema, resolved
+from polyloom.config.build import empty_backbone
 from polyloom.errors import BackboneError, ConfigError
 from polyloom.io.yaml import dump_yaml, parse_yaml, read_settings
 from polyloom.methods import METHODS
@@ -80,13 +81,13 @@ EXPECTED = [
     r"languages: 't r' is not a name",
     r"tasks\.pso: unknown task\. Did you mean 'pos'\?",
     r"tasks\.pos\.lables: unknown key\. Did you mean 'labels'\?",
-    r"tasks\.ner\.labels: expected a whole number or a list of labels, found the text 'many'",
+    r"tasks\.ner\.labels: should be a valid integer or a valid array, found the text 'many'",
     r"directions: 'en/de': unknown language 'de'\. Known: en, no",
     r"directions: 'en' is no direction",
     r"optim\.shedule: unknown key\. Did you mean 'schedule'\?",
     r"optim\.warmup_steps: .*-1",
     r"mixture\.temperature: .*inf",
-    r"train\.steps: expected a whole number, found the number 1\.5",
+    r"train\.steps: should be a valid integer, found the number 1\.5",
 ]
 
 
@@ -122,12 +123,12 @@ def test_everything_missing_is_named() -> None:
     [
         ({"languages": []}, "languages: empty"),
         ({"tasks": {}}, "tasks: empty"),
-        ({"languages": "en"}, "languages: expected a list, found the text 'en'"),
-        ({"languages": ["en", 1]}, "languages.1: expected text, found the number 1"),
-        ({"languages": None}, "languages: expected a list, found nothing"),
-        ({"tasks": {"pos": None}}, "tasks.pos: expected a mapping, found nothing"),
-        ({"tasks": ["pos"]}, "tasks: expected a mapping, found a list"),
-        ({"method": "hyperx"}, "method: expected a mapping, found the text 'hyperx'. Such as"),
+        ({"languages": "en"}, "languages: should be a valid array, found the text 'en'. Such as `languages: [en"),
+        ({"languages": ["en", 1]}, "languages.1: should be a valid string, found the number 1"),
+        ({"languages": None}, "languages: should be a valid array, found nothing"),
+        ({"tasks": {"pos": None}}, "tasks.pos: should be an object, found nothing"),
+        ({"tasks": ["pos"]}, "tasks: should be an object, found a list"),
+        ({"method": "hyperx"}, "method: should be an object, found the text 'hyperx'. Such as"),
         ({"method": {"adapter_size": 3}}, "method.name: missing"),
         ({"method": {"name": ["x"]}}, "method.name: unknown method ['x']"),
         (
@@ -136,17 +137,20 @@ def test_everything_missing_is_named() -> None:
         ),
         ({"method": {"name": "madx", "placement": "norm", "block": "lora"}}, "method.placement: LoRA"),
         ({"method": {"name": "psf"}, "tasks": {"mlm": {}}}, "tasks: psf generates classifiers"),
-        ({"tasks": {"pos": {"labels": ["A", 3]}}}, "tasks.pos.labels.1: expected text, found the number 3"),
+        ({"tasks": {"pos": {"labels": ["A", 3]}}}, "tasks.pos.labels.1: should be a valid string, found the number 3"),
         ({"tasks": {"pos": {"labels": ["A", "A"]}}}, "tasks.pos.labels: 'A' is listed twice"),
         ({"tasks": {"pos": {"labels": []}}}, "tasks.pos.labels: empty"),
-        ({"tasks": {"pos": {"labels": 0}}}, "tasks.pos.labels: should be greater than or equal to 1, found"),
-        ({"tasks": {"pos": {"labels": 1.5}}}, "tasks.pos.labels: expected a whole number or a list of labels, found"),
+        (
+            {"tasks": {"pos": {"labels": 0}}},
+            "tasks.pos.labels: should be greater than or equal to 1 or a valid array",
+        ),
+        ({"tasks": {"pos": {"labels": 1.5}}}, "tasks.pos.labels: should be a valid integer or a valid array, found"),
         ({"tasks": {"pos": {"arc_size": 3}}}, "tasks.pos.arc_size: unknown key. Known: labels"),
         ({"tasks": {"dep": {"arcsize": 3}}}, "tasks.dep.arcsize: unknown key. Did you mean 'arc_size'?"),
         ({"tasks": {"mlm": {"mask_probability": 1}}}, "tasks.mlm.mask_probability: should be less than 1"),
         ({"tasks": {"mt": {"language_tokens": "tarket"}}}, "tasks.mt.language_tokens: 'tarket' is not a choice"),
-        ({"optim": None}, "optim: expected a mapping, found nothing"),
-        ({"optim": {"lr": True}}, "optim.lr: expected a number, found the true/false true"),
+        ({"optim": None}, "optim: should be an object, found nothing"),
+        ({"optim": {"lr": True}}, "optim.lr: should be a valid number, found the true/false true"),
         ({"optim": {"lr": 0}}, "optim.lr: should be greater than 0"),
         ({"optim": {"betas": [0.9]}}, "optim.betas.1: missing"),
         ({"train": {"max_length": 1}}, "train.max_length: should be greater than or equal to 8, found"),
@@ -298,14 +302,13 @@ def test_the_schema_validates_every_recipe() -> None:
 
 def test_a_backbone_is_built_from_its_config() -> None:
     recipe = parse_recipe(settings())
-    assert backbone_from_recipe(recipe, device="meta").shape.width == 16
-    assert next(backbone_from_recipe(recipe, device="cpu").parameters()).device.type == "cpu"
+    assert empty_backbone(recipe.backbone).shape.width == 16
 
 
 def test_a_backbone_by_name_needs_no_weights_to_plan(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert", "hidden_size": 32, "num_attention_heads": 2}')
     recipe = parse_recipe(settings(backbone={"name": str(tmp_path)}))
-    backbone = backbone_from_recipe(recipe, device="meta")
+    backbone = empty_backbone(recipe.backbone)
     assert backbone.shape.width == 32
     assert all(parameter.is_meta for parameter in backbone.parameters())
 
@@ -313,7 +316,7 @@ def test_a_backbone_by_name_needs_no_weights_to_plan(tmp_path: Path) -> None:
 def test_a_backbone_that_cannot_be_found_says_so(tmp_path: Path) -> None:
     recipe = parse_recipe(settings(backbone={"name": str(tmp_path / "nothing")}))
     with pytest.raises(BackboneError, match=r"backbone\.name: .*backbone\.config"):
-        backbone_from_recipe(recipe, device="meta")
+        empty_backbone(recipe.backbone)
 
 
 def test_a_recipe_is_frozen() -> None:

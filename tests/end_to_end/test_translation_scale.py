@@ -110,7 +110,7 @@ def test_a_killed_run_goes_on_in_mid_corpus_as_if_nothing_had_happened(recipe, t
     finish(start("train", recipe, "-o", run))
     (resumed,) = (event["total"] for event in read_log(run) if event["event"] == "resumed")
     assert 16 <= resumed < 60
-    epochs = prepare_training(settings).plans()[0].make_mixture().epochs(resumed)
+    epochs = prepare_training(settings).plans[0].make_mixture().epochs(resumed)
     assert all(value % 1 for value in epochs.values()), "in the middle of an epoch"
     assert steps_of(run) == steps_of(whole), "the same examples, and the same losses to the last bit"
     one, other = (read_tensors(RunDir(path).checkpoint(60)) for path in (whole, run))

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from polyloom.conditions import Condition
-from polyloom.config import backbone_from_recipe, load_recipe
+from polyloom.config import load_recipe
+from polyloom.config.build import empty_backbone
 from polyloom.export.adapter import generate_adapters
 from polyloom.methods import build_method
 from polyloom.model import Model
@@ -41,7 +42,7 @@ def test_a_variant_has_the_parameters_of_its_parts(variant):
     settings, blocks = (TABLE_5 | TABLE_6)[variant]
     recipe = load_recipe("hyper-adapters/ml50-base", {f"method.{name}": value for name, value in settings.items()})
     with torch.device("meta"):
-        shape = backbone_from_recipe(recipe, device="meta").shape
+        shape = empty_backbone(recipe.backbone).shape
         method = build_method(recipe.method, shape=shape, inventory=recipe.inventory())
     counts = {name: sum(p.numel() for p in group) for name, group in method.groups().items()}
     trunk = 3 * EMBEDDING * HIDDEN + HIDDEN + blocks * BLOCK
@@ -64,7 +65,7 @@ def recipe_of(world, dropout, **train):
 
 def test_dropout_acts_in_every_step_also_after_a_validation_and_without_that_of_the_backbone(world):
     setup = prepare_training(recipe_of(world, 0.2))
-    method, plan = setup.model.method, setup.plans()[0]
+    method, plan = setup.model.method, setup.plans[0]
     loop, dropped = tiny_loop(setup), []
     method.get_submodule("hypernetwork.trunk.dropout").register_forward_hook(
         lambda _, given, out: dropped.append(not torch.equal(given[0], out))

@@ -44,7 +44,7 @@ class Bank:
     def __init__(self, world, folder, *, languages=20, rows_per_file=1):
         setup = tiny_setup(world, METHOD, languages=["aa", "bb", "cc", *(f"l{n}" for n in range(languages - 3))])
         self.model, self.folder, self.changed_rows = setup.model, folder, ChangedRows()
-        self.model.set_stage(setup.plans()[0].stage)
+        self.model.set_stage(setup.plans[0].stage)
         self.optimizer = Optimizer(self.model, OptimConfig(lr=1e-2), self.changed_rows)
         self.parameters = {n: p for n, p in trained_parameters(self.model).items() if p in self.optimizer.names}
         self.earlier: Earlier | None = None

@@ -24,7 +24,7 @@ def take(setup, process_group, *, steps=50):
     if "latents" in setup.model.method.groups():
         latents = setup.model.method.latents
         setup.model.method._sample = lambda kind, rows: latents[f"{kind}_mean"](rows)
-    for stage in range(len(setup.plans())):
+    for stage in range(len(setup.plans)):
         loop = tiny_loop(setup, stage, process_group=process_group, steps=steps)
         seen = record(loop)
         for step in loop.steps():

@@ -12,7 +12,7 @@ from polyloom.io.yaml import dump_yaml
 from polyloom.rundir import RunDir
 from polyloom.training.events import Diverged, StepEvent, StepTaken
 from polyloom.training.loop import MAX_SKIPPED
-from polyloom.workflows.train import _check_same, train_recipe
+from polyloom.workflows.train import changed_settings, train_recipe
 from tests.reliability.forks import read_log
 from tests.reliability.test_not_a_number import POISONS, Poison, bad_batches
 from tests.reliability.tiny import changed, tiny_fit, tiny_setup, weights
@@ -141,6 +141,6 @@ def test_settings_of_a_single_stage_may_change_as_those_of_all_may(world, tmp_pa
     folder = RunDir(tmp_path)
     folder.write(folder.recipe, dump_yaml(resolved(load_recipe(recipe))))
     folder.note(Diverged(total=3, checkpoint=None).to_dict())
-    changed = _check_same(load_recipe(recipe, ["stages.tasks.optim.lr=0.1", "train.save_minutes=1"]), folder)
+    changed = changed_settings(load_recipe(recipe, ["stages.tasks.optim.lr=0.1", "train.save_minutes=1"]), folder)
     assert changed["stages.tasks.optim.lr"] == [1.0, 0.1]
     assert changed["stages.tasks.train.save_minutes"] == changed["train.save_minutes"] == [15.0, 1.0]

@@ -1,12 +1,13 @@
 """Two processes with shards are one process: steps, validation, stages, checkpoints, resuming."""
 
 import os
+from functools import partial
 
 import pytest
 import torch
 
 from polyloom.checkpoint import load_checkpoint, read_tensors, read_training, trained_parameters
-from polyloom.config import backbone_from_recipe
+from polyloom.config.build import build_backbone
 from polyloom.rundir import RunDir
 from polyloom.training.distributed import ProcessGroup, trained_banks
 from polyloom.training.events import StepTaken
@@ -24,8 +25,9 @@ def trained(setup, run, process_group, *, stop=None):
         if isinstance(event, StepTaken) and event.total == stop:
             os._exit(1)
 
-    setup.process_group = process_group or ProcessGroup()  # which does not validate shards in shares
-    tiny_fit(setup, run, process_group=process_group, validate=setup.validate, on_event=on_event).run()
+    # Shards are not validated in shares: every process takes part in all.
+    validate = partial(setup.validate, process_group=process_group or ProcessGroup())
+    tiny_fit(setup, run, process_group=process_group, validate=validate, on_event=on_event).run()
     folder = RunDir(run)
     optimizer, _ = read_training(folder.checkpoint(folder.steps()[-1]))
     banks = [parameter for bank in trained_banks(setup.model) for parameter in bank.parameters()]
@@ -42,7 +44,7 @@ def test_shards_train_validate_save_and_resume_as_one_process_does(world, tmp_pa
     assert distance(one["weights"], two["weights"]) <= 1e-4
     assert distance(one["optimizer"], two["optimizer"]) <= 1e-3
     start = weights(setup)
-    for stage in setup.plans():
+    for stage in setup.plans:
         for group in stage.stage.trains:
             own = setup.model.groups()[group]
             names = {name for name, parameter in setup.model.named_parameters() if any(parameter is p for p in own)}
@@ -67,11 +69,11 @@ def test_a_checkpoint_of_shards_serves_and_goes_on_in_one_process(world, tmp_pat
     losses = [e["losses"]["ner"] for e in read_log(tmp_path / "run") if e["event"] == "step" and "ner" in e["losses"]]
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5]), "it learns"
     best = RunDir(tmp_path / "run").best()
-    model = load_checkpoint(best, backbone_from_recipe(setup.recipe))
+    model = load_checkpoint(best, build_backbone(setup.recipe.backbone, setup.tokenizer, seed=0))
     stored = read_tensors(best)
     assert not changed(stored, dict(trained_parameters(model)))
     validated = [event for event in read_log(tmp_path / "run") if event["event"] == "validation" and event["best"]]
-    found = {str(condition): score.value for condition, score in setup.validate(model, setup.plans()[0]).items()}
+    found = {str(condition): score.value for condition, score in setup.validate(model, setup.plans[0]).items()}
     assert found == pytest.approx(validated[-1]["scores"], abs=0.5)
     (tmp_path / "run" / "checkpoints" / "step-00000020" / "polyloom.json").unlink()
     found = alone(lambda: trained(setup, tmp_path / "run", None), tmp_path)

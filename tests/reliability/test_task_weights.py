@@ -146,7 +146,7 @@ def test_validation_and_the_trained_model_know_nothing_of_it(world):
         setup = setup_with(world, factors)
         assert "task_settings" not in describe_model(setup.model)
         torch.manual_seed(0)
-        found = setup.validate(setup.model.eval(), setup.plans()[0])
+        found = setup.validate(setup.model.eval(), setup.plans[0])
         scores.append({str(condition): score.value for condition, score in found.items()})
     assert scores[0] == scores[1]
     assert scores[0]
@@ -159,6 +159,5 @@ def test_other_weights_are_refused(world, factor):
 
 
 def test_a_stage_without_any_loss_is_refused(world):
-    setup = setup_with(world, {"mlm": 0.0}, "madx")
     with pytest.raises(ConfigError, match=r"tasks\.mlm\.weight: 0, so stage 'head' learns nothing"):
-        setup.plans()
+        setup_with(world, {"mlm": 0.0}, "madx")

@@ -5,7 +5,6 @@ import os
 import signal
 import time
 from collections import Counter
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -247,7 +246,7 @@ def train_with(recipe, run, process_group, *, shares):
     """Train, and validate in shares or all in every process; compare the scores with those of one process."""
     own: list[str] = []
     differing: list[dict[str, Any]] = []
-    validate = workflow.TrainingSetup.validate
+    validate = workflow.validation_scores
 
     def note(predictor, condition, *rest, **more):
         if shares and not own:
@@ -255,22 +254,23 @@ def train_with(recipe, run, process_group, *, shares):
         own.append(str(condition))
         return score_corpora(predictor, condition, *rest, **more)
 
-    def compare(setup, model, plan):
-        alone = replace(setup, process_group=ProcessGroup())
-        scores = validate(setup if shares else alone, model, plan)
-        expected = {str(c): (s.to_dict(), s.statistics_NP.dtype.str) for c, s in score_all(alone, model, plan).items()}
+    def compare(model, plan, *, process_group, **parts):
+        one = ProcessGroup()
+        scores = validate(model, plan, process_group=process_group if shares else one, **parts)
+        alone = score_all(model, plan, process_group=one, **parts)
+        expected = {str(c): (s.to_dict(), s.statistics_NP.dtype.str) for c, s in alone.items()}
         found = {str(c): (s.to_dict(), s.statistics_NP.dtype.str) for c, s in scores.items()}
         differing.extend([] if list(expected.items()) == list(found.items()) else [expected, found])
         return scores
 
-    def score_all(setup, model, plan):
+    def score_all(model, plan, **parts):
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(workflow, "score_corpora", score_corpora)
-            return validate(setup, model, plan)
+            return validate(model, plan, **parts)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(workflow, "score_corpora", note)
-        patched.setattr(workflow.TrainingSetup, "validate", compare)
+        patched.setattr(workflow, "validation_scores", compare)
         best = train_recipe(recipe, run, process_group=process_group)
     return {"scored": own, "differing": differing, "best": best.name}
 
@@ -322,7 +322,7 @@ def test_an_error_in_validation_ends_all_processes(recipe, tmp_path):
 def test_a_process_that_begins_with_other_weights_is_noticed(world, tmp_path, strategy, name):
     """DDP leaves banks as they are; one bit of one row is enough."""
     setup = tiny_setup(world, "madx", train={"strategy": strategy})
-    stage = next(i for i, plan in enumerate(setup.plans()) if trains(setup, plan, name))
+    stage = next(i for i, plan in enumerate(setup.plans) if trains(setup, plan, name))
 
     def work(process_group):
         if process_group.rank == 1:

@@ -65,7 +65,7 @@ def reports(setup: TrainingSetup) -> list[tuple[str, int]]:
 
 
 def trained(setup: TrainingSetup, stage: int = 0) -> list[nn.Parameter]:
-    setup.model.set_stage(setup.plans()[stage].stage)
+    setup.model.set_stage(setup.plans[stage].stage)
     return [parameter for parameter in setup.model.parameters() if parameter.requires_grad]
 
 
@@ -96,7 +96,7 @@ def test_copies_of_a_bank_send_the_rows_that_a_step_uses(world, tmp_path):
     found = {}
     for count in (3, 100):
         setup = tiny_setup(world, "madx", mixture={"datasets_per_batch": 1}, languages=MANY[:count])
-        (stage,) = [n for n, plan in enumerate(setup.plans()) if "language" in str(plan.stage.trains)]
+        (stage,) = [n for n, plan in enumerate(setup.plans) if "language" in str(plan.stage.trains)]
         of_a_language, held = bank_rows(setup, stage)
         found[count] = sent(setup, tmp_path, stage=stage)
         first, flags, rows, last = found[count]

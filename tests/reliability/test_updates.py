@@ -85,7 +85,7 @@ def test_sparse_gradients_of_banks_change_no_bit(world, method, accumulate, monk
         if dense:
             monkeypatch.setattr("polyloom.training.loop.trained_banks", lambda _: [])
         setup = tiny_setup(world, method, optim={"max_grad_norm": 0.0})  # the order of a norm's sum may differ
-        for number in range(len(setup.plans())):
+        for number in range(len(setup.plans)):
             loop = tiny_loop(setup, number, steps=6, grad_accum_steps=accumulate)
             of_banks = [p for module in setup.model.modules() if isinstance(module, Bank) for p in module.parameters()]
             hooks = [
@@ -197,7 +197,7 @@ def test_how_many_pieces_a_batch_is_worked_off_in_changes_nothing(world, method)
 @pytest.mark.parametrize("method", METHODS)
 def test_what_a_stage_does_not_train_stays_and_what_it_trains_moves(world, method):
     setup = tiny_setup(world, method, optim={"weight_decay": 0.0})
-    for number, plan in enumerate(setup.plans()):
+    for number, plan in enumerate(setup.plans):
         before = weights(setup)
         loop = tiny_loop(setup, number, steps=12)
         assert not any(step.skipped for step in loop.steps())

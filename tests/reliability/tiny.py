@@ -41,14 +41,14 @@ def tiny_fit(setup: TrainingSetup, run: Path, *, process_group: ProcessGroup | N
         "process_group": process_group or ProcessGroup(),
         "about": about,
     }
-    return Trainer(setup.model, setup.plans(), **(parts | more))
+    return Trainer(setup.model, setup.plans, **(parts | more))
 
 
 def tiny_loop(
     setup: TrainingSetup, stage: int = 0, *, process_group: ProcessGroup | None = None, **train: Any
 ) -> TrainLoop:
     """One stage, to be taken step by step; `train` are settings that are different."""
-    plan = setup.plans()[stage]
+    plan = setup.plans[stage]
     plan = replace(plan, train=replace(plan.train, **({"read_ahead": 0} | train)))  # so that `record` sees one step
     return TrainLoop(setup.model, plan, tokenizer=setup.tokenizer, process_group=process_group or ProcessGroup())
 

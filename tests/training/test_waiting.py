@@ -91,7 +91,7 @@ def waits(setup: Any, stage: int = 0, **train: Any) -> Waits:
 @pytest.mark.parametrize("method", ["hyperx", "psf", "full"])
 def test_the_host_waits_once_in_a_step(world, method, pieces):
     setup = tiny_setup(world, method, mixture={"datasets_per_batch": 4})
-    for stage in range(len(setup.plans())):
+    for stage in range(len(setup.plans)):
         found = waits(setup, stage, grad_accum_steps=pieces)
         # Transformers asks for each batch whether it has padding. The loop reads all that it reports at once.
         assert found.waits == {"masking_utils.py": pieces, "loop.py": 1}
@@ -101,7 +101,7 @@ def test_the_host_waits_once_in_a_step(world, method, pieces):
 
 def test_banks_wait_for_the_rows_that_they_use_and_the_rest_does_not(world):
     setup = tiny_setup(world, "madx", mixture={"datasets_per_batch": 4})
-    for stage in range(len(setup.plans())):
+    for stage in range(len(setup.plans)):
         found = waits(setup, stage)
         assert {file: count for file, count in found.waits.items() if file not in BANKS} == {
             "masking_utils.py": 1,

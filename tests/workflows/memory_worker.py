@@ -33,7 +33,7 @@ def settle() -> None:
 def peak_of_a_step(path: str, process_group: ProcessGroup) -> int:
     """Return the peak of the second step: the first one makes the state of the optimizer."""
     setup = prepare_training(load_recipe(path))
-    plan = setup.plans()[0]
+    plan = setup.plans[0]
     loop = TrainLoop(setup.model, plan, tokenizer=setup.tokenizer, process_group=process_group)
     steps = loop.steps()
     next(steps)

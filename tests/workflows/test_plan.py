@@ -17,11 +17,13 @@ from rich.console import Console
 from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner
 
+from polyloom.backbones import backbone_from_config
 from polyloom.cli import app
 from polyloom.cli.render.plan import number, render
 from polyloom.cli.render.plan_run import render_run
 from polyloom.conditions import Inventory
-from polyloom.config import Recipe, backbone_from_recipe, load_recipe, parse_recipe
+from polyloom.config import Recipe, load_recipe, parse_recipe
+from polyloom.config.build import empty_backbone
 from polyloom.data.mixture import Mixture
 from polyloom.errors import ConfigError, DataError
 from polyloom.io.yaml import parse_yaml
@@ -80,7 +82,7 @@ def backbone_config(request: pytest.FixtureRequest) -> dict[str, Any]:
 def test_counts_are_those_of_a_real_model(name: str, backbone_config: dict[str, Any]) -> None:
     planned = recipe(name, config=backbone_config)
     cost = plan(planned).costs()[name]
-    backbone = backbone_from_recipe(planned, device="cpu")
+    backbone = backbone_from_config(backbone_config)
     inventory = Inventory.of(planned.languages, {"mlm": None, "pos": 5}, planned.directions)
     model = Model(backbone, build_method(planned.method, shape=backbone.shape, inventory=inventory), tasks=["mlm"])
     assert cost.extra_parameters == sum(p.numel() for p in model.method.parameters())
@@ -97,7 +99,7 @@ def test_counts_are_those_of_a_real_model(name: str, backbone_config: dict[str, 
 def test_growth_is_what_a_rebuild_gives(name: str, directions: tuple[str, ...]) -> None:
     planned = recipe(name, directions=directions)
     made = plan(planned)
-    shape = backbone_from_recipe(planned, device="meta").shape
+    shape = empty_backbone(planned.backbone).shape
     languages = [*planned.languages, *(f"x{index}" for index in range(97))]
 
     def extra(count: int, **more_tasks: int) -> int:
@@ -248,7 +250,7 @@ def test_a_run_is_planned_by_the_arithmetic_of_its_mixture() -> None:
 
 def test_operations_are_those_that_torch_counts() -> None:
     settings = translation(kind="dense")
-    backbone, length = backbone_from_recipe(settings), 10
+    backbone, length = backbone_from_config(settings.backbone.model_config or {}), 10
     backbone.model.set_attn_implementation("eager")
     ids = torch.full((1, length), 7)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:

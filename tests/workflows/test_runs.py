@@ -107,7 +107,7 @@ def test_bf16_learns_as_fp32_does(tmp_path):
 def test_batches_by_tokens_keep_to_their_budget(tmp_path):
     recipe = load_recipe(tiny_recipe(tmp_path, train={"steps": 20, "rows_per_batch": None, "tokens_per_batch": 64}))
     setup = prepare_training(recipe)
-    loop = TrainLoop(setup.model, setup.plans()[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
+    loop = TrainLoop(setup.model, setup.plans[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
     for index in range(20):
         (batch,), datasets, _ = loop.batches(index)
         assert batch.num_tokens <= 64
@@ -119,7 +119,7 @@ def test_filled_rows_are_the_text_that_follows_a_line_without_padding(tmp_path):
     settings = {"steps": 4, "pack_sequences": True, "max_length": 24, "rows_per_batch": 6}
     sections: dict[str, Any] = {"tasks": ("mlm", "pos"), "mixture": {"datasets_per_batch": 1}}
     setup = prepare_training(load_recipe(tiny_recipe(tmp_path, **sections, train=settings)))
-    loop = TrainLoop(setup.model, setup.plans()[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
+    loop = TrainLoop(setup.model, setup.plans[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
     dataset = next(dataset for dataset in loop.datasets.values() if dataset.condition.task == "mlm")
     lines = [np.asarray(row["tokens"]).tolist() for row in dataset.dataset.rows(range(len(dataset.dataset)))]
     running = [piece for line in lines + lines for piece in line]
@@ -145,7 +145,7 @@ def test_masked_pieces_can_be_chosen_among_those_of_their_corpus_alone(tmp_path)
         settings = {"steps": 1, "mlm_candidates": vocabulary}
         recipe = load_recipe(tiny_recipe(tmp_path, tasks=("mlm", "pos"), train=settings))
         setup = prepare_training(recipe)
-        loop = TrainLoop(setup.model.eval(), setup.plans()[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
+        loop = TrainLoop(setup.model.eval(), setup.plans[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
         (batch,) = loop.batches(0).micro_batches
         data = batch.by_task["mlm"]
         if vocabulary == "corpus":
@@ -195,7 +195,7 @@ def test_what_a_killed_preparation_left_is_removed_by_the_next_one(tmp_path):
 
 def test_labels_mean_the_same_in_every_cell_whatever_the_order_of_their_coming(tmp_path):
     setup = prepare_training(load_recipe(tiny_recipe(tmp_path, tasks=("pos",))))
-    loop = TrainLoop(setup.model, setup.plans()[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
+    loop = TrainLoop(setup.model, setup.plans[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
     labels = setup.model.tasks["pos"].labels
     orders = {tuple(dataset.meta["labels"]) for dataset in setup.datasets.values()}
     assert len(orders) > 1, "cells whose labels came in the same order show nothing"
@@ -303,7 +303,7 @@ def test_the_head_of_a_task_that_a_step_does_not_have_stays_where_it_is(tmp_path
     """With Adam a gradient of zero is not no gradient: old momentum would move it."""
     recipe = load_recipe(tiny_recipe(tmp_path, tasks=("mlm", "pos", "ner"), mixture={"datasets_per_batch": 1}))
     setup = prepare_training(recipe)
-    loop = TrainLoop(setup.model, setup.plans()[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
+    loop = TrainLoop(setup.model, setup.plans[0], tokenizer=setup.tokenizer, process_group=ProcessGroup())
     head = setup.model.tasks["pos"].get_parameter("classifier.weight")
     moved = []
     before = head.detach().clone()

@@ -86,7 +86,7 @@ def check(  # noqa: PLR0913 - options of a command
         from polyloom.workflows.check import corpora_of  # noqa: PLC0415
 
         recipe = load_recipe(names[0])
-        uses, languages = list(corpora_of(recipe, root=root)), recipe.languages
+        uses, languages = list(corpora_of(recipe.data, root=root)), recipe.languages
         if not uses:
             raise ConfigError(names[0], ["data: names no corpora."])
     else:

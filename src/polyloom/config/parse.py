@@ -4,7 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -20,12 +20,21 @@ from polyloom.errors import BackboneError, ConditionError, ConfigError, DataErro
 from polyloom.io.untrusted import is_printable
 from polyloom.io.yaml import describe, read_settings
 from polyloom.methods import METHODS, Method, build_method
-from polyloom.methods.base import layer_blocks
 from polyloom.nn.empty import empty_modules
 from polyloom.recipes import find_file, shipped_recipes
 from polyloom.registry import HINT
 from polyloom.tasks import TASKS, TaskConfig, find_task
 from polyloom.weights import BackboneShape
+
+SPLITS = ("train", "validation", "test")
+_HINTS = {
+    "backbone": "Such as `backbone: {name: FacebookAI/xlm-roberta-base}`.",
+    "method": "Such as `method: {name: hyperx}`.",
+    "languages": "Such as `languages: [en, tr, yo]`.",
+    "tasks": "Such as `tasks: {mlm: {}, pos: {labels: 17}}`.",
+    "stages": "Such as `stages: {languages: {train: {steps: 1000}}}`.",
+}
+_Settings = TypeVar("_Settings")
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] | Mapping[str, Any] = ()) -> Recipe:
@@ -51,25 +60,31 @@ def load_recipe(path: str | Path, overrides: Iterable[str] | Mapping[str, Any] =
 
 def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Recipe:
     """Check plain settings and turn them into a recipe."""
-    mistakes: list[str] = []
-    mistakes += [f"{text!r} has a control character." for text in _texts(settings) if not is_printable(text)]
+    mistakes = [f"{text!r} has a control character." for text in _texts(settings) if not is_printable(text)]
     known = {item.name: item for item in fields(Recipe)}
     mistakes += [f"{key}: unknown key. {suggest(key, known)}" for key in settings if key not in known]
-    sections = {}
+
+    # Every section is checked by itself, so that no mistake hides one in another section.
+    sections: dict[str, Any] = {}
     for name, item in known.items():
         if name == "stages":
-            continue
-        if name in settings:
-            section = settings[name]
-            if name in ("method", "tasks"):
-                sections[name] = (_method if name == "method" else _tasks)(section, mistakes)
-            else:
-                section = expand_languages(section, settings.get("languages")) if name == "data" else section
-                sections[name] = _section(name, section, mistakes)
-        elif item.default is MISSING and item.default_factory is MISSING:
-            mistakes.append(f"{name}: missing. {_HINTS[name]}")
-    mistakes += [f"{name}: empty. {_HINTS[name]}" for name in ("languages", "tasks") if settings.get(name) in ([], {})]
-    sections["stages"] = _stages(settings, mistakes)
+            sections[name] = _stages(settings, mistakes)
+        elif name not in settings:
+            if item.default is MISSING and item.default_factory is MISSING:
+                mistakes.append(f"{name}: missing. {_HINTS[name]}")
+        elif name in ("languages", "tasks") and settings[name] in ([], {}):
+            mistakes.append(f"{name}: empty. {_HINTS[name]}")
+        elif name == "method":
+            sections[name] = _method(settings[name], mistakes)
+        elif name == "tasks":
+            sections[name] = _tasks(settings[name], mistakes)
+        else:
+            value = settings[name]
+            if name == "data":
+                value = _list_corpora(expand_languages(value, settings.get("languages")))
+            sections[name] = _validated(item.type, value, mistakes, path=name)
+
+    # Then what sections say about one another: names, and how method, backbone and data fit together.
     mistakes += _names_mistakes(sections) + _data_mistakes(sections)
     shape = _backbone_shape(sections.get("backbone"), mistakes)
     if not mistakes:
@@ -77,8 +92,13 @@ def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Reci
         if shape is not None:
             mistakes += _fit_mistakes(recipe, shape)
     if mistakes:
-        order = ["", *known]
-        raise ConfigError(source, sorted(dict.fromkeys(mistakes), key=lambda text: _rank(text, order)))
+        order = ["", *known]  # that of the sections; what belongs to none comes first
+
+        def rank(mistake: str) -> int:
+            section = re.split(r"[.:]", mistake)[0]
+            return order.index(section) if section in order else 0
+
+        raise ConfigError(source, sorted(dict.fromkeys(mistakes), key=rank))
     return recipe
 
 
@@ -103,75 +123,7 @@ def resolved(recipe: Recipe) -> dict[str, Any]:
     return plain
 
 
-def recipe_schema() -> dict[str, Any]:
-    """Return the JSON schema of recipes, for editors."""
-    schema = TypeAdapter(Recipe).json_schema()
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = "Polyloom recipe"
-    schema["$defs"].pop("MethodConfig", None)
-    choices = []
-    for name, method in METHODS.items():
-        choice = _settings_schema(method.config_type)
-        choice["properties"] = {"name": {"const": name}} | choice.get("properties", {})
-        choice["required"] = ["name", *choice.get("required", [])]
-        if "block" in choice["properties"]:
-            choice["properties"]["block"]["enum"] = layer_blocks()
-        choices.append(choice)
-    schema["properties"]["method"] = {"oneOf": choices}
-    schema["properties"]["languages"] |= {"minItems": 1, "uniqueItems": True}
-    for split in ("train", "validation", "test"):
-        corpora = schema["$defs"]["DataConfig"]["properties"][split]["additionalProperties"]
-        schema["$defs"]["DataConfig"]["properties"][split]["additionalProperties"] = {
-            "anyOf": [{"type": "string"}, corpora]
-        }
-    schema["$defs"].pop("TaskConfig", None)
-    tasks = {name: _settings_schema(task.Config) for name, task in TASKS.items()}
-    schema["properties"]["tasks"] = {
-        "type": "object", "title": "Tasks", "properties": tasks, "additionalProperties": False, "minProperties": 1,
-    }  # fmt: skip
-    return schema
-
-
-def _settings_schema(kind: type) -> dict[str, Any]:
-    """Return the JSON schema of a class of settings, with descriptions of inherited settings.
-
-    Pydantic takes the docstrings under fields from the class itself, not from its base classes.
-    """
-    schema = TypeAdapter(kind).json_schema()
-    for base in filter(is_dataclass, kind.__mro__[1:]):
-        for key, value in TypeAdapter(base).json_schema().get("properties", {}).items():
-            if "description" in value:
-                schema["properties"][key].setdefault("description", value["description"])
-    return schema
-
-
-_HINTS = {
-    "backbone": "Such as `backbone: {name: FacebookAI/xlm-roberta-base}`.",
-    "method": "Such as `method: {name: hyperx}`.",
-    "languages": "Such as `languages: [en, tr, yo]`.",
-    "tasks": "Such as `tasks: {mlm: {}, pos: {labels: 17}}`.",
-    "stages": "Such as `stages: {languages: {train: {steps: 1000}}}`.",
-}
-_EXPECTED = {
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "string_type": "text",
-    "bool_type": "true or false",
-    "tuple_type": "a list",
-    "dict_type": "a mapping",
-    "dataclass_type": "a mapping",
-    "labels_type": "a whole number or a list of labels",
-}
-_Settings = TypeVar("_Settings")
-_BRANCHES = ("int", "constrained-int", "tuple[str, ...]")  # names of types in the places that pydantic reports
-
-
-def _section(name: str, value: Any, mistakes: list[str]) -> Any:
-    """Check one section against the type it has in `Recipe`."""
-    kind = next(item.type for item in fields(Recipe) if item.name == name)
-    if name == "data" and isinstance(value, dict):  # one corpus need not be a list
-        value = {key: _listed(split) if key != "root" else split for key, split in value.items()}
-    return _checked(kind, value, mistakes, path=name)
+# -- sections ---------------------------------------------------------------------------------------------------------
 
 
 def expand_languages(data: Any, languages: Any) -> Any:
@@ -182,84 +134,89 @@ def expand_languages(data: Any, languages: Any) -> Any:
     """
     if not isinstance(data, dict) or not isinstance(languages, list | tuple):
         return data
-    return {key: _expanded_split(split, languages) for key, split in data.items()}
+    codes = [str(code) for code in languages]
+    return {key: _expand_split(value, codes) if key in SPLITS else value for key, value in data.items()}
 
 
-def _expanded_split(split: Any, languages: Sequence[Any]) -> Any:
+def _expand_split(split: Any, languages: Sequence[str]) -> Any:
     if not isinstance(split, dict):
         return split
     patterns = {name: corpora for name, corpora in split.items() if "*" in str(name).split("/")[1:]}
     expanded = {name: corpora for name, corpora in split.items() if name not in patterns}
     for pattern, corpora in patterns.items():
-        for language in (str(code) for code in languages if str(code) not in pattern.split("/")[1:]):
+        for language in languages:
             name = pattern.replace("*", language)
+            if language in pattern.split("/")[1:]:
+                continue
             if expanded.get(name, corpora) is None:
                 expanded.pop(name, None)
             else:
-                expanded.setdefault(name, _named(corpora, language))
+                expanded.setdefault(name, _replace_star(corpora, language))
     return expanded
 
 
-def _named(corpora: Any, language: str) -> Any:
-    """Put a language in the place of ``*`` in the names of corpora."""
+def _replace_star(corpora: Any, language: str) -> Any:
     if isinstance(corpora, list):
-        return [_named(corpus, language) for corpus in corpora]
+        return [_replace_star(corpus, language) for corpus in corpora]
     return corpora.replace("*", language) if isinstance(corpora, str) else corpora
+
+
+def _list_corpora(data: Any) -> Any:
+    """Turn the name of a single corpus into a list."""
+    if not isinstance(data, dict):
+        return data
+    listed = dict(data)
+    for split in SPLITS:
+        if isinstance(corpora := data.get(split), dict):
+            listed[split] = {name: [value] if isinstance(value, str) else value for name, value in corpora.items()}
+    return listed
 
 
 def _stages(settings: Mapping[str, Any], mistakes: list[str]) -> dict[str, StageConfig]:
     """Check the sections of each stage, merged with those of the whole recipe."""
-    stages = settings.get("stages", {})
-    if not isinstance(stages, dict):
-        mistakes.append(f"stages: expected a mapping, found {describe(stages)}. {_HINTS['stages']}")
-        return {}
     configs = {}
-    for name, stage in stages.items():
-        sections = {}
-        if not isinstance(stage, dict):
-            mistakes.append(f"stages.{name}: expected a mapping, found {describe(stage)}. {_HINTS['stages']}")
-            continue
+    for name, stage in _mappings(settings.get("stages", {}), mistakes, path="stages").items():
         known = {item.name: item for item in fields(StageConfig)}
         mistakes += [f"stages.{name}.{key}: unknown key. {suggest(key, known)}" for key in stage if key not in known]
+        sections = {}
         for section, item in known.items():
             everywhere, here = settings.get(section, {}), stage.get(section, {})
-            if isinstance(everywhere, dict) and isinstance(here, dict):
-                path = f"stages.{name}.{section}"
-                merged = here if "strategy" in here else everywhere | here  # another strategy has other settings
-                sections[section] = _checked(item.type, merged, mistakes, path=path)
-            else:
-                mistakes.append(f"stages.{name}.{section}: expected a mapping, found {describe(here)}.")
+            # Another strategy of the mixture has other settings, so nothing is taken from the recipe's.
+            if isinstance(everywhere, dict) and isinstance(here, dict) and "strategy" not in here:
+                here = everywhere | here
+            sections[section] = _validated(item.type, here, mistakes, path=f"stages.{name}.{section}")
         configs[name] = StageConfig(**sections)
     return configs
 
 
 def _method(value: Any, mistakes: list[str]) -> Any:
     """Check the settings of the named method; if its name is unknown, of the method with the most similar name."""
-    if not isinstance(value, dict):
-        mistakes.append(f"method: expected a mapping, found {describe(value)}. {_HINTS['method']}")
+    settings = _validated(dict[str, Any], value, mistakes, path="method")
+    if settings is None:
         return None
-    name = value.get("name")
+    name = settings.pop("name", None)
     if name is None:
         mistakes.append(f"method.name: missing. {suggest('', METHODS)}")
-    elif not isinstance(name, str) or name not in METHODS:
+        return None
+    if not isinstance(name, str) or name not in METHODS:
         mistakes.append(f"method.name: unknown method {name!r}. {suggest(str(name), METHODS)} {HINT}")
-        name = next(iter(get_close_matches(str(name), METHODS, n=1)), None)
-    if name is None or name not in METHODS:
-        return None
-    settings = {key: item for key, item in value.items() if key != "name"}
-    return _checked(METHODS[name].config_type, settings, mistakes, path="method")
+        similar = get_close_matches(str(name), METHODS, n=1)
+        if not similar:
+            return None
+        name = similar[0]
+    return _validated(METHODS[name].config_type, settings, mistakes, path="method")
 
 
-def _tasks(value: Any, mistakes: list[str]) -> Any:
-    """Check the settings of each task against its `Config`."""
-    if not isinstance(value, dict):
-        mistakes.append(f"tasks: expected a mapping, found {describe(value)}. {_HINTS['tasks']}")
-        return None
+def _tasks(value: Any, mistakes: list[str]) -> dict[str, Any]:
+    """Check the settings of each task against its `Config`; unknown tasks are reported with the other names."""
     configs = {}
-    for name, settings in value.items():
+    for name, settings in _mappings(value, mistakes, path="tasks").items():
         task = TASKS.get(name)
-        configs[name] = _checked(task.Config, settings, mistakes, path=f"tasks.{name}") if task else TaskConfig()
+        configs[name] = _validated(task.Config, settings, mistakes, path=f"tasks.{name}") if task else TaskConfig()
     return configs
+
+
+# -- one section by pydantic ------------------------------------------------------------------------------------------
 
 
 def parse_settings(kind: type[_Settings], value: Mapping[str, Any], *, source: str) -> _Settings:
@@ -269,10 +226,10 @@ def parse_settings(kind: type[_Settings], value: Mapping[str, Any], *, source: s
         ConfigError: There are mistakes; all of them are listed.
     """
     mistakes: list[str] = []
-    found: _Settings = _checked(kind, value, mistakes, path=source)
+    settings: _Settings = _validated(kind, value, mistakes, path=source)
     if mistakes:
         raise ConfigError(source, dict.fromkeys(mistakes))
-    return found
+    return settings
 
 
 @cache  # pydantic takes milliseconds to make one, and a recipe has a dozen sections
@@ -280,18 +237,30 @@ def _type_adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _checked(kind: Any, value: Any, mistakes: list[str], *, path: str) -> Any:
-    """Check a value repeatedly, each time without its wrong keys, so that no mistake hides another."""
+def _mappings(value: Any, mistakes: list[str], *, path: str) -> dict[str, dict[str, Any]]:
+    """Check that a section has named entries that are mappings; others are reported and left out."""
+    mappings: dict[str, dict[str, Any]] | None = _validated(dict[str, dict[str, Any]], value, mistakes, path=path)
+    return mappings or {}
+
+
+def _validated(kind: Any, value: Any, mistakes: list[str], *, path: str) -> Any:
+    """Check a value; what is left without its wrong keys is returned, or nothing if it has another type.
+
+    A dataclass checks its settings together only if each of them has the right type, and stops at the first mistake.
+    So it is checked again without the wrong ones, until nothing else is wrong.
+    """
     while True:
         try:
+            # As JSON, which knows lists but no tuples: in strict mode a list of Python's is no tuple.
             return _type_adapter(kind).validate_json(json.dumps(value))
         except ValidationError as error:
             details = error.errors(include_url=False)
-            whole = {str(detail["loc"][0]): int(detail["input"]) for detail in details if _is_whole(detail)}
-            if whole:  # `steps: 1e5` is a whole number in everything but notation
+            # `steps: 1e5` is a whole number in everything but notation.
+            whole = {d["loc"][0]: int(d["input"]) for d in details if len(d["loc"]) == 1 and _is_whole(d)}
+            if whole:
                 value = value | whole
                 continue
-            mistakes += dict.fromkeys(_sentence(detail, kind, path=path) for detail in _chosen(details))
+            mistakes += dict.fromkeys(_sentences(details, value, kind, path=path))
             wrong = {str(detail["loc"][0]) for detail in details if detail["loc"]}
         except ConfigError as error:  # from the checks of a dataclass, which name the setting first
             mistakes += error.mistakes
@@ -301,61 +270,47 @@ def _checked(kind: Any, value: Any, mistakes: list[str], *, path: str) -> Any:
         value = {key: item for key, item in value.items() if key not in wrong}
 
 
-def _listed(split: Any) -> Any:
-    if not isinstance(split, dict):
-        return split
-    return {condition: [corpora] if isinstance(corpora, str) else corpora for condition, corpora in split.items()}
-
-
 def _is_whole(detail: Any) -> bool:
-    value = detail["input"]
-    return detail["type"] == "int_type" and len(detail["loc"]) == 1 and isinstance(value, float) and value.is_integer()
+    return detail["type"] == "int_type" and isinstance(detail["input"], float) and detail["input"].is_integer()
 
 
-def _chosen(details: Iterable[Any]) -> list[Any]:
-    """Keep only the errors of the most probable type, for a setting that may have several types."""
-    chosen = []
+def _sentences(details: Iterable[Any], value: Any, kind: Any, *, path: str) -> Iterator[str]:
+    """Turn errors of pydantic into sentences about the recipe, with what was found and what is known."""
+    by_place: dict[tuple[str, ...], list[Any]] = {}
     for detail in details:
-        branch = next((i for i, part in enumerate(detail["loc"]) if str(part) in _BRANCHES), None)
-        if branch is None:
-            chosen.append(detail)
-        elif detail["type"] not in ("int_type", "tuple_type"):  # one of them fits, but its content is wrong
-            chosen.append(detail | {"loc": detail["loc"][:branch] + detail["loc"][branch + 1 :]})
-        elif not isinstance(detail["input"], int | list):
-            chosen.append(detail | {"loc": detail["loc"][:branch], "type": "labels_type"})
-    return chosen
+        keys, inner = [], value
+        for part in detail["loc"]:
+            # Of a setting with several types, pydantic's place also names the type that it tried, which is no key.
+            if (isinstance(inner, dict) and part in inner) or (isinstance(inner, list) and part in range(len(inner))):
+                keys.append(str(part))
+                inner = inner[part]
+            elif detail["type"] == "missing":
+                keys.append(str(part))
+        by_place.setdefault(tuple(keys), []).append(detail)
+    for at, tried in by_place.items():
+        if any(other[: len(at)] == at != other for other in by_place):
+            continue  # another type fits the setting, and something inside it is wrong
+        place, detail, text = ".".join((path, *at)), tried[0], describe(tried[0]["input"])
+        if detail["type"] == "unexpected_keyword_argument":
+            yield f"{place}: unknown key. {suggest(at[-1], _keys(kind, at[:-1]))}"
+        elif detail["type"] == "missing":
+            yield f"{place}: missing."
+        elif detail["type"] == "literal_error":
+            choices = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
+            yield f"{place}: {detail['input']!r} is not a choice. {suggest(str(detail['input']), choices)}"
+        else:
+            expected = " or ".join(dict.fromkeys(d["msg"].removeprefix("Input should be ") for d in tried))
+            yield f"{place}: should be {expected}, found {text}. {_HINTS.get(place, '')}".rstrip()
 
 
-def _sentence(detail: Any, kind: Any, *, path: str) -> str:
-    """Turn an error of pydantic into a sentence about the recipe."""
-    place = ".".join([path, *map(str, detail["loc"])])
-    value = detail["input"]
-    if detail["type"] == "unexpected_keyword_argument":
-        *outer, key = detail["loc"]
-        return f"{place}: unknown key. {suggest(str(key), _keys(kind, outer))}"
-    if detail["type"] == "literal_error":
-        return f"{place}: {value!r} is not a choice. {suggest(str(value), _quoted(detail['ctx']['expected']))}"
-    if detail["type"] in _EXPECTED:
-        return f"{place}: expected {_EXPECTED[detail['type']]}, found {describe(value)}."
-    if detail["type"] == "missing":
-        return f"{place}: missing."
-    return f"{place}: {detail['msg'].replace('Input should be', 'should be')}, found {describe(value)}."
-
-
-def _rank(mistake: str, order: list[str]) -> int:
-    section = re.split(r"[.:]", mistake)[0]
-    return order.index(section) if section in order else 0
-
-
-def _keys(kind: Any, outer: Iterable[Any] = ()) -> list[str]:
-    """Return the keys of a dataclass, or of the dataclass at a place within it."""
+def _keys(kind: Any, outer: Iterable[str]) -> list[str]:
+    """Return the settings of the dataclass at a place within a dataclass."""
     for part in outer:
-        kind = get_type_hints(kind).get(str(part), kind)
+        kind = get_type_hints(kind).get(part, kind)
     return [item.name for item in fields(kind)]
 
 
-def _quoted(expected: str) -> list[str]:
-    return re.findall(r"'([^']*)'", expected)
+# -- sections together ------------------------------------------------------------------------------------------------
 
 
 def _repeated(names: Iterable[str]) -> list[str]:
@@ -405,7 +360,7 @@ def _data_mistakes(sections: Mapping[str, Any]) -> list[str]:
     """List the mistakes in the conditions that corpora are listed under, and in slices of corpora."""
     mistakes, data = [], sections.get("data")
     languages, tasks = dict.fromkeys(sections.get("languages") or ()), sections.get("tasks") or {}
-    for split in ("train", "validation", "test") if data is not None else ():
+    for split in SPLITS if data is not None else ():
         for name, corpora in getattr(data, split).items():
             place = f"data.{split}.{name}"
             try:
@@ -439,7 +394,7 @@ def _backbone_shape(backbone: BackboneConfig | None, mistakes: list[str]) -> Bac
     if backbone.name is None and backbone.config is None and backbone.preset is None:
         mistakes.append(f"backbone: neither name nor config is given. {_HINTS['backbone']}")
         return None
-    config = backbone.shape
+    config = backbone.model_config
     while config is not None:
         from polyloom.backbones import backbone_from_config  # noqa: PLC0415 - seconds to import
 

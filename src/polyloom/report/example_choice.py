@@ -9,6 +9,7 @@ from itertools import chain, islice
 from typing import Any, TypeVar
 
 from polyloom.conditions import Condition
+from polyloom.config.build import find_corpora
 from polyloom.data.records import Record
 from polyloom.errors import ConditionError, PolyloomError
 from polyloom.inference.generate import continue_prompts
@@ -122,7 +123,7 @@ def find_examples(
 
 def _read(source: Source, condition: Condition) -> list[Record]:
     data, task = source.recipe.data, TASKS[condition.task]
-    corpora = data.resolve(getattr(data, source.split)[str(condition)], source.access.require)
+    corpora = find_corpora(data, getattr(data, source.split)[str(condition)], check=source.access.require)
     records = list(islice(chain.from_iterable(task.records(c, condition) for c in corpora), READ))
     # No continuation is a mistake, so those behind the first handy record are never shown.
     return records[: choose_sentence(task, records, []) + 1] if issubclass(task, CausalLm) and records else records

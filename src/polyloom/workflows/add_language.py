@@ -13,6 +13,7 @@ import torch
 from polyloom.checkpoint import backbone_identity, describe_model, trained_parameters, write_checkpoint
 from polyloom.conditions import Condition
 from polyloom.config import resolved
+from polyloom.config.build import set_typology
 from polyloom.data.catalog import Corpus, resolve
 from polyloom.data.encoded import EncodedDataset
 from polyloom.data.mixture import MixtureConfig
@@ -21,7 +22,7 @@ from polyloom.data.typology import Typology, read_typology
 from polyloom.errors import ConditionError, PolyloomError, suggest
 from polyloom.evaluate.scoring import score_corpora
 from polyloom.io.yaml import dump_yaml
-from polyloom.loading import LoadedModel, set_typology
+from polyloom.loading import LoadedModel
 from polyloom.methods.base import Stage
 from polyloom.metrics.score import Score, selection_score
 from polyloom.rundir import RunDir
@@ -140,7 +141,7 @@ def add_language(  # noqa: PLR0913 - each has a meaning of its own
     model = run.model
     torch.manual_seed(settings.seed)
     model.method.add_language(name)
-    set_typology(model, run.recipe, [name], typology)
+    set_typology(model, [name], root=run.recipe.data.root, typology=typology)
     if not (model.group("rows.language") and all(map(model.method.supports, learn))):
         raise ConditionError(
             f"method {model.method.config.name}: {model.method.summary}. It has no parameters per language that "

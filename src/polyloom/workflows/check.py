@@ -1,12 +1,12 @@
 """Check the data of a recipe: before training, and for `polyloom data check`."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 from polyloom.checkpoint import read_manifest
 from polyloom.conditions import Condition
-from polyloom.config import Recipe
+from polyloom.config import DataConfig, Recipe
 from polyloom.data.catalog import resolve
 from polyloom.data.check import Issue, check_corpora, unread_test
 from polyloom.data.corpus_stats import CorpusRole, Role
@@ -18,46 +18,51 @@ from polyloom.model import Model
 from polyloom.rundir import RunDir
 from polyloom.training.events import IssueFound, OnEvent
 
+ROLES: tuple[Role, ...] = ("train", "validation", "test")
 TOKENIZED = 1000  # examples of a corpus, to find out whether the tokenizer knows its characters
 
 
-def corpora_of(recipe: Recipe, *, root: Path | None = None) -> Iterator[CorpusRole]:
+def corpora_of(data: DataConfig, roles: Sequence[Role] = ROLES, *, root: Path | None = None) -> Iterator[CorpusRole]:
     """Yield the corpora of a recipe with their roles.
 
     Args:
-        recipe: The recipe.
+        data: The recipe's corpora.
+        roles: Which corpora. Default: all.
         root: Data root. Default: that of the recipe.
     """
-    for role in get_args(Role):
-        for name in getattr(recipe.data, role):
-            yield from _corpora(recipe, role, name, root)
+    root = root or (Path(data.root) if data.root else None)
+    for role in roles:
+        for name, corpora in getattr(data, role).items():
+            task, _, languages = name.partition("/")
+            for corpus in corpora:
+                yield CorpusRole(task, languages, role, resolve(corpus, root=root))
 
 
-def _corpora(recipe: Recipe, role: Role, name: str, root: Path | None) -> Iterator[CorpusRole]:
-    condition, own_root = Condition.parse(name), Path(recipe.data.root) if recipe.data.root else None
-    for corpus in getattr(recipe.data, role)[name]:
-        yield CorpusRole(condition.task, name.partition("/")[2], role, resolve(corpus, root=root or own_root))
-
-
-def check_recipe(recipe: Recipe, tokenizer: Tokenizer, *, on_event: OnEvent) -> None:
+def check_recipe(recipe: Recipe, train: Sequence[CorpusRole], tokenizer: Tokenizer, *, on_event: OnEvent) -> None:
     """Check the corpora of a recipe before they are encoded: report issues, and raise an error for certain mistakes.
 
-    Statistics of corpora are stored beside the encoded datasets. Test corpora that are missing are an issue only:
-    training does not need them. Training corpora in object storage were checked when they were prepared.
+    Args:
+        recipe: The recipe.
+        train: Its training corpora; none if they are in object storage, as they were checked when they were prepared.
+        tokenizer: Its tokenizer.
+        on_event: Called with every issue.
     """
-    uses: list[CorpusRole] = []
-    missing: list[Issue] = []
-    roles = [role for role in get_args(Role) if role != "train" or recipe.data.prepared is None]
-    for role in roles:
-        for name in getattr(recipe.data, role):
-            try:
-                uses += _corpora(recipe, role, name, None)
-            except DataError as error:
-                if role != "test":
-                    raise
-                missing.append(unread_test(str(error)))
+    corpora, missing = [*train, *corpora_of(recipe.data, ("validation",))], []
+    for name, names in recipe.data.test.items():
+        try:
+            corpora += corpora_of(replace(recipe.data, test={name: names}), ("test",))
+        except DataError as error:  # an issue only: training does not need test corpora
+            missing.append(unread_test(str(error)))
+
+    # Labels of the run that the recipe continues, by task: its model has no others.
+    known_labels = {}
+    if recipe.init_from is not None:
+        tasks = read_manifest(RunDir(Path(recipe.init_from)).best())["tasks"]
+        known_labels = {task: labels for task, labels in tasks.items() if isinstance(labels, list)}
+
+    # Statistics of corpora are stored beside the encoded datasets.
     report = check_corpora(
-        uses, languages=recipe.languages, tokenizer=tokenizer, tokenized=TOKENIZED, known_labels=_known_labels(recipe),
+        corpora, languages=recipe.languages, tokenizer=tokenizer, tokenized=TOKENIZED, known_labels=known_labels,
         cache=cache_folder("datasets"), require_tests=False,
     )  # fmt: skip
     report_issues([*report.issues, *missing], allowed=recipe.data.allow, on_event=on_event)
@@ -90,16 +95,8 @@ def report_issues(issues: Iterable[Issue], *, allowed: Collection[str] = (), on_
     for issue in issues:
         certain = issue.mistake is not None and issue.mistake not in allowed
         if certain:
-            refused.append(f"{issue.what} If it is meant so: `data: {{allow: [{issue.mistake}]}}`.")
+            refused.append(f"{issue.what} If this is intentional: `data: {{allow: [{issue.mistake}]}}`.")
         if issue.severity != "note":
             on_event(IssueFound(severity=issue.severity, what=issue.what, refused=certain))
     if refused:
         raise ConfigError("recipe", refused)
-
-
-def _known_labels(recipe: Recipe) -> dict[str, list[str]]:
-    """Return the labels of the run that the recipe continues, by task."""
-    if recipe.init_from is None:
-        return {}
-    tasks = read_manifest(RunDir(Path(recipe.init_from)).best())["tasks"]
-    return {task: labels for task, labels in tasks.items() if isinstance(labels, list)}

@@ -8,6 +8,8 @@ from typing import Any
 from polyloom.backbones import identity_of
 from polyloom.conditions import Condition
 from polyloom.config import parse_recipe
+from polyloom.config.build import build_backbone
+from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import ExportError
 from polyloom.export.adapter import backbone_note, load_adapters_into, write_adapter
 from polyloom.export.adapterhub import read_adapterhub
@@ -15,7 +17,6 @@ from polyloom.export.card import card
 from polyloom.export.peft import CONFIG, read_peft
 from polyloom.export.storage import read_json
 from polyloom.io.machine_notes import last_name, local_name, note_folder
-from polyloom.loading import build_backbone, build_tokenizer
 
 
 def import_adapter(
@@ -35,8 +36,8 @@ def import_adapter(
         "tasks": {condition.task: {}},
     }  # fmt: skip
     recipe = parse_recipe(plain, source="import")
-    tokenizer = build_tokenizer(recipe)
-    loaded = build_backbone(recipe, tokenizer)
+    tokenizer = load_tokenizer(recipe.backbone.tokenizer_name)
+    loaded = build_backbone(recipe.backbone, tokenizer, seed=recipe.train.seed)
     if "peft_type" in read_json(folders[0] / CONFIG):
         if len(folders) > 1:
             raise ExportError("import: LoRAs of PEFT are not applied one after the other; give one.")

@@ -2,11 +2,13 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from polyloom.conditions import Condition, missing_language_error
 from polyloom.config import Recipe
+from polyloom.config.build import find_corpora
 from polyloom.data.catalog import Corpus
 from polyloom.errors import ConditionError, ConfigError, suggest
 from polyloom.evaluate.matrix import Matrix, Result
@@ -218,7 +220,7 @@ class Run:
                 store(matrix, self.path, split, pivot=pivot)
             return matrix
         listed = {name: [given] if isinstance(given, str) else given for name, given in corpora.items()}
-        return self._evaluate(listed, self.recipe.data.resolve, pivot, on_event)
+        return self._evaluate(listed, partial(find_corpora, self.recipe.data), pivot, on_event)
 
     def corpora(
         self, split: str = "test", *, tasks: Sequence[str] | None = None, languages: Sequence[str] | None = None

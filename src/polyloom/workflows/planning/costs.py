@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from polyloom.backbones import Backbone
-from polyloom.config import Recipe, backbone_from_recipe
-from polyloom.data.tokenization.tokenizer import load_tokenizer
+from polyloom.config import Recipe
+from polyloom.config.build import empty_backbone
 from polyloom.errors import ConditionError, ConfigError, PolyloomError
 from polyloom.methods import METHODS, Method, MethodConfig, build_method
 from polyloom.methods.base import Stage
@@ -114,7 +113,7 @@ def plan(recipe: Recipe) -> Plan:
     Alternatives have their papers' settings, with the block and the adapter size of the recipe. No weights are
     computed or loaded.
     """
-    backbone = empty_backbone(recipe)
+    backbone = empty_backbone(recipe.backbone)
     sizes = {key: value for key, value in asdict(recipe.method).items() if key in ("adapter_size", "block")}
     configs = {recipe.method.name: recipe.method}
     for name, method in METHODS.items():
@@ -140,14 +139,6 @@ def plan(recipe: Recipe) -> Plan:
         directions=len(inventory.directions),
         methods=methods,
     )
-
-
-def empty_backbone(recipe: Recipe) -> Backbone:
-    """Build the backbone without weights; a preset gets the vocabulary size of its tokenizer, if that is local."""
-    name, known = recipe.backbone.tokenizer, {}
-    if recipe.backbone.preset and name and Path(name).is_dir():
-        known = {"vocab_size": load_tokenizer(name).vocab_size}
-    return backbone_from_recipe(recipe, device="meta", vocabulary=known)
 
 
 def _cost_or_reason(config: MethodConfig, backbone: Backbone, recipe: Recipe) -> Cost | str:

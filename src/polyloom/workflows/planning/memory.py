@@ -10,13 +10,14 @@ from torch import nn
 
 from polyloom.backbones import Backbone
 from polyloom.config import Recipe
+from polyloom.config.build import empty_backbone
 from polyloom.methods import build_method
 from polyloom.model import Model, supported_conditions
 from polyloom.nn.empty import empty_modules
 from polyloom.nn.tables import Bank
 from polyloom.tasks import TASKS
 from polyloom.training.config import Strategy, TrainConfig
-from polyloom.workflows.planning.costs import BYTES_PER_PARAMETER, empty_backbone
+from polyloom.workflows.planning.costs import BYTES_PER_PARAMETER
 
 LAYERS_GATHERED = 2  # FSDP gathers the next layer while one computes
 LOGIT_COPIES = 3  # log-probabilities, their gradient and that of the logits, all in fp32
@@ -82,7 +83,7 @@ def plan_memory(recipe: Recipe, *, devices: int) -> list[DeviceMemory]:
 
 
 def _empty_model(recipe: Recipe) -> Model:
-    backbone = empty_backbone(recipe)
+    backbone = empty_backbone(recipe.backbone)
     if recipe.backbone.dtype == "bf16":
         backbone.to(torch.bfloat16)
     if recipe.backbone.attention:

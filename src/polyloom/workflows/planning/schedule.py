@@ -17,6 +17,7 @@ from torch import nn
 from polyloom.backbones import Backbone
 from polyloom.conditions import Condition
 from polyloom.config import Recipe, load_recipe
+from polyloom.config.build import empty_backbone
 from polyloom.data.blocks import BLOCK_BYTES, LENGTH_BOUNDS
 from polyloom.data.mixture import MixtureConfig, temperature_of_draws, unimax
 from polyloom.data.order import count_draws
@@ -25,7 +26,7 @@ from polyloom.io.files import read_lines
 from polyloom.rundir import RunDir
 from polyloom.tasks import TASKS
 from polyloom.training.events import StepTaken, read_log
-from polyloom.workflows.planning.costs import BYTES_PER_PARAMETER, Plan, empty_backbone
+from polyloom.workflows.planning.costs import BYTES_PER_PARAMETER, Plan
 
 MANY_EPOCHS = 40  # more epochs than about this do not help (Muennighoff et al. 2023)
 BYTES_IN_ORDER = 200  # of a block, in every process that trains: its place and its rows by length
@@ -127,7 +128,7 @@ def tokens_per_second(run: Path, recipe: Recipe) -> float:
     """Return the training speed of a run of the same model."""
     directory = RunDir(run)
     before = load_recipe(directory.recipe)
-    if (before.backbone.shape, before.method) != (recipe.backbone.shape, recipe.method):
+    if (before.backbone.model_config, before.method) != (recipe.backbone.model_config, recipe.method):
         raise ConfigError(str(run), ["it has another backbone or another method, so its speed cannot be used here."])
     steps = [event for event in read_log(directory.log) if isinstance(event, StepTaken)]
     if not steps:
@@ -166,7 +167,7 @@ def plan_run(
         )
         for (direction, size), share, draws in zip(wanted.items(), shares_D.tolist(), draws_D.tolist(), strict=True)
     )  # fmt: skip
-    cost, backbone = costs.costs()[costs.chosen], empty_backbone(recipe)
+    cost, backbone = costs.costs()[costs.chosen], empty_backbone(recipe.backbone)
     examples = {d: d.epochs * d.pairs for d in directions}
     tokens = sum(count * d.length for d, count in examples.items())
     dataset_bytes = [d.pairs * (_FIXED_BYTES + 8 * (d.length - 2)) for d in directions]
