@@ -15,38 +15,48 @@ import torch
 from torch import Tensor
 
 import polyloom as pl
-from polyloom import extend
+from polyloom.extend import (
+    BackboneShape,
+    Norm,
+    ProjectionBlock,
+    Shapes,
+    TensorSpec,
+    TensorSpecs,
+    input_of,
+    projection_of,
+    register_block,
+)
 
 
-class Ia3(extend.ProjectionBlock):
+class Ia3(ProjectionBlock):
     """Multiply the outputs of linear layers, or the input of the one that leaves the feed-forward sublayer."""
 
     name = "ia3"
     default_targets = ("k", "v", "down")
 
-    def tensors(self, shape: extend.BackboneShape, size: int, *, norm: extend.Norm = "none") -> extend.TensorSpecs:  # noqa: ARG002
+    def tensors(self, shape: BackboneShape, size: int, *, norm: Norm = "none") -> TensorSpecs:  # noqa: ARG002
         """Describe a vector for each linear layer; its size is the layer's, whatever the adapter size."""
         tensors = {}
         for projection, (size_in, size_out) in shape.projections.items():
             length = size_in if projection == "down" else size_out
-            tensors[f"{projection}_scale"] = extend.TensorSpec((length,), start=1.0, neutral=1.0)
+            tensors[f"{projection}_scale"] = TensorSpec((length,), start=1.0, neutral=1.0)
         return tensors
 
-    def size_of(self, shapes: extend.Shapes) -> int:  # noqa: ARG002
+    def size_of(self, shapes: Shapes) -> int:  # noqa: ARG002
         """Return 0: there is no size to choose."""
         return 0
 
     def place_of(self, projection: str) -> str:
         """Return the input of ``down``, and the output of every other linear layer."""
-        return extend.input_of(projection) if projection == "down" else projection
+        return input_of(projection) if projection == "down" else projection
 
     def apply(self, output_BTE: Tensor, input_BTD: Tensor, tensors: Mapping[str, Tensor], *, place: str) -> Tensor:  # noqa: ARG002
         """Multiply by the vector of all rows ``[E]``, or of each row ``[B, E]``."""
-        scale = tensors[f"{extend.projection_of(place)}_scale"]
+        scale = tensors[f"{projection_of(place)}_scale"]
         return output_BTE * (scale[:, None] if scale.dim() == 2 else scale)
 
 
-extend.register_block(Ia3())
+register_block(Ia3())
 
 
 def main() -> None:

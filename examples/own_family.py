@@ -7,11 +7,11 @@ its residual, the linear layers that blocks can act on, and the self-attention t
 import torch
 
 import polyloom as pl
-from polyloom import extend
+from polyloom.extend import Family, register_family
 
-extend.register_family(
+register_family(
     "olmo2",
-    extend.Family(
+    Family(
         stacks={"decoder": "layers"},
         output="post_feedforward_layernorm",  # OLMo 2 normalises what a sublayer adds, not what it reads
         projections={name: f"self_attn.{name}_proj" for name in ("q", "k", "v", "o")}
@@ -33,7 +33,7 @@ def main() -> None:
     backbone = pl.backbone_from_config(
         {
             "model_type": "olmo2", "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2,
-            "num_attention_heads": 2, "intermediate_size": 64, "pad_token_id": 0,
+            "num_attention_heads": 2, "intermediate_size": 64, "pad_token_id": 0, "eos_token_id": 2,
         }
     )  # fmt: skip
     model = pl.Model(backbone, pl.HyperXConfig(adapter_size=8), languages=["en", "tr"], tasks=["lm"])

@@ -9,11 +9,19 @@ from typing import ClassVar
 import torch
 
 import polyloom as pl
-from polyloom.conditions import ConditionIds, Inventory
-from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage
-from polyloom.nn.blocks import shapes_of
-from polyloom.nn.tables import Bank, xavier_init
-from polyloom.weights import BackboneShape, Weights
+from polyloom.extend import (
+    AdapterConfig,
+    AdapterMethod,
+    BackboneShape,
+    Bank,
+    ConditionIds,
+    Inventory,
+    Stage,
+    Weights,
+    register_method,
+    shapes_of,
+    xavier_init,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +31,7 @@ class TaskAdaptersConfig(AdapterConfig):
     name: ClassVar[str] = "task-adapters"
 
 
-@pl.register_method
+@register_method
 class TaskAdapters(AdapterMethod):
     """Store one adapter per task."""
 

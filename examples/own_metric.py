@@ -6,10 +6,9 @@ comparisons work like those of every other metric.
 
 import numpy as np
 
-import polyloom as pl
-from polyloom.metrics import Metric, Score
+from polyloom.extend import Metric, Score, register_metric
 
-EXACT_MATCH = pl.register_metric(
+EXACT_MATCH = register_metric(
     Metric("exact_match", ("exact", "sentences"), lambda sums: 100 * sums[..., 0] / sums[..., 1])
 )
 

@@ -13,19 +13,19 @@ import torch
 from torch import Tensor
 
 import polyloom as pl
-from polyloom import extend
+from polyloom.extend import AttentionBlock, BackboneShape, Norm, Shapes, TensorSpec, TensorSpecs, register_block
 
 
-class Prefix(extend.AttentionBlock):
+class Prefix(AttentionBlock):
     """Add keys and values to the self-attention of every layer."""
 
     name = "prefix"
 
-    def tensors(self, shape: extend.BackboneShape, size: int, *, norm: extend.Norm = "none") -> extend.TensorSpecs:  # noqa: ARG002
+    def tensors(self, shape: BackboneShape, size: int, *, norm: Norm = "none") -> TensorSpecs:  # noqa: ARG002
         """Describe the keys and the values. No value leaves them without effect: they always take some attention."""
-        return {name: extend.TensorSpec((size, shape.kv_width), start=None) for name in ("key", "value")}
+        return {name: TensorSpec((size, shape.kv_width), start=None) for name in ("key", "value")}
 
-    def size_of(self, shapes: extend.Shapes) -> int:
+    def size_of(self, shapes: Shapes) -> int:
         """Return the length of the prefix."""
         return shapes.get("key", (0,))[0]
 
@@ -34,7 +34,7 @@ class Prefix(extend.AttentionBlock):
         return tensors["key"], tensors["value"]
 
 
-extend.register_block(Prefix())
+register_block(Prefix())
 
 
 def main() -> None:

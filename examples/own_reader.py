@@ -8,23 +8,20 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import polyloom as pl
-from polyloom.data.catalog import resolve
-from polyloom.errors import DataError
-from polyloom.io.files import File, read_lines
+from polyloom.extend import DataError, File, Tagged, read_lines, register_reader, resolve
 
 
-def read_slashes(file: File) -> Iterator[pl.Tagged]:
+def read_slashes(file: File) -> Iterator[Tagged]:
     """Read one sentence per line; mistakes are reported with the number of the line."""
     for number, line in read_lines(file.path):  # also reads .gz and .xz
         pairs = [word.rpartition("/") for word in line.split()]
         if not all(word and tag for word, _, tag in pairs):
             raise DataError(file.path, number, "every word needs a tag, such as cat/NOUN.")
         if pairs:
-            yield pl.Tagged(tuple(word for word, _, _ in pairs), tuple(tag for _, _, tag in pairs))
+            yield Tagged(tuple(word for word, _, _ in pairs), tuple(tag for _, _, tag in pairs))
 
 
-pl.register_reader("slash", "tags", read_slashes)
+register_reader("slash", "tags", read_slashes)
 
 
 def main() -> None:

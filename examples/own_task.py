@@ -1,6 +1,6 @@
 """Add a task of your own: is a text a question? One label per text, so most of it is that of text classification.
 
-Its class has a name, its metrics and its formats; see `polyloom.tasks.base.Task` for all that a task can define. Its
+Its class has a name, its metrics and its formats; see `polyloom.extend.Task` for all that a task can define. Its
 records are those of tables with the columns text and label.
 
 Use it on the command line: ``polyloom train recipe.yaml --code examples/own_task.py -o runs/questions``, with
@@ -16,13 +16,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 import polyloom as pl
-from polyloom.tasks.classification import TextClassification
+from polyloom.extend import TextClassification, register_task
 
 WORDS = ("ba", "do", "fi", "gu", "ko", "lem")
 PARTICLES = {"north": "ka", "south": "li"}  # the word that makes a text a question
 
 
-@pl.register_task
+@register_task
 class Question(TextClassification):
     """Tell questions from statements."""
 

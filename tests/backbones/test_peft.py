@@ -1,0 +1,81 @@
+"""Blocks that change inputs or add keys and values compute what PEFT computes with the same numbers."""
+
+import copy
+
+import pytest
+import torch
+from peft import IA3Config, PrefixTuningConfig, get_peft_model
+
+from polyloom.methods.translation_banks import LangAdaptersConfig
+from polyloom.model import Model
+from tests.contracts.tiny import shared_backbone, tiny_inputs
+
+ROWS = ["mt/en", "mt/tr", "mt/en", "mt/sw"]
+LANGUAGES = ["en", "tr", "sw"]
+
+
+def model_with(block: str, family: str, **settings) -> Model:
+    """A model with other random blocks for each language."""
+    model = Model(
+        shared_backbone(family), LangAdaptersConfig(block=block, **settings), languages=LANGUAGES, tasks=["mt"]
+    )
+    torch.manual_seed(5)
+    for parameter in model.method.parameters():
+        parameter.data.normal_(mean=1.0 if block == "ia3" else 0.0, std=0.5)
+    return model.eval()
+
+
+@pytest.mark.parametrize(
+    ("family", "names", "feedforward"),
+    [
+        (
+            "bert",
+            {"k": "attention.self.key", "v": "attention.self.value", "down": "output.dense"},
+            r".*\d\.output\.dense",
+        ),
+        ("llama", {"k": "self_attn.k_proj", "v": "self_attn.v_proj", "down": "mlp.down_proj"}, r".*mlp\.down_proj"),
+    ],
+)
+def test_ia3_of_a_mixed_batch_is_pefts_for_each_language(family, names, feedforward, load_example):
+    load_example("own_block")
+    model, inputs = model_with("ia3", family), tiny_inputs(family, len(ROWS))
+    with torch.no_grad():
+        mixed = model(inputs, ROWS).logits
+    pattern = "|".join(rf".*\d\.{path}" for path in names.values())
+    config = IA3Config(target_modules=pattern, feedforward_modules=feedforward)
+    theirs = get_peft_model(copy.deepcopy(model.backbone.model), config).eval()
+    for number, row in enumerate(ROWS):
+        (block,) = model.weights([row]).blocks
+        filled = 0
+        for name, path in names.items():
+            for module_name, parameter in theirs.named_parameters():
+                for site, tensors in zip(block.sites, block.by_site(), strict=True):
+                    if f".{site.layer}.{path}.ia3_l" in module_name:
+                        parameter.data.copy_(tensors[f"{name}_scale"].view_as(parameter))
+                        filled += 1
+        assert filled == len(names) * len(block.sites)
+        with torch.no_grad():
+            alone = theirs(**{key: tensor[number : number + 1] for key, tensor in inputs.items()}).logits
+        torch.testing.assert_close(mixed[number : number + 1], alone, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_prefixes_of_a_mixed_batch_are_pefts_for_each_language(family, load_example):
+    """PEFT passes a prefix as the cache of a text in front, so positions begin behind it; here they are set so."""
+    load_example("own_prefix")
+    length = 3
+    model, inputs = model_with("prefix", family, adapter_size=length), tiny_inputs(family, len(ROWS))
+    positions = torch.arange(length, length + inputs["input_ids"].shape[1])[None].expand(len(ROWS), -1)
+    with torch.no_grad():
+        mixed = model(inputs | {"position_ids": positions}, ROWS).logits
+    config = PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=length)
+    theirs = get_peft_model(copy.deepcopy(model.backbone.model), config).eval()
+    for number, row in enumerate(ROWS):
+        (block,) = model.weights([row]).blocks
+        layers = [torch.cat([tensors["key"], tensors["value"]], dim=-1) for tensors in block.by_site()]
+        theirs.prompt_encoder["default"].embedding.weight.data.copy_(torch.cat(layers, dim=-1))
+        one = {key: tensor[number : number + 1] for key, tensor in inputs.items()}
+        with torch.no_grad():
+            alone = theirs(**one).logits
+        seen = one["attention_mask"][0] == 1
+        torch.testing.assert_close(mixed[number][seen], alone[0][seen], rtol=0, atol=1e-5)
