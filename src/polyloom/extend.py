@@ -7,8 +7,9 @@ those of `polyloom`: within one `VERSION` nothing is removed, and nothing that i
 from polyloom.backbones.families import Family, register_family
 from polyloom.conditions import Condition, ConditionIds, Index, Inventory
 from polyloom.data.catalog import resolve
+from polyloom.data.kinds import RecordKind, kind_of, prediction_to_dict, register_record
 from polyloom.data.readers.formats import register_reader
-from polyloom.data.records import Answer, Choices, LabelledText, Pair, Question, Tagged, Text, Tree
+from polyloom.data.records import Answer, Choices, LabelledText, Pair, Question, Record, Tagged, Text, Tree
 from polyloom.errors import BackboneError, ConditionError, ConfigError, DataError, PolyloomError
 from polyloom.io.files import File, read_lines
 from polyloom.methods import register_method
@@ -44,15 +45,15 @@ from polyloom.tasks.classification import TextClassification
 from polyloom.weights import BackboneShape, Block, Placement, Shapes, Site, Weights
 
 __all__ = [
-    "BLOCKS", "VERSION", "AdapterConfig", "AdapterMethod", "Answer", "AttentionBlock", "BackboneError",
-    "BackboneShape", "Bank", "Block", "BlockKind", "Choices", "Condition", "ConditionError", "ConditionIds",
-    "ConfigError", "DataError", "Family", "File", "FixedEmbedding", "GrowingEmbedding", "Hypernetwork", "Index",
-    "Inventory", "LabelledText", "Method", "MethodConfig", "Metric", "Norm", "OutputProjections", "Pair", "Placement",
-    "PolyloomError", "ProjectionBlock", "Question", "ResidualTrunk", "Score", "Shapes", "Site", "Stage", "Tagged",
-    "Task", "TaskConfig", "TensorSpec", "TensorSpecs", "Text", "TextClassification", "Tree", "Weights", "check",
-    "check_positive", "choice_loss", "input_of", "layer_norm", "linear", "normal_init", "projection_of", "read_lines",
-    "register_block", "register_family", "register_method", "register_metric", "register_reader", "register_task",
-    "resolve", "shapes_of", "xavier_init",
+    "BLOCKS", "VERSION", "AdapterConfig", "AdapterMethod", "Answer", "AttentionBlock", "BackboneError", "BackboneShape",
+    "Bank", "Block", "BlockKind", "Choices", "Condition", "ConditionError", "ConditionIds", "ConfigError", "DataError",
+    "Family", "File", "FixedEmbedding", "GrowingEmbedding", "Hypernetwork", "Index", "Inventory", "LabelledText",
+    "Method", "MethodConfig", "Metric", "Norm", "OutputProjections", "Pair", "Placement", "PolyloomError",
+    "ProjectionBlock", "Question", "Record", "RecordKind", "ResidualTrunk", "Score", "Shapes", "Site", "Stage",
+    "Tagged", "Task", "TaskConfig", "TensorSpec", "TensorSpecs", "Text", "TextClassification", "Tree", "Weights",
+    "check", "check_positive", "choice_loss", "input_of", "kind_of", "layer_norm", "linear", "normal_init",
+    "prediction_to_dict", "projection_of", "read_lines", "register_block", "register_family", "register_method",
+    "register_metric", "register_reader", "register_record", "register_task", "resolve", "shapes_of", "xavier_init",
 ]  # fmt: skip
 
 VERSION = 1

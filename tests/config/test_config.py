@@ -263,8 +263,9 @@ def test_every_task_has_settings_of_its_own() -> None:
     assert dict(recipe.inventory().tasks) == {"pos": 2, "dep": 3, "mlm": None}
     assert recipe.inventory().raw_text == ("mlm",)
     shown = resolved(recipe)["tasks"]
-    assert shown["dep"] == {"labels": 3, "weight": 1.0, "arc_size": 40, "label_size": 100, "dropout": 0.33}
-    assert shown["pos"] == {"labels": ["X", "Y"], "weight": 1.0}
+    parser = {"arc_size": 40, "label_size": 100, "dropout": 0.33}
+    assert shown["dep"] == {"labels": 3, "weight": 1.0, "metrics": [], **parser}
+    assert shown["pos"] == {"labels": ["X", "Y"], "weight": 1.0, "metrics": []}
     assert parse_recipe(resolved(recipe)) == recipe
 
 

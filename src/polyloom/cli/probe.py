@@ -104,8 +104,9 @@ def swap(  # noqa: PLR0913 - options of a command
             show(f"{row} with weights of {donor}: {'–' if value is None else f'{value:.2f}'}")
 
         scores = donor_matrix(conditions, all_donors, score=donor_scorer(loaded.predictor, records), on_score=on_score)
-    result = {"task": head.name, "metric": head.metrics[0].name, **scores}
-    text = show_swap(result, higher_is_better=head.metrics[0].higher_is_better)
+    metric = head.chosen_metrics()[0]
+    result = {"task": head.name, "metric": metric.name, **scores}
+    text = show_swap(result, higher_is_better=metric.higher_is_better)
     _finish("swap", loaded, result, text, as_json=as_json, draw=draw_donors, figure=figure)
 
 

@@ -20,6 +20,7 @@ from polyloom.errors import BackboneError, ConditionError, ConfigError, DataErro
 from polyloom.io.untrusted import is_printable
 from polyloom.io.yaml import describe, read_settings
 from polyloom.methods import METHODS, Method, build_method
+from polyloom.metrics.score import METRICS
 from polyloom.nn.empty import empty_modules
 from polyloom.recipes import find_file, shipped_recipes
 from polyloom.registry import HINT
@@ -343,6 +344,15 @@ def _names_mistakes(sections: Mapping[str, Any]) -> list[str]:
             mistakes.append(f"tasks.{name}.labels: {name} has no label set. Remove it.")
         elif config and config.labels == ():
             mistakes.append(f"tasks.{name}.labels: empty. Leave it out to take the labels of the data.")
+        metrics = config.metrics if config and name in TASKS else ()
+        mistakes += [f"tasks.{name}.metrics: {metric!r} is listed twice." for metric in _repeated(metrics)]
+        for metric in metrics:
+            suited = [known for known, described in METRICS.items() if TASKS[name].can_measure(described)]
+            place = f"tasks.{name}.metrics: {metric!r}"
+            if metric not in METRICS:
+                mistakes.append(f"{place}: unknown metric. {suggest(metric, suited)} {HINT}")
+            elif metric not in suited:
+                mistakes.append(f"{place}: {name} does not count what it needs. {suggest(metric, suited)}")
     for pattern in sections.get("directions") or ():
         ends = pattern.split("/")
         if len(ends) != 2 or not all(ends):

@@ -36,7 +36,7 @@ def score_corpora(
     if task.generates and losses:
         measured: Mapping[Metric, Array] = {PERPLEXITY: np.array(predictions, dtype=np.float64)}
     else:
-        measured = task.measure(records, predictions, condition.languages[-1])
+        measured = task.measure_chosen(records, predictions, condition.languages[-1])
         if task.generates and predictor.extra_metrics:
             measured = {**measured, **predictor.extra_metrics(records, predictions)}
     name = "+".join(corpus.name for corpus in corpora)

@@ -29,22 +29,23 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: the statistics that are counted per sentence, and the function that turns their sums into a score.
-
-    Attributes:
-        name: Name in files and signatures.
-        statistics: Names of the statistics, in the order of the array's last dimension.
-        value: Function from sums ``[..., P]`` to scores ``[...]``, in percent except for perplexity and bits per byte.
-        higher_is_better: Whether a higher score is better. Defaults to True; False for perplexity and bits per byte.
-        settings: Function from a language to further fields of the signature, such as the tokenizer of BLEU. Defaults
-            to none.
-    """
+    """A metric: the statistics that are counted per sentence, and the function that turns their sums into a score."""
 
     name: str
+    """Name in recipes, files and signatures."""
     statistics: tuple[str, ...]
+    """Names of the statistics, in the order of the array's last dimension."""
     value: Callable[[Array], Array]
+    """Function from sums ``[..., P]`` to scores ``[...]``, in percent except for perplexity and bits per byte."""
     higher_is_better: bool = True
+    """Whether a higher score is better. Not so for perplexity and bits per byte."""
     settings: Callable[[str], str] | None = None
+    """Function from a language to further fields of the signature, such as the tokenizer of BLEU."""
+    measure: Callable[[Sequence[Any], Sequence[Any]], Array] | None = None
+    """Function from records and their predictions, as `Run.predict` returns them, to statistics ``[N, P]``. Default:
+    none, the task counts them. With it, a recipe can name the metric for tasks that do not have it."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of record that `measure` takes, such as ``tags``."""
 
 
 def _ratio(part: Array, whole: Array, *, empty: float) -> Array:
@@ -89,6 +90,8 @@ CHRF_WORDS = Metric(
     bleu.CHRF_WORDS_STATISTICS,
     bleu.chrf,
     settings=partial(bleu.chrf_signature, words=2),
+    measure=lambda records, texts: bleu.chrf_statistics([record.target for record in records], texts, words=2),
+    kinds=("bitext",),
 )
 # A mean of sentence scores, which may be negative: positive and negative ones are summed separately.
 COMET = Metric("comet", ("above", "below", "sentences"), _balance)
@@ -96,7 +99,7 @@ METRICS: Registry[Metric] = Registry("metric")
 
 
 def register_metric(metric: Metric) -> Metric:
-    """Register a metric under its name, so that stored scores can be read again."""
+    """Register a metric under its name: recipes can name it (``tasks.pos.metrics``), and stored scores are read."""
     return METRICS.register(metric.name, metric)
 
 

@@ -159,7 +159,8 @@ def donor_scorer(predictor: Predictor, records: Mapping[Condition, Sequence[Reco
             predictions: list[Any] = predictor.translate([(condition, record) for record in sample])
         else:  # the condition has no other effect than to select the weights
             predictions = list(predictor.predict(sample, used))
-        statistics = task.measure(sample, predictions, condition.languages[-1])
-        return Score(task.metrics[0], statistics[task.metrics[0]], "").value
+        statistics = task.measure_chosen(sample, predictions, condition.languages[-1])
+        metric = task.chosen_metrics()[0]
+        return Score(metric, statistics[metric], "").value
 
     return score

@@ -19,7 +19,7 @@ from polyloom.data.records import Kind, Prediction, Record
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConditionError, ConfigError
 from polyloom.io.untrusted import is_printable
-from polyloom.metrics.score import Array, Metric
+from polyloom.metrics.score import METRICS, Array, Metric
 from polyloom.ranges import Count, NotNegative
 from polyloom.tasks.padding import Integers
 
@@ -30,18 +30,18 @@ Head = Literal["token-classification", "sequence-classification", "language-mode
 
 @dataclass(frozen=True, kw_only=True)
 class TaskConfig:
-    """Settings of a task.
-
-    Attributes:
-        labels: The label set as a list of names, which fixes it: other labels in the data are an error. Or the number
-            of labels, for planning. Default: the labels of the training data.
-        weight: Factor of the task's loss in training. Defaults to 1. Weights are not normalised: 2 doubles the gradient
-            of the task and leaves that of other tasks as it is. With 0 nothing is learnt from the task; its loss is
-            still computed and logged. Validation and evaluation do not use it.
-    """
+    """Settings of a task."""
 
     labels: Count | tuple[str, ...] | None = None
+    """The label set as a list of names, which fixes it: other labels in the data are an error. Or the number of labels,
+    for planning. Default: the labels of the training data."""
     weight: NotNegative = 1.0
+    """Factor of the task's loss in training. Weights are not normalised: 2 doubles the gradient of the task and leaves
+    that of other tasks as it is. With 0 the task contributes no gradient; its loss is still computed and logged.
+    Validation and evaluation do not use it."""
+    metrics: tuple[str, ...] = ()
+    """Names of metrics, registered ones included. The first one selects checkpoints, except for translation, where
+    perplexity does. Default: the metrics of the task."""
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ class Task(nn.Module, ABC):
         Config: Class of its settings, a frozen dataclass.
         kind: Name of the kind of its records, which says how inputs are read and predictions written.
         columns: Columns of its encoded examples, beside ``length``.
-        metrics: Its metrics; the first one selects checkpoints.
+        metrics: Its metrics, unless a recipe names others; the first one selects checkpoints.
         summary: One line for `polyloom list tasks`.
         needs_labels: Whether it has a label set.
         raw_text: Whether its training data is raw text, so that stages for raw text use it.
@@ -282,8 +282,35 @@ class Task(nn.Module, ABC):
         raise NotImplementedError
 
     def measure(self, records: Sequence[Any], predictions: Sequence[Any], language: str) -> Mapping[Metric, Array]:  # noqa: ARG002
-        """Compute the statistics of every metric, the selecting one first; `language` is that of the predictions."""
+        """Compute the statistics of every metric of the task; `language` is that of the predictions."""
         return dict.fromkeys(self.metrics, self.statistics(records, predictions))
+
+    def chosen_metrics(self) -> tuple[Metric, ...]:
+        """Return the metrics that the settings name, else those of the task; the first one selects checkpoints."""
+        return tuple(METRICS.find(name) for name in self.config.metrics) or self.metrics
+
+    def measure_chosen(
+        self, records: Sequence[Any], predictions: Sequence[Any], language: str
+    ) -> Mapping[Metric, Array]:
+        """Compute the statistics of the chosen metrics, the selecting one first; see `measure`."""
+        measured = self.measure(records, predictions, language)
+        chosen = {}
+        for metric in self.chosen_metrics():
+            if metric in measured:
+                chosen[metric] = measured[metric]
+            elif metric.measure:
+                typed = [self.prediction(record, p, None) for record, p in zip(records, predictions, strict=True)]
+                chosen[metric] = metric.measure(records, typed)
+            else:  # another function of the same counts
+                chosen[metric] = next(array for own, array in measured.items() if own.statistics == metric.statistics)
+        return chosen
+
+    @classmethod
+    def can_measure(cls, metric: Metric) -> bool:
+        """Return whether a recipe can name a metric for this task."""
+        return any(own.statistics == metric.statistics for own in cls.metrics) or (
+            metric.measure is not None and cls.kind in metric.kinds and bool(cls.formats())
+        )
 
     @classmethod
     def majority(cls, records: Iterable[Record]) -> float:  # noqa: ARG003 - for tasks with labels

@@ -39,11 +39,8 @@ def curves_section(sources: Sequence[Source]) -> Section:
 
 def loss_unit(task: str) -> str:
     """Return the unit of a task's training loss."""
-    return "nats per token" if _validated_by_perplexity(task) else "nats per label"
-
-
-def _validated_by_perplexity(task: str) -> bool:
-    return task not in TASKS or TASKS[task].generates or TASKS[task].metrics[0] is PERPLEXITY
+    per_token = task not in TASKS or TASKS[task].generates or TASKS[task].metrics[0] is PERPLEXITY
+    return "nats per token" if per_token else "nats per label"
 
 
 def _loss_chart(sources: Sequence[Source], task: str) -> Chart | None:
@@ -57,7 +54,7 @@ def _loss_chart(sources: Sequence[Source], task: str) -> Chart | None:
 
 def _validation_chart(sources: Sequence[Source], task: str) -> Chart | None:
     """Draw the mean over languages, a band from the lowest to the highest, and a ring at the chosen checkpoint."""
-    curves = []
+    curves, metric = [], ""
     for series, source in enumerate(sources):
         points: list[Point] = []
         band: list[tuple[float, float, float]] = []
@@ -66,6 +63,7 @@ def _validation_chart(sources: Sequence[Source], task: str) -> Chart | None:
             scores = validation.scores.items()
             values = [v for name, v in scores if name.partition("/")[0] == task and v is not None]
             if values:
+                metric = next(m for name, m in validation.metrics.items() if name.partition("/")[0] == task)
                 points.append((float(validation.total), sum(values) / len(values)))
                 band.append((float(validation.total), min(values), max(values)))
                 best = [points[-1]] if validation.best else best
@@ -73,9 +71,9 @@ def _validation_chart(sources: Sequence[Source], task: str) -> Chart | None:
             curves.append(Curve(points, series, band if len(points) > 1 else (), best))
     if not curves:
         return None
-    if _validated_by_perplexity(task):
+    if metric == PERPLEXITY.name:
         return _chart(curves, sources, f"Validation of {task}", "perplexity per token", log=True)
-    return _chart(curves, sources, f"Validation of {task}", metric_title(TASKS[task].metrics[0].name))
+    return _chart(curves, sources, f"Validation of {task}", metric_title(metric))
 
 
 def _chart(curves: Sequence[Curve], sources: Sequence[Source], title: str, unit: str, *, log: bool = False) -> Chart:
