@@ -103,10 +103,12 @@ def continued_pretraining(backbone: str, text: Mapping[str, str]) -> Settings:
 
 def raw_text() -> dict[str, str]:
     """Return all collections of raw text beside the data, by language, without the languages that stay unseen."""
-    from polyloom.data.catalog import data_root, places  # noqa: PLC0415 - slow imports
+    from polyloom.data.catalog import corpus_files, data_root  # noqa: PLC0415 - slow imports
 
     items = {
-        f"{place.item}-{name}": f"{name}:{place.item}" for name in RAW_TEXT for place in places(name, root=data_root())
+        f"{file.item}-{name}": f"{name}:{file.item}"
+        for name in RAW_TEXT
+        for file in corpus_files(name, root=data_root())
     }
     return {name: corpus for name, corpus in items.items() if corpus.partition(":")[2] not in KEPT_UNSEEN}
 

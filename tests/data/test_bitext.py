@@ -102,7 +102,7 @@ def test_other_languages_are_an_error_that_says_which_there_are(tmp_path, monkey
     for direction in (("en", "nl"), ("nl", "de")):
         with pytest.raises(DataError, match=r"\ben\b.*\bde\b|\bde\b.*\ben\b"):
             list(resolve(name).records("bitext", direction=direction))
-    with pytest.raises(DataError, match=r"en to en is asked for|two languages are needed"):
+    with pytest.raises(DataError, match=r"the condition is en to en|two languages are needed"):
         list(resolve(name).records("bitext", direction=("en", "en")))
 
 
@@ -316,8 +316,8 @@ def test_the_hash_changes_with_any_of_the_files(tmp_path):
 
 
 def test_the_filter_keeps_up_to_its_bounds_and_is_symmetric():
-    rules = Filter()
-    assert (rules.max_length, rules.max_ratio, rules.deduplicate) == (250, 2.5, True)
+    assert Filter() == Filter(max_length=250, max_ratio=2.5, deduplicate=True)
+    rules = PairFilter(Filter())
     assert rules.keeps(250, 250)
     assert not rules.keeps(251, 250)
     assert rules.keeps(5, 2)

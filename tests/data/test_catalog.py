@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from polyloom.data.catalog import COLLECTIONS, KINDS, data_root, places, resolve, treebanks
+from polyloom.data.catalog import COLLECTIONS, KINDS, corpus_files, data_root, resolve, treebanks
 from polyloom.data.records import Bitext, LabelledText, Pair, Tagged, Text, Tree
 from polyloom.errors import DataError
 from tests.shared import DATA, needs_data
@@ -101,7 +101,7 @@ def test_parts_and_strangers_are_not_taken_for_corpora(root):
     folder = root / "ud/UD_Turkish-BOUN"
     for name in ("tr_boun-ud-train.conllu.part", "tr_boun-ud-train.conllu.part.from", "tr_boun-ud-extra.conllu"):
         (folder / name).write_text("")
-    assert [place.split for place in places("ud", root=root, item="tr_boun")] == ["dev", "test"]
+    assert [place.split for place in corpus_files("ud", root=root, item="tr_boun")] == ["dev", "test"]
 
 
 @pytest.mark.parametrize("name", ["ud:../../etc/test", "ud:*/test", "ud:/etc/test", "leipzig:..", "ud:tr_boun/../test"])
@@ -214,7 +214,7 @@ def test_every_file_of_the_real_root_has_one_name_and_every_name_its_file():
         if "ntrex" not in path.parts  # NTREX-128 has no collection in the catalogue yet
         if path.name.partition(".")[0] not in ("split", "vref", "url", "ids", "credits")  # of the lines of mt
     }
-    found = [place for collection in COLLECTIONS for place in places(collection, root=DATA)]
+    found = [place for collection in COLLECTIONS for place in corpus_files(collection, root=DATA)]
     assert len(found) == len({place.name for place in found}) == len(files)
     for place in found:
         if COLLECTIONS[place.collection].aligned:
@@ -229,7 +229,7 @@ def test_every_file_of_the_real_root_has_one_name_and_every_name_its_file():
 @pytest.mark.parametrize("collection", COLLECTIONS)
 def test_real_corpora_of_each_collection_read_as_their_task_needs(collection):
     kind = KINDS[COLLECTIONS[collection].task]
-    names = [place.name for place in places(collection, root=DATA)[:2]]
+    names = [place.name for place in corpus_files(collection, root=DATA)[:2]]
     if COLLECTIONS[collection].aligned:
         names = [f"{names[0]}-{names[1].partition(':')[2]}/train"]
     for name in names:

@@ -128,7 +128,7 @@ def fetch(
     Example: polyloom data fetch ud:tr_boun ud:yo_ytb/test
     """
     from polyloom.cli.render.data import progress_bar  # noqa: PLC0415
-    from polyloom.data.catalog import COLLECTIONS, data_root, licence_of, parse_name, places  # noqa: PLC0415
+    from polyloom.data.catalog import COLLECTIONS, corpus_files, data_root, licence_of, parse_name  # noqa: PLC0415
     from polyloom.data.fetch import fetch as fetch_corpus  # noqa: PLC0415
 
     where = data_root(root)
@@ -138,7 +138,7 @@ def fetch(
         for path in paths:
             typer.echo(str(path))
         collection, item, _ = parse_name(name)
-        licence, non_commercial = licence_of(places(collection, root=where, item=item)[0], where)
+        licence, non_commercial = licence_of(corpus_files(collection, root=where, item=item)[0], where)
         forbids = ", not for commercial use" if non_commercial else ""
         typer.echo(f"{COLLECTIONS[collection].summary}; licence: {licence}{forbids}.", err=True)
 

@@ -16,14 +16,13 @@ from typing import NamedTuple
 from polyloom.data.readers.bitext import (
     SPLITS,
     Aligned,
-    OneSide,
     Table,
-    aligned_of,
-    is_turned,
-    mirrored,
-    renamed,
+    is_reversed,
+    parse_aligned,
+    parse_languages,
+    parse_table,
+    reverse,
     split_file,
-    table_of,
 )
 from polyloom.data.readers.formats import parse_file, read_records
 from polyloom.data.readers.huggingface import HubTable
@@ -52,39 +51,31 @@ NON_COMMERCIAL = "nc"  # the folder of the root with corpora for non-commercial 
 
 _NAME = r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*"
 _SPLITS = {split: split for split in SPLITS}
-_UNITS = (
-    "split",
-    "vref",
-    "url",
-    "ids",
-)  # files of an aligned collection that describe its lines and are not a language
+_UNITS = ("split", "vref", "url", "ids")  # files of an aligned collection that are about its lines, not a language
 _RAW = "https://raw.githubusercontent.com"
 
 
 @dataclass(frozen=True)
 class Collection:
-    """A collection of corpora of one kind and origin.
-
-    Attributes:
-        task: The task that it is mostly used for.
-        summary: A description in one line.
-        layout: Paths of its files under the root (or under ``nc/``), without the ending of compression.
-        licence: The licence, unless ``catalog.tsv`` has another for an item.
-        url: The pinned address of a file; ``None`` if only a mirror has it.
-        splits: The name of each split in the layout.
-        language: For a collection of one language: its only item.
-        aligned: Whether it has a file for each language, all with the same lines, and the splits of the lines in
-            ``split.txt``. Any two files are then a corpus.
-    """
+    """A collection of corpora of one kind and origin."""
 
     task: str
+    """The task that it is mostly used for."""
     summary: str
+    """A description in one line."""
     layout: str
+    """Paths of its files under the root (or under ``nc/``), without the ending of compression."""
     licence: str
+    """The licence, unless ``catalog.tsv`` has another for an item."""
     url: str | None = None
+    """The pinned address of a file; ``None`` if only a mirror has it."""
     splits: Mapping[str, str] = field(default_factory=lambda: _SPLITS)
+    """The name of each split in the layout."""
     language: str | None = None
+    """For a collection of one language: its only item."""
     aligned: bool = False
+    """Whether it has a file for each language, all with the same lines, and the splits of the lines in ``split.txt``.
+    Any two files are then a corpus of translations."""
 
     @property
     def has_splits(self) -> bool:
@@ -152,8 +143,8 @@ class Entry(NamedTuple):
     licence: str
 
 
-class Place(NamedTuple):
-    """A file under the root and the corpus that it is."""
+class CorpusFile(NamedTuple):
+    """A file under the root, and the corpus of a collection that it is."""
 
     collection: str
     item: str
@@ -162,41 +153,38 @@ class Place(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name as it is written in recipes."""
-        return written(self.collection, self.item, self.split)
+        """The name of the corpus, as it is written in recipes."""
+        return corpus_name(self.collection, self.item, self.split)
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus: a named sequence of examples.
-
-    Attributes:
-        name: The name as written, including the slice.
-        source: A file, two aligned files or one of them, a data set of the Hugging Face Hub, or a generator.
-        task: The task that it is mostly used for; ``None`` if unknown.
-        language: Code of the language, as the collection writes it; ``None`` if unknown.
-        split: ``train``, ``dev`` or ``test``; ``None`` if unknown.
-        licence: The licence; ``None`` if unknown.
-        non_commercial: Whether the licence forbids commercial use.
-        sample: A random choice of its examples; ``None`` for all.
-        start: First example, counted from 0, of those chosen.
-        stop: The end of the slice, exclusive; ``None`` for all.
-        languages: For bitext: the languages of its two sides, in the order of the name; ``None`` if unknown.
-        at_most: Whether there may be fewer examples than the slice asks for.
-    """
+    """A corpus: a named sequence of examples."""
 
     name: str
-    source: Path | File | Table | Aligned | OneSide | HubTable | SyntheticCorpus
+    """The name as it is written in a recipe, with the slice."""
+    source: Path | File | Table | Aligned | HubTable | SyntheticCorpus
+    """A file, two aligned files or one of them, a data set of the Hugging Face Hub, or a generator."""
     task: str | None = None
+    """The task that it is mostly used for; ``None`` if unknown."""
     language: str | None = None
+    """Code of the language, as the collection writes it; ``None`` if unknown."""
     split: str | None = None
+    """``train``, ``dev`` or ``test``; ``None`` if unknown."""
     licence: str | None = None
+    """``None`` if unknown."""
     non_commercial: bool = False
+    """Whether the licence forbids commercial use."""
     sample: Sample | None = None
+    """A random choice of its examples; ``None`` for all."""
     start: int = 0
+    """First example of the slice, counted from 0, among those of the random choice."""
     stop: int | None = None
+    """The end of the slice, exclusive; ``None`` for all."""
     languages: tuple[str, str] | None = None
+    """For bitext: the languages of its two sides, in the order of the name; ``None`` if unknown."""
     at_most: bool = False
+    """Whether there may be fewer examples than the slice asks for."""
 
     def records(self, kind: Kind, *, direction: tuple[str, str] | None = None) -> Iterator[Record]:
         """Read the examples of the slice; too few examples are an error.
@@ -210,20 +198,22 @@ class Corpus:
 
     def numbered(self, kind: Kind, *, direction: tuple[str, str] | None = None) -> Iterator[tuple[int, Record]]:
         """Read the examples of the slice, each with its position in the whole corpus, from 0."""
-        rows: Iterable[tuple[int, Record]] = enumerate(self._all(kind, direction))
+        rows: Iterable[tuple[int, Record]] = enumerate(self._all_records(kind, direction))
         if self.sample:
             rows = self.sample.of(rows)
             if len(rows) < self.sample.size:
                 what = f"there are {len(rows):,} examples only, so {self.sample.size:,} cannot be chosen."
                 raise DataError(self.name, None, what)
-        seen = self.start
+        end = self.start
         for row in islice(rows, self.start, self.stop):
-            seen += 1
+            end += 1
             yield row
-        if seen < (self.stop or self.start + 1) and (self.start or self.stop) and not self.at_most:
+        # A slice without an end, such as [10:], needs one example.
+        is_slice = self.start > 0 or self.stop is not None
+        if is_slice and not self.at_most and end < (self.stop or self.start + 1):
             raise DataError(self.name, None, "there are fewer examples than the slice asks for.")
 
-    def _all(self, kind: Kind, direction: tuple[str, str] | None) -> Iterator[Record]:
+    def _all_records(self, kind: Kind, direction: tuple[str, str] | None) -> Iterator[Record]:
         source = self.source
         if isinstance(source, HubTable) and kind == "bitext":
             raise DataError(self.name, None, "translations are not read from the Hub. Save them as JSON lines.")
@@ -231,19 +221,19 @@ class Corpus:
             rows = read_records(source, kind, direction=direction)
         else:
             rows = source.records(kind)
-        if kind == "bitext" and self.languages and direction and is_turned(self.languages, direction, self.name):
-            return mirrored(rows)
+        if kind == "bitext" and self.languages and direction and is_reversed(self.languages, direction, self.name):
+            return reverse(rows)
         return rows
 
     @property
     def files(self) -> tuple[Path, ...]:
         """The files that it is read from; none of data sets on the Hub and of generated ones."""
         source = self.source
-        if isinstance(source, Aligned):
-            return source.paths
-        if isinstance(source, OneSide):
+        if isinstance(source, Table | Aligned):
+            return source.files
+        if isinstance(source, File):
             return (source.path,)
-        return (source,) if isinstance(source, Path) else (source.path,) if isinstance(source, File | Table) else ()
+        return (source,) if isinstance(source, Path) else ()
 
     @cached_property
     def sha256(self) -> str:
@@ -275,32 +265,48 @@ def resolve(name: str, *, root: Path | None = None, check: Callable[[Path], None
         check: Called with every file or folder that the name is a path of; raises an error if it may not be read.
     """
     bare, part = parse_slice(name)
-    return replace(_resolve(name, bare, data_root(root), check), **part._asdict())
+    whole = _resolve_whole(name, bare, data_root(root), check)
+    return replace(whole, sample=part.sample, start=part.start, stop=part.stop, at_most=part.at_most)
 
 
-def _resolve(name: str, bare: str, root: Path, check: Callable[[Path], None]) -> Corpus:
-    prefix = bare.partition(":")[0]
-    if prefix == "hf":
+def _resolve_whole(name: str, bare: str, root: Path, check: Callable[[Path], None]) -> Corpus:
+    """Find a corpus by its name without a slice."""
+    prefix, colon, _ = bare.partition(":")
+    if colon and prefix == "hf":
         table = HubTable.parse(bare)
         if Path(table.repository).exists():
             check(Path(table.repository))
         return Corpus(name, table, split=table.split)
-    if bare.startswith("synthetic:"):
-        generated = SyntheticCorpus.parse(bare)
+    if colon and prefix == "synthetic":
+        generator = SyntheticCorpus.parse(bare)
         return Corpus(
-            name, generated, generated.task, generated.language, generated.split, LICENCE, languages=generated.languages
+            name, generator, generator.task, generator.language, generator.split, LICENCE, languages=generator.languages
         )
-    if prefix in COLLECTIONS and prefix != bare:
+    if colon and prefix in COLLECTIONS:
         if COLLECTIONS[prefix].task == "mt":
             return _resolve_bitext(name, bare, root)
         collection, item, split = parse_name(bare)
-        place = _find(collection, item, split=split, root=root)
-        licence, non_commercial = licence_of(place, root)
-        return Corpus(name, place.path, COLLECTIONS[collection].task, language_of(item), split, licence, non_commercial)
-    if corpus := _resolve_path(name, bare, root):
+        file = _find_file(collection, item, split=split, root=root)
+        licence, non_commercial = licence_of(file, root)
+        return Corpus(name, file.path, COLLECTIONS[collection].task, language_of(item), split, licence, non_commercial)
+
+    # Not a collection: a file here or below the root, what may follow it after #, or two files written with braces.
+    corpus = None
+    for place in (bare, str(root / bare)):
+        if Path(place).is_file():
+            corpus = Corpus(name, Path(place))
+        elif parsed := parse_file(place):
+            columns = parse_table(parsed, bare)
+            corpus = Corpus(name, columns[0], "mt", languages=columns[1]) if columns else Corpus(name, parsed)
+        if corpus:
+            break
+    if corpus is None and (aligned := parse_aligned(bare, root)):
+        corpus = Corpus(name, aligned[0], "mt", languages=aligned[1])
+    if corpus:
         for path in corpus.files:
             check(path)
         return corpus
+
     if Path(bare).is_dir():
         raise DataError(name, None, "is a folder. Name a file in it.")
     if re.fullmatch(r"[a-z0-9-]+:[^\\]+", bare):
@@ -310,54 +316,79 @@ def _resolve(name: str, bare: str, root: Path, check: Callable[[Path], None]) ->
     raise DataError(name, None, what)
 
 
-def _resolve_path(name: str, bare: str, root: Path) -> Corpus | None:
-    """Find a file, with what may follow it after ``#``, or two files that belong together: here, or below the root."""
-    for path in (bare, str(root / bare)):
-        if Path(path).is_file():
-            return Corpus(name, Path(path))
-        if file := parse_file(path):
-            table = table_of(file, bare)
-            return Corpus(name, table[0], "mt", languages=table[1]) if table else Corpus(name, file)
-    aligned = aligned_of(bare, root)
-    return Corpus(name, aligned[0], "mt", languages=aligned[1]) if aligned else None
-
-
 def _resolve_bitext(name: str, bare: str, root: Path) -> Corpus:
-    """Resolve a pair of languages of a collection, in either order, or one language as raw text."""
+    """Find a pair of languages of a collection, in either order, or one language as raw text."""
     bare, sign, after = bare.partition("#")
     collection, item, split = parse_name(bare)
-    if COLLECTIONS[collection].aligned and split and (alone := places(collection, root=root, item=item)):
-        side = OneSide(alone[0].path, split_file(alone[0].path), split)
-        licence, non_commercial = licence_of(alone[0], root)
-        return Corpus(name, side, "lm", item, split, licence, non_commercial)
     source: Path | Table | Aligned
     if COLLECTIONS[collection].aligned:
-        sides = _find_sides(collection, item, split=split, root=root)
-        source = Aligned((sides[0].path, sides[1].path), split_file(sides[0].path), split)
-        languages = sides[0].item, sides[1].item
+        # Any two files are a corpus, and any file is one: `bible:eng-deu/train`, `bible:eng/train`.
+        if split and (files := corpus_files(collection, root=root, item=item)):
+            side = Aligned((files[0].path,), split_file(files[0].path), split)
+            licence, non_commercial = licence_of(files[0], root)
+            return Corpus(name, side, "lm", item, split, licence, non_commercial)
+        files = _find_sides(collection, item, split=split, root=root)
+        source = Aligned((files[0].path, files[1].path), split_file(files[0].path), split)
+        languages = files[0].item, files[1].item
     else:
+        # One file for both directions, named in one order: `tatoeba-mt:deu-eng` is `tatoeba-mt:eng-deu`, reversed.
         first, _, second = item.partition("-")
-        turned = not places(collection, root=root, item=item) and places(
-            collection, root=root, item=f"{second}-{first}"
+        other = f"{second}-{first}"
+        is_other = not corpus_files(collection, root=root, item=item) and corpus_files(
+            collection, root=root, item=other
         )
-        sides = [_find(collection, f"{second}-{first}" if turned else item, split=split, root=root)]
-        source = Table(sides[0].path, (1, 0)) if turned else sides[0].path
+        files = [_find_file(collection, other if is_other else item, split=split, root=root)]
+        source = Table(files[0].path, (1, 0)) if is_other else files[0].path
         languages = first, second
-    non_commercial = any(licence_of(place, root)[1] for place in sides)
-    licence, languages = licence_of(sides[0], root)[0], renamed(after, name) if sign else languages
+    licence, _ = licence_of(files[0], root)
+    non_commercial = any(licence_of(file, root)[1] for file in files)
+    if sign:
+        languages = parse_languages(after, name)
     return Corpus(name, source, "mt", None, split, licence, non_commercial, languages=languages)
 
 
-def _find_sides(collection: str, item: str, *, split: str | None, root: Path) -> list[Place]:
-    """Find the files of two languages; codes such as ``ha-ne`` may contain a hyphen."""
-    known = {place.item for place in places(collection, root=root)}
+def _find_sides(collection: str, item: str, *, split: str | None, root: Path) -> list[CorpusFile]:
+    """Find the files of two languages."""
+    # Codes may contain a hyphen: of all ways to cut `ha-ne-en`, the one with the most languages that have a file.
+    known = {file.item for file in corpus_files(collection, root=root)}
     cuts = [(item[: at.start()], item[at.end() :]) for at in re.finditer("-", item)]
     first, second = max(cuts, key=lambda cut: sum(language in known for language in cut), default=("", ""))
     if first == second or split is None:
         one = f"{collection}:{item}-LANGUAGE/SPLIT, or {collection}:{item}/SPLIT for the text of one"
         shape = one if not cuts else f"{collection}:{item}/SPLIT"
-        raise DataError(written(collection, item, split), None, f"two languages and a split are needed. Write {shape}.")
-    return [_find(collection, language, split=None, root=root) for language in (first, second)]
+        name = corpus_name(collection, item, split)
+        raise DataError(name, None, f"two languages and a split are needed. Write {shape}.")
+    return [_find_file(collection, language, split=None, root=root) for language in (first, second)]
+
+
+def _find_file(collection: str, item: str, *, split: str | None, root: Path) -> CorpusFile:
+    """Find the file of a corpus; if there is none or several, the error says what there is and how to get more."""
+    about, name = COLLECTIONS[collection], corpus_name(collection, item, split)
+    here = corpus_files(collection, root=root, item=item)
+    splits = ", ".join(sorted({file.split for file in here if file.split}))
+    if here and about.has_splits and split is None:
+        raise DataError(name, None, f"which split? Here: {splits}. Write {collection}:{item}/SPLIT.")
+    matching = [file for file in here if file.split == split]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        paths = " and ".join(str(file.path) for file in matching)
+        raise DataError(name, None, f"there are several files: {paths}. Keep the one that is meant.")
+    if here:
+        fetch = f" If it exists at the source: polyloom data fetch {name}" if about.url else ""
+        what = f"no {split} split. Here: {splits}. Another split is never taken in its place.{fetch}"
+        raise DataError(name, None, what)
+
+    # Nothing of this item is here: say how to get it, or which items of the same language there are.
+    where = f"not under {root}" if root.is_dir() else f"there is no data root {root} (POLYLOOM_DATA or --root)"
+    table = treebanks(collection)
+    if item in table:
+        raise DataError(name, None, f"{where}. To get it: polyloom data fetch {name}")
+    known = sorted({file.item for file in corpus_files(collection, root=root)} | set(table))
+    kin = [other for other in known if language_of(other) == language_of(item)]
+    fetch = "" if table else f" If there is such a corpus: polyloom data fetch {name}"
+    mirror = "" if about.url else " --mirror URL"
+    raise DataError(name, None, f"{where}. {suggest(item, kin or known)}{fetch}{mirror}")
 
 
 def parse_name(name: str) -> tuple[str, str, str | None]:
@@ -372,13 +403,13 @@ def parse_name(name: str) -> tuple[str, str, str | None]:
     if not re.fullmatch(_NAME, item):
         raise DataError(name, None, f"{item!r} is not the name of a corpus. Write {shape}.")
     if slash and not with_split:
-        raise DataError(name, None, f"{collection} has no splits. Write {written(collection, item, None)}.")
+        raise DataError(name, None, f"{collection} has no splits. Write {corpus_name(collection, item, None)}.")
     if slash and split not in about.splits:
         raise DataError(name, None, f"unknown split {split!r}. {suggest(split, about.splits)}")
     return collection, item, split or None
 
 
-def written(collection: str, item: str, split: str | None) -> str:
+def corpus_name(collection: str, item: str, split: str | None) -> str:
     """Return the name of a corpus."""
     return f"{collection}:{item}/{split}" if split else f"{collection}:{item}"
 
@@ -388,79 +419,47 @@ def language_of(item: str) -> str:
     return item.partition("_")[0]
 
 
-def licence_of(place: Place, root: Path) -> tuple[str, bool]:
+def licence_of(file: CorpusFile, root: Path) -> tuple[str, bool]:
     """Return the licence and whether it forbids commercial use, as for everything under ``nc/``."""
-    entry = treebanks(place.collection).get(place.item)
-    licence = entry.licence if entry else COLLECTIONS[place.collection].licence
-    return licence, "-NC" in licence or place.path.relative_to(root).parts[0] == NON_COMMERCIAL
+    entry = treebanks(file.collection).get(file.item)
+    licence = entry.licence if entry else COLLECTIONS[file.collection].licence
+    return licence, "-NC" in licence or file.path.relative_to(root).parts[0] == NON_COMMERCIAL
 
 
-def places(collection: str, *, root: Path, item: str | None = None) -> list[Place]:
+def corpus_files(collection: str, *, root: Path, item: str | None = None) -> list[CorpusFile]:
     """List the files of a collection, or of one of its items, that are under the root, in the order of names."""
     about = COLLECTIONS[collection]
     if about.language and item not in (None, about.language):
         return []
-    wild = about.layout.format(repository="*", item=item or "*", split="*")
-    listed = []
+    pattern = about.layout.format(repository="*", item=item or "*", split="*") + "*"
+    files = []
     for base in (root, root / NON_COMMERCIAL):
-        for path in base.glob(wild + "*"):
-            place = place_of(collection, path.relative_to(base).as_posix())
-            if place and (item is None or place[0] == item):
-                listed.append(Place(collection, *place, path))
-    return sorted(listed, key=lambda place: (place.item, place.split or "", place.path))
+        for path in base.glob(pattern):
+            parsed = parse_path(collection, path.relative_to(base).as_posix())
+            if parsed and (item is None or parsed[0] == item):
+                files.append(CorpusFile(collection, *parsed, path))
+    return sorted(files, key=lambda file: (file.item, file.split or "", file.path))
 
 
-def place_of(collection: str, path: str) -> tuple[str, str | None] | None:
+def parse_path(collection: str, path: str) -> tuple[str, str | None] | None:
     """Return item and split of a path below the root (or below ``nc/``), if it belongs to the collection."""
     about = COLLECTIONS[collection]
-    match = _pattern(collection).fullmatch(path)
+    match = _path_pattern(collection).fullmatch(path)
     if match is None:
         return None
     groups = match.groupdict()
     if about.aligned and groups["item"] in _UNITS:
         return None
-    inside = {word: split for split, word in about.splits.items()}
-    return about.language or groups["item"], inside[groups["split"]] if about.has_splits else None
+    split_of = {word: split for split, word in about.splits.items()}
+    return about.language or groups["item"], split_of[groups["split"]] if about.has_splits else None
 
 
 @cache
-def _pattern(collection: str) -> re.Pattern[str]:
+def _path_pattern(collection: str) -> re.Pattern[str]:
+    """Turn the layout of a collection into a regular expression."""
     about = COLLECTIONS[collection]
     words = "|".join(map(re.escape, about.splits.values()))
-    groups = {"repository": _NAME, "item": f"(?P<item>{_NAME})", "split": f"(?P<split>{words})"}
-    parts = re.split(r"\{(\w+)\}", about.layout)
-    body = "".join(groups[part] if odd % 2 else re.escape(part) for odd, part in enumerate(parts))
+    body = re.escape(about.layout)
+    for name, group in {"repository": _NAME, "item": f"(?P<item>{_NAME})", "split": f"(?P<split>{words})"}.items():
+        body = body.replace(re.escape(f"{{{name}}}"), group)
     return re.compile(body + r"(?:\.gz|\.xz)?")
-
-
-def _find(collection: str, item: str, *, split: str | None, root: Path) -> Place:
-    """Find the file of a corpus; if there is none or several, the error says what there is and how to get more."""
-    about, name = COLLECTIONS[collection], written(collection, item, split)
-    here = places(collection, root=root, item=item)
-    splits = ", ".join(sorted({place.split for place in here if place.split}))
-    if here and about.has_splits and split is None:
-        raise DataError(name, None, f"which split? Here: {splits}. Write {collection}:{item}/SPLIT.")
-    matching = [place for place in here if place.split == split]
-    if len(matching) == 1:
-        return matching[0]
-    if matching:
-        files = " and ".join(str(place.path) for place in matching)
-        raise DataError(name, None, f"there are several files: {files}. Keep the one that is meant.")
-    if here:
-        fetch = f" If it exists at the source: polyloom data fetch {name}" if about.url else ""
-        raise DataError(
-            name, None, f"no {split} split. Here: {splits}. Another split is never taken in its place.{fetch}"
-        )
-    raise DataError(name, None, _absent(collection, item, name=name, root=root))
-
-
-def _absent(collection: str, item: str, *, name: str, root: Path) -> str:
-    """Explain why a corpus is missing, and what there is."""
-    about = COLLECTIONS[collection]
-    where = f"not under {root}" if root.is_dir() else f"there is no data root {root} (POLYLOOM_DATA or --root)"
-    if item in treebanks(collection):
-        return f"{where}. To get it: polyloom data fetch {name}"
-    known = sorted({place.item for place in places(collection, root=root)} | set(treebanks(collection)))
-    kin = [other for other in known if language_of(other) == language_of(item)]
-    more = "" if treebanks(collection) else f" If there is such a corpus: polyloom data fetch {name}"
-    return f"{where}. {suggest(item, kin or known)}{more}{'' if about.url else ' --mirror URL'}"

@@ -20,12 +20,12 @@ import httpx2
 from polyloom.data.catalog import (
     COLLECTIONS,
     NON_COMMERCIAL,
+    corpus_files,
+    corpus_name,
     language_of,
     parse_name,
-    place_of,
-    places,
+    parse_path,
     treebanks,
-    written,
 )
 from polyloom.errors import DataError, suggest
 from polyloom.io.hashes import sha256_of
@@ -68,10 +68,10 @@ def fetch(name: str, root: Path, *, mirror: str | None = None, progress: Progres
     root.mkdir(parents=True, exist_ok=True)
     sums = _read_sums(root / SUMS)
     here = {}
-    for place in places(collection, root=root, item=item):
-        if split in (None, place.split):
-            _verify(place.path, sums.get(place.path.relative_to(root).as_posix()))
-            here[place.split] = place.path
+    for file in corpus_files(collection, root=root, item=item):
+        if split in (None, file.split):
+            _verify(file.path, sums.get(file.path.relative_to(root).as_posix()))
+            here[file.split] = file.path
     if split in here:
         return list(here.values())
     # Without Accept-Encoding a server may compress a file, whose length and hash would be others.
@@ -88,10 +88,13 @@ def _from_mirror(name: str, mirror: str, downloader: "_Downloader", *, skip: Col
     """Download the files of a corpus that a mirror lists, except some splits, with the README beside them."""
     collection, item, split = parse_name(name)
     sums = downloader.sums(f"{mirror}/{SUMS}")
-    listed = {path: place for path in sums if (place := place_of(collection, path.removeprefix(f"{NON_COMMERCIAL}/")))}
-    paths = [path for path, place in listed.items() if place[0] == item and split in (None, place[1])]
+    listed = {}  # item and split of each path that belongs to the collection
+    for path in sums:
+        if parsed := parse_path(collection, path.removeprefix(f"{NON_COMMERCIAL}/")):
+            listed[path] = parsed
+    paths = [path for path, parsed in listed.items() if parsed[0] == item and split in (None, parsed[1])]
     if not paths:
-        names = {written(collection, *place): language_of(place[0]) for place in listed.values()}
+        names = {corpus_name(collection, *parsed): language_of(parsed[0]) for parsed in listed.values()}
         kin = [other for other, language in names.items() if language == language_of(item)]
         raise DataError(name, None, f"{mirror} does not have it. {suggest(name, kin or names)}")
     readme = str(PurePosixPath(paths[0]).with_name("README.md"))

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
-from polyloom.data.catalog import COLLECTIONS, language_of, licence_of, places, treebanks, written
+from polyloom.data.catalog import COLLECTIONS, corpus_files, corpus_name, language_of, licence_of, treebanks
 from polyloom.data.check import Report
 from polyloom.data.corpus_stats import CorpusStats
 
@@ -27,11 +27,11 @@ def listed(root: Path, *, collection: str | None, languages: Sequence[str] | Non
     for owner in [collection] if collection else COLLECTIONS:
         for item, entry in treebanks(owner).items():
             rows[f"{owner}:{item}"] = _row(owner, item, licence=(entry.licence, "-NC" in entry.licence))
-        for place in places(owner, root=root):
-            name = written(owner, place.item, None)
-            row = rows.setdefault(name, _row(owner, place.item, licence=licence_of(place, root)))
-            row["here"].append(place.split or "all")
-            row["bytes"] += place.path.stat().st_size
+        for file in corpus_files(owner, root=root):
+            name = corpus_name(owner, file.item, None)
+            row = rows.setdefault(name, _row(owner, file.item, licence=licence_of(file, root)))
+            row["here"].append(file.split or "all")
+            row["bytes"] += file.path.stat().st_size
             row["fetchable"] = COLLECTIONS[owner].url is not None
     for row in rows.values():
         row["here"].sort(key=["train", "dev", "test", "all"].index)
@@ -41,7 +41,7 @@ def listed(root: Path, *, collection: str | None, languages: Sequence[str] | Non
 
 def _row(collection: str, item: str, *, licence: tuple[str, bool]) -> dict[str, Any]:
     return {
-        "name": written(collection, item, None), "collection": collection, "language": language_of(item),
+        "name": corpus_name(collection, item, None), "collection": collection, "language": language_of(item),
         "task": COLLECTIONS[collection].task, "here": [], "bytes": 0, "fetchable": True, "licence": licence[0],
         "non_commercial": licence[1],
     }  # fmt: skip

@@ -35,21 +35,22 @@ _LINE_END = re.compile(r"[ \t]*[\r\n]+[ \t]*")
 
 @dataclass(frozen=True)
 class Table:
-    """Two columns of a TSV file.
-
-    Attributes:
-        path: The file.
-        columns: The columns of source and target, counted from 0.
-        width: Number of columns.
-    """
+    """Two columns of a TSV file."""
 
     path: Path
     columns: tuple[int, int] = (0, 1)
+    """The columns of source and target, counted from 0."""
     width: int = 2
+    """Number of columns."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The file."""
+        return (self.path,)
 
     def records(self, kind: Kind) -> Iterator[Bitext]:
         """Read the pairs."""
-        _check_kind(kind, self.path)
+        _require_kind(kind, "bitext", self.path)
         return _pairs(self._rows())
 
     def sha256(self) -> str:
@@ -57,87 +58,68 @@ class Table:
         return remembered_sha256(self.path)
 
     def _rows(self) -> Iterator[tuple[str, str]]:
-        first, second = self.columns
+        source, target = self.columns
         for number, line in read_lines(self.path):
             if not line.strip():
                 continue
-            fields = line.split("\t")
-            if len(fields) != self.width:
+            cells = line.split("\t")
+            if len(cells) != self.width:
                 hint = "Name the columns after #, with _ for those to leave out, such as #en,de,_."
-                raise DataError(self.path, number, f"{len(fields)} columns instead of {self.width}. {hint}")
-            yield fields[first], fields[second]
+                raise DataError(self.path, number, f"{len(cells)} columns instead of {self.width}. {hint}")
+            yield cells[source], cells[target]
 
 
 @dataclass(frozen=True)
 class Aligned:
-    """Two files; line i of one is the translation of line i of the other.
+    """Files whose lines with the same number are translations of one another; or one such file, as raw text."""
 
-    Attributes:
-        paths: The files of source and target.
-        splits: A file whose line i names the split of line i. By default all lines are read.
-        split: The split to read.
-    """
-
-    paths: tuple[Path, Path]
+    files: tuple[Path, ...]
+    """The files of source and target, or one file."""
     splits: Path | None = None
+    """A file whose line i names the split of line i. By default all lines are read."""
     split: str | None = None
+    """The split to read."""
 
-    def records(self, kind: Kind) -> Iterator[Bitext]:
-        """Read the pairs; files of different length are an error."""
-        _check_kind(kind, self.paths[0])
-        return _pairs(self.rows())
+    def records(self, kind: Kind) -> Iterator[Bitext | Text]:
+        """Read the pairs, or the lines of one language that have text; files of different length are an error."""
+        if len(self.files) == 1:
+            if kind != "text":
+                what = f"one language is raw text, not {kind}. Name two for translations."
+                raise DataError(self.files[0], None, what)
+            return (Text(text) for (line,) in self._rows() if (text := line.strip()))
+        _require_kind(kind, "bitext", self.files[0])
+        return _pairs((source, target) for source, target in self._rows())
 
     def sha256(self) -> str:
         """Hash of the hashes of all files."""
-        return hashlib.sha256("".join(map(remembered_sha256, self._files)).encode()).hexdigest()
+        return hashlib.sha256("".join(map(remembered_sha256, self._all_files)).encode()).hexdigest()
 
     @property
-    def _files(self) -> tuple[Path, ...]:
-        return (*self.paths, self.splits) if self.splits else self.paths
+    def _all_files(self) -> tuple[Path, ...]:
+        return (*self.files, self.splits) if self.splits else self.files
 
-    def rows(self) -> Iterator[tuple[str, str]]:
-        """Read the lines of the split; files of different length are an error."""
-        streams = [read_lines(path) for path in self._files]
-        for number, lines in enumerate(zip_longest(*streams), start=1):
-            if None in lines:
-                raise self._uneven([number - (line is None) for line in lines], streams)
-            source, target, *splits = (line for _, line in lines)
-            if self.splits and splits[0] not in SPLITS:
-                raise DataError(self.splits, number, f"{splits[0][:40]!r} is no split. Known: {', '.join(SPLITS)}.")
-            if splits in ([], [self.split]) and _RANGE not in (source.strip(), target.strip()):
-                yield source, target
-
-    def _uneven(self, counts: list[int], streams: list[Iterator[tuple[int, str]]]) -> DataError:
-        counts = [count + sum(1 for _ in stream) for count, stream in zip(counts, streams, strict=True)]
-        has = " and ".join(f"{path} has {n:,} lines" for path, n in zip(self._files, counts, strict=True))
-        shortest = self._files[counts.index(min(counts))]
-        return DataError(shortest, max(1, min(counts)), f"the files are not aligned: {has}.")
-
-
-@dataclass(frozen=True)
-class OneSide:
-    """The file of one language among files whose lines are translations of one another, read as raw text.
-
-    Attributes:
-        path: The file.
-        splits: A file whose line i names the split of line i.
-        split: The split to read.
-    """
-
-    path: Path
-    splits: Path
-    split: str
-
-    def records(self, kind: Kind) -> Iterator[Text]:
-        """Read the lines of the split that have text."""
-        if kind != "text":
-            raise DataError(self.path, None, f"one language is raw text, not {kind}. Name two for translations.")
-        both = Aligned((self.path, self.path), self.splits, self.split)
-        return (Text(text) for line, _ in both.rows() if (text := line.strip()))
-
-    def sha256(self) -> str:
-        """Hash of the hashes of both files."""
-        return hashlib.sha256("".join(map(remembered_sha256, (self.path, self.splits))).encode()).hexdigest()
+    def _rows(self) -> Iterator[list[str]]:
+        """Yield the lines of the split, one of each file."""
+        readers = [read_lines(path) for path in self._all_files]
+        for number, lines in enumerate(zip_longest(*readers), start=1):
+            if None in lines:  # a file has ended: read the others to their ends, to say how long each of them is
+                counts = [
+                    number - (line is None) + sum(1 for _ in reader)
+                    for line, reader in zip(lines, readers, strict=True)
+                ]
+                lengths = [f"{path} has {count:,} lines" for path, count in zip(self._all_files, counts, strict=True)]
+                shortest = self._all_files[counts.index(min(counts))]
+                what = f"the files are not aligned: {' and '.join(lengths)}."
+                raise DataError(shortest, max(1, min(counts)), what)
+            texts = [line for _, line in lines]
+            if self.splits:
+                split = texts.pop()
+                if split not in SPLITS:
+                    raise DataError(self.splits, number, f"{split[:40]!r} is no split. Known: {', '.join(SPLITS)}.")
+                if split != self.split:
+                    continue
+            if _RANGE not in map(str.strip, texts):
+                yield texts
 
 
 def split_file(path: Path) -> Path:
@@ -150,7 +132,7 @@ def split_file(path: Path) -> Path:
     return files[0]
 
 
-def table_of(file: File, name: str) -> tuple[Table, Direction] | None:
+def parse_table(file: File, name: str) -> tuple[Table, Direction] | None:
     """Find the two sides of ``pairs.tsv#en,_,de`` and their languages; ``None`` if its columns are not languages."""
     sides = [place for place, column in enumerate(file.columns) if column != SKIPPED]
     languages = [file.columns[place] for place in sides]
@@ -162,7 +144,7 @@ def table_of(file: File, name: str) -> tuple[Table, Direction] | None:
     return Table(file.path, (sides[0], sides[1]), len(file.columns)), direction
 
 
-def aligned_of(name: str, root: Path) -> tuple[Aligned, Direction] | None:
+def parse_aligned(name: str, root: Path) -> tuple[Aligned, Direction] | None:
     """Find the files of ``train.{en,de}``, here or below the root, and their languages; ``None`` without braces.
 
     After ``#`` stand the languages of the two files where the braces do not name them.
@@ -176,12 +158,15 @@ def aligned_of(name: str, root: Path) -> tuple[Aligned, Direction] | None:
         first, second = root / first, root / second
     if missing := [str(path) for path in (first, second) if not path.is_file()]:
         raise DataError(name, None, f"no such file: {' and '.join(missing)}.")
-    return Aligned((first, second)), renamed(after, name) if sign else _two((match[2], match[3]), name)
+    return Aligned((first, second)), parse_languages(after, name) if sign else _two((match[2], match[3]), name)
 
 
-def renamed(after: str, name: str) -> Direction:
+def parse_languages(after: str, name: str) -> Direction:
     """Parse the two languages of ``en,de`` after a ``#``."""
-    return _two(_columns(after, name), name)
+    languages = after.split(",")
+    if not all(languages) or any(language != language.strip() for language in languages):
+        raise DataError(name, None, "expected languages after #, such as #en,de, with _ for a column to leave out.")
+    return _two(languages, name)
 
 
 def _two(languages: Sequence[str], name: str) -> Direction:
@@ -190,23 +175,16 @@ def _two(languages: Sequence[str], name: str) -> Direction:
     return languages[0], languages[1]
 
 
-def _columns(after: str, name: str) -> list[str]:
-    columns = after.split(",")
-    if not all(columns) or any(column != column.strip() for column in columns):
-        raise DataError(name, None, "expected languages after #, such as #en,de, with _ for a column to leave out.")
-    return columns
-
-
-def is_turned(languages: Direction, direction: Direction, name: str) -> bool:
+def is_reversed(languages: Direction, direction: Direction, name: str) -> bool:
     """Return whether source and target of a corpus must be swapped for a direction."""
     if direction in (languages, languages[::-1]):
         return direction != languages
-    what = f"from {direction[0]} to {direction[1]} is asked for, but its languages are {' and '.join(languages)}."
+    what = f"the condition is {direction[0]} to {direction[1]}, but its languages are {' and '.join(languages)}."
     hint = f"If they are the same by other names: #{direction[0]},{direction[1]} (or the other way round) at its end."
     raise DataError(name, None, f"{what} {hint}")
 
 
-def mirrored(records: Iterable[Record]) -> Iterator[Bitext]:
+def reverse(records: Iterable[Record]) -> Iterator[Bitext]:
     """Swap source and target of each record."""
     for record in records:
         assert isinstance(record, Bitext)
@@ -235,37 +213,37 @@ def _json_rows(path: Path, direction: Direction | None) -> Iterator[tuple[str, s
     """
     for number, row in read_json_lines(path):
         texts = row.get("translation", row)
-        if isinstance(texts, str) and "text" in row:
+        if isinstance(texts, str) and "text" in row:  # as `polyloom predict` writes it
             texts = {"source": row["text"], "target": texts}
         if not isinstance(texts, dict):
             raise DataError(path, number, "'translation' is not an object with a text for each language.")
         keys = _keys(texts, direction, path, number)
         if direction is None and keys != ("source", "target"):
             direction = keys  # in the order of the first line, whatever the order in later lines
-        source, target = (_json_text(texts[key], path, number, key=key) for key in keys)
+        source, target = (
+            "" if texts[key] is None else checked_text(texts[key], path, number, name=key[:40]) for key in keys
+        )
         yield source, target
 
 
 def _keys(texts: dict[str, Any], direction: Direction | None, path: Path, number: int) -> Direction:
+    """Choose the keys of source and target."""
     if direction and all(language in texts for language in direction):
         return direction
     if "source" in texts and "target" in texts:
         return "source", "target"
-    there = ", ".join(repr(key[:40]) for key in list(texts)[:12]) or "none"
+    known = ", ".join(repr(key[:40]) for key in list(texts)[:12]) or "none"
     if direction:
-        missing = next(language for language in direction if language not in texts)
-        raise DataError(path, number, f"no {missing!r} here, nor 'source' and 'target'. Known: {there}.")
+        missing = direction[0] if direction[0] not in texts else direction[1]
+        raise DataError(path, number, f"no {missing!r} here, nor 'source' and 'target'. Known: {known}.")
     if len(texts) != 2:
-        raise DataError(path, number, f"{len(texts)} languages. Say which two are meant. Known: {there}.")
+        raise DataError(path, number, f"{len(texts)} languages. Say which two are meant. Known: {known}.")
     first, second = texts
     return first, second
 
 
-def _json_text(value: Any, path: Path, number: int, *, key: str) -> str:
-    return "" if value is None else checked_text(value, path, number, name=key[:40])
-
-
 def _pairs(rows: Iterable[tuple[str, str]]) -> Iterator[Bitext]:
+    """Make records of the rows in which both sides have text."""
     for row in rows:
         source, target = map(_one_line, row)
         if source and target:
@@ -277,28 +255,22 @@ def _one_line(text: str) -> str:
     return _LINE_END.sub(" ", text) if "\n" in text or "\r" in text else text
 
 
-def _check_kind(kind: Kind, path: Path) -> None:
-    if kind != "bitext":
-        raise DataError(path, None, f"named as bitext, it has no records of kind {kind!r}. Known: bitext.")
+def _require_kind(kind: Kind, expected: Kind, path: Path) -> None:
+    if kind != expected:
+        what = f"named as {expected}, it has no records of kind {kind!r}. Known: {expected}."
+        raise DataError(path, None, what)
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Rules for the pairs to train on.
-
-    Attributes:
-        max_length: Maximum number of tokens of a side, 250 by default.
-        max_ratio: Maximum ratio of the lengths of the two sides, 2.5 by default.
-        deduplicate: Whether repeated pairs are left out; true by default.
-    """
+    """Rules for the pairs to train on."""
 
     max_length: Count = 250
+    """Maximum number of tokens of a side."""
     max_ratio: Annotated[float, Ge(1)] = 2.5
+    """Maximum ratio of the numbers of tokens of the two sides. Raise it if one language takes many more tokens."""
     deduplicate: bool = True
-
-    def keeps(self, source: int, target: int) -> bool:
-        """Return whether a pair with these numbers of tokens is kept."""
-        return self.broken_rule(source, target) is None
+    """Whether repeated pairs are left out."""
 
     def broken_rule(self, source: int, target: int) -> Rule | None:
         """Return the first rule that a pair with these numbers of tokens breaks, or ``None``."""
@@ -318,10 +290,10 @@ def pair_key(pair: Bitext) -> bytes:
 
 
 class PairFilter:
-    """A filter at work.
+    """A filter that counts what it leaves out.
 
     Attributes:
-        rules: The filter.
+        rules: The rules.
         dropped: How many pairs were left out, by rule.
     """
 
