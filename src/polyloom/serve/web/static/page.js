@@ -1,23 +1,23 @@
-// The page for people. The state is what is chosen and typed; the address carries it, and each change asks the server.
-// Texts of others become text nodes, never HTML.
+// The web UI. `state` is what is chosen and typed. The address contains it, so that it can be shared as a link, and each
+// change requests a prediction. Texts of the user and of the server become text nodes, never HTML.
 
 const NAMES = {
   pos: "Parts of speech", ner: "Named entities", dep: "Dependency tree", nli: "Inference", cls: "Classification",
   copa: "Multiple choice", qa: "Question answering", mt: "Translation",
 };
-const FIELDS = { // where the names of the server would not say enough
+const FIELDS = { // in place of the server's names, where those do not say enough
   copa: ["Premise", "Question (cause, effect, or your own)", "First choice", "Second choice"],
 };
 const TAGS = ["NOUN", "VERB", "ADJ", "ADV", "PRON", "DET", "ADP", "PROPN", "AUX", "CCONJ", "SCONJ", "NUM", "PART", "INTJ",
-  "PUNCT", "SYM", "X", "PER", "LOC", "ORG", "MISC", "DATE"]; // those that should have different colours
-const PAUSE = 80; // milliseconds without a key after which the server is asked
+  "PUNCT", "SYM", "X", "PER", "LOC", "ORG", "MISC", "DATE"]; // each gets a colour of its own
+const PAUSE = 80; // milliseconds without a key before a request is sent
 const SHOWN = 100; // languages that a list shows at a time
 const DEFAULT_TARGETS = 3;
 
 const state = { task: "", language: "", targets: [], texts: [] };
 const tasks = new Map(); // name → {fields, bilingual, languages, targets: source → targets}
-let running = new AbortController(); // the last request
-let askTimer, linkTimer;
+let running = new AbortController(); // of the last request
+let requestTimer, linkTimer;
 
 // -- small helpers ----------------------------------------------------------------------------------------------------
 
@@ -39,7 +39,7 @@ const displayNames = new Intl.DisplayNames(["en"], { type: "language", fallback:
 const knownNames = new Map();
 function nameOf(code) {
   if (!knownNames.has(code)) {
-    let name; // none if it is no code of a language that the browser knows
+    let name; // stays undefined if the browser does not know the code
     try { name = displayNames.of(tagOf(code)); } catch {}
     knownNames.set(code, name ?? code);
   }
@@ -57,7 +57,7 @@ function coloured(node, label) {
   return node;
 }
 
-// -- a field that offers languages ------------------------------------------------------------------------------------
+// -- a field with a list of languages (the ARIA pattern of a combobox) ------------------------------------------------
 
 class LanguageField {
   constructor(id, onChoose) {
@@ -82,21 +82,21 @@ class LanguageField {
   }
 
   matching(typed) {
-    const wanted = typed.trim().toLowerCase();
-    const rank = ({ words }) => (words.startsWith(wanted) ? 0 : words.includes(`\n${wanted}`) ? 1 : 2);
-    return this.choices.filter(({ words }) => words.includes(wanted)).sort((a, b) => rank(a) - rank(b));
+    const text = typed.trim().toLowerCase();
+    const rank = ({ words }) => (words.startsWith(text) ? 0 : words.includes(`\n${text}`) ? 1 : 2);
+    return this.choices.filter(({ words }) => words.includes(text)).sort((a, b) => rank(a) - rank(b));
   }
 
   open(typed) {
-    const found = this.matching(typed);
-    this.list.replaceChildren(...found.slice(0, SHOWN).map(({ code, title }, place) => make("li",
+    const matches = this.matching(typed);
+    this.list.replaceChildren(...matches.slice(0, SHOWN).map(({ code, title }, place) => make("li",
       { role: "option", id: `${this.list.id}-${place}`, "data-code": code, "aria-selected": code === this.value }, title)));
-    const more = found.length - SHOWN;
-    const note = !found.length ? "No such language" : more > 0 ? `${more.toLocaleString("en")} more: type to find them` : "";
+    const more = matches.length - SHOWN;
+    const note = !matches.length ? "No such language" : more > 0 ? `${more.toLocaleString("en")} more: type to find them` : "";
     if (note) this.list.append(make("li", { role: "option", "aria-disabled": true }, note));
     this.list.hidden = false;
     this.input.setAttribute("aria-expanded", true);
-    const chosen = found.slice(0, SHOWN).findIndex(({ code }) => code === this.value);
+    const chosen = matches.slice(0, SHOWN).findIndex(({ code }) => code === this.value);
     this.activate(typed ? 0 : chosen);
   }
 
@@ -121,7 +121,7 @@ class LanguageField {
     this.close();
   }
 
-  leave() { // what was typed counts if it is the code or the name of a language
+  leave() { // choose a language whose whole code or name was typed
     const typed = this.input.value.trim().toLowerCase();
     this.choose(this.list.hidden ? "" : this.choices.find(({ words }) => words.split("\n").includes(typed))?.code);
   }
@@ -153,26 +153,26 @@ function removeTarget(code) {
 const textFields = () => [...document.querySelectorAll("#texts textarea")];
 const targetsOf = (language) => sorted(tasks.get(state.task).targets.get(language) ?? []);
 const fieldsOf = (task) => FIELDS[task] ?? tasks.get(task).fields.map((name) => name[0].toUpperCase() + name.slice(1));
-const askedTexts = () => fieldsOf(state.task).map((_, place) => state.texts[place] ?? "");
+const inputTexts = () => fieldsOf(state.task).map((_, place) => state.texts[place] ?? "");
 
 function readLink() {
-  const given = new URLSearchParams(location.hash.slice(1));
-  Object.assign(state, { task: given.get("task"), language: given.get("language"),
-    targets: given.getAll("target"), texts: given.getAll("text") });
+  const link = new URLSearchParams(location.hash.slice(1));
+  Object.assign(state, { task: link.get("task"), language: link.get("language"),
+    targets: link.getAll("target"), texts: link.getAll("text") });
   if (!tasks.has(state.task)) state.task = [...tasks.keys()][0];
-  complete();
+  chooseDefaults();
   showForm();
-  ask();
+  predict();
 }
 
 function writeLink() {
   const { bilingual } = tasks.get(state.task);
   const pairs = [["task", state.task], ["language", state.language],
-    ...(bilingual ? state.targets : []).map((code) => ["target", code]), ...askedTexts().map((text) => ["text", text])];
+    ...(bilingual ? state.targets : []).map((code) => ["target", code]), ...inputTexts().map((text) => ["text", text])];
   history.replaceState(null, "", `#${new URLSearchParams(pairs)}`);
 }
 
-function complete() { // choose what was not chosen
+function chooseDefaults() {
   const { bilingual, languages } = tasks.get(state.task);
   state.language ||= languages[0] ?? "";
   if (bilingual && !state.targets.length) state.targets = targetsOf(state.language).slice(0, DEFAULT_TARGETS);
@@ -182,19 +182,19 @@ function change(changes) {
   Object.assign(state, changes);
   if (changes.task || changes.language) {
     if (!tasks.get(state.task).languages.includes(state.language)) state.language = "";
-    complete();
+    chooseDefaults(); // of a language, on which the possible targets depend
     const targets = targetsOf(state.language);
     state.targets = state.targets.filter((code) => targets.includes(code));
-    complete();
+    chooseDefaults(); // of targets, if none is left
   }
   showForm();
-  later(0);
+  schedule(0);
 }
 
-function later(pause) {
-  clearTimeout(askTimer);
+function schedule(pause) { // a request, and an update of the address
+  clearTimeout(requestTimer);
   clearTimeout(linkTimer);
-  askTimer = setTimeout(ask, pause);
+  requestTimer = setTimeout(predict, pause);
   linkTimer = setTimeout(writeLink, 300); // browsers allow few changes of the address per second
 }
 
@@ -220,7 +220,7 @@ function showTexts(names) {
         spellcheck: false, placeholder: "Type or paste a text" });
       field.addEventListener("input", () => {
         state.texts[place] = field.value;
-        later(PAUSE);
+        schedule(PAUSE);
       });
       return make("div", {}, make("label", { for: field.id }, name), field);
     }));
@@ -231,7 +231,7 @@ function showTexts(names) {
   });
 }
 
-// -- asking -----------------------------------------------------------------------------------------------------------
+// -- requests ---------------------------------------------------------------------------------------------------------
 
 async function request(path, options = {}) {
   const headers = { "Content-Type": "application/json" };
@@ -240,10 +240,10 @@ async function request(path, options = {}) {
   const response = await fetch(path, { ...options, headers }).catch((error) => {
     throw options.signal?.aborted ? error : new Error("The server cannot be reached.");
   });
-  const body = await response.json().catch(() => null); // no JSON, or aborted
+  const body = await response.json().catch(() => null); // not JSON, or aborted
   if (response.ok && body) return body;
   if (response.status === 401) askForKey();
-  if (response.status === 401 && !key) throw new Error(); // nothing went wrong yet
+  if (response.status === 401 && !key) throw new Error(); // no message: the form for the key says it
   throw new Error(body?.detail ?? `The server answered with status ${response.status}.`);
 }
 
@@ -262,16 +262,16 @@ function showProblem(error) {
   if (error) find("output").replaceChildren();
 }
 
-async function ask() {
-  running.abort();
+async function predict() {
+  running.abort(); // an older answer must not replace a newer one; the server cancels the older rows
   running = new AbortController();
   const { signal } = running;
-  const texts = askedTexts();
+  const texts = inputTexts();
   const { bilingual } = tasks.get(state.task);
-  const wheres = bilingual ? state.targets.map((target) => `${state.language}/${target}`) : [state.language];
-  if (!texts.every((text) => text.trim()) || !wheres.length) return showAnswers([], texts, 0);
+  const directions = bilingual ? state.targets.map((target) => `${state.language}/${target}`) : [state.language];
+  if (!texts.every((text) => text.trim()) || !directions.length) return showAnswers([], texts, 0);
   const input = texts.length > 1 ? texts : texts[0];
-  const rows = wheres.map((where) => ({ condition: `${state.task}/${where}`, input }));
+  const rows = directions.map((direction) => ({ condition: `${state.task}/${direction}`, input }));
   find("output").setAttribute("aria-busy", true);
   const start = performance.now();
   try {
@@ -301,7 +301,7 @@ function showAnswers(answers, texts, roundTrip) {
 function showFacts(answer, roundTrip) {
   const facts = {
     Condition: answer.condition, Training: answer.zero_shot ? "zero-shot" : "trained", "Round trip": milliseconds(roundTrip),
-    Adapter: answer.cached ? "cached" : "made now", Waited: milliseconds(1000 * answer.waited),
+    Adapter: answer.cached ? "cached" : "generated", Waited: milliseconds(1000 * answer.waited),
     Computed: milliseconds(1000 * answer.computed),
     Model: answer.model, Version: answer.version, Weights: answer.weights,
   };
@@ -327,7 +327,7 @@ function showTags({ words, labels, scores }, dir) {
     ...(place in scores ? [make("small", { dir: "ltr" }, percent(scores[place]))] : []))));
 }
 
-function entitiesOf(labels) { // the rule of metrics/spans.py
+function entitiesOf(labels) { // as metrics/spans.py finds them
   const entities = [];
   let [before, typeBefore] = ["O", ""];
   labels.forEach((label, place) => {
@@ -340,7 +340,7 @@ function entitiesOf(labels) { // the rule of metrics/spans.py
 }
 
 function showEntities({ labels, scores, offsets }, text, dir) {
-  const letters = [...text]; // offsets count characters, which may be two units of a JavaScript string
+  const letters = [...text]; // offsets count characters, and a character may be two units of a JavaScript string
   const shown = make("p", { class: "text", dir });
   let end = 0;
   for (const { type, start, stop } of entitiesOf(labels)) {
@@ -375,12 +375,12 @@ function showLabel({ label, score }, texts) {
 
 // -- the tree ---------------------------------------------------------------------------------------------------------
 
-const LEVEL = 30; // height of an arc for each arc below it
-const FOOT = 7; // how far arcs begin from the middle of their head
+const LEVEL = 30; // height of an arc for each level
+const FOOT = 7; // distance between the start of an arc and the middle of its head
 
-function levelsOf(heads) { // of each word's arc: above all arcs that lie within it
+function levelsOf(heads) { // the level of each word's arc: one above the highest arc that it spans
   const arcs = heads.map((head, place) => ({ place, from: Math.min(head - 1, place), to: Math.max(head - 1, place) }));
-  const tops = heads.map(() => 0); // of the gap behind each word
+  const tops = heads.map(() => 0); // the highest level so far above the gap behind each word
   const levels = [];
   for (const { place, from, to } of arcs.filter(({ from }) => from >= 0).sort((a, b) => a.to - a.from - b.to + b.from)) {
     levels[place] = 1 + Math.max(0, ...tops.slice(from, to));
@@ -389,7 +389,7 @@ function levelsOf(heads) { // of each word's arc: above all arcs that lie within
   return levels;
 }
 
-function middlesOf(words, relations) {
+function middlesOf(words, relations) { // horizontal positions of words, which leave room for the relations
   const canvas = document.createElement("canvas").getContext("2d");
   const width = (text, size) => {
     canvas.font = `${size}px ${getComputedStyle(document.body).fontFamily}`;
@@ -436,8 +436,8 @@ function readModels(models) {
     for (const [name, about] of Object.entries(model.tasks)) {
       if (!tasks.has(name)) tasks.set(name, { ...about, languages: new Set(), targets: new Map() });
       const { languages, targets } = tasks.get(name);
-      for (const where of about.bilingual ? model.directions : model.languages) {
-        const [source, target] = where.split("/");
+      for (const direction of about.bilingual ? model.directions : model.languages) {
+        const [source, target] = direction.split("/");
         languages.add(source);
         if (target) targets.set(source, (targets.get(source) ?? new Set()).add(target));
       }
