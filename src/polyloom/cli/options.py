@@ -1,4 +1,7 @@
-"""Options that several commands have."""
+"""Options that several commands have.
+
+An option has one meaning in all commands: ``--output`` is a path, ``--format`` chooses a format, ``--json`` is a flag.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -19,13 +22,13 @@ _Code = Annotated[
 ]
 _AllowPath = Annotated[
     list[Path] | None,
-    typer.Option("--allow-path", metavar="PATH", help="File or folder that a run of somebody else may read."),
+    typer.Option("--allow-path", metavar="PATH", help="File or folder that an untrusted run may read."),
 ]
 Command = Callable[..., None]
 
 
 def extensible(function: Command) -> Command:
-    """Add the option --code to a command: the files that it names run before the command does."""
+    """Add the option --code to a command; the files run before the command does."""
 
     def load(files: list[Path]) -> None:
         from polyloom.registry import load_code  # noqa: PLC0415
@@ -58,16 +61,17 @@ def check_figure(path: Path | None) -> None:
         raise PolyloomError(f"--figure {path}: unknown format. Known: {', '.join(FORMATS)}.")
 
 
-def _add_option(function: Command, name: str, annotation: Any, use: Callable[[list[Path]], None]) -> Command:
-    """Add an option with paths to a command, and use them before the command runs."""
+def _add_option(function: Command, name: str, annotation: Any, before: Callable[[list[Path]], None]) -> Command:
+    """Add an option with paths to a command; `before` gets them before the command runs."""
     signature = inspect.signature(function)
     option = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
     @wraps(function)
     def command(*args: Any, **options: Any) -> None:
-        use(options.pop(name) or [])
+        before(options.pop(name) or [])
         function(*args, **options)
 
+    # Typer reads the names of options from the signature, and their types from the annotations.
     command.__signature__ = signature.replace(parameters=[*signature.parameters.values(), option])  # type: ignore[attr-defined]
     command.__annotations__ = {**function.__annotations__, name: annotation}
     return command

@@ -1,4 +1,4 @@
-"""Adapters as files for another server, such as vLLM: each is generated when it is first asked for."""
+"""Adapters as files for another server, such as vLLM: each is generated when it is first requested."""
 
 import threading
 from dataclasses import dataclass, field
@@ -22,16 +22,14 @@ class AdapterFiles:
 
     The folder of an adapter is named by the hash of its weights, and appears whole or not at all. It is never removed:
     vLLM reads it again whenever it needs the adapter, and ends with an error if it is gone.
-
-    Attributes:
-        folder: The folder, in memory (``/dev/shm``) or on a fast disk.
-        base_name: What the other server calls the model that the adapters are for. Default: the run's own name for it.
-        max_mb: Megabytes of all adapters; further ones are refused.
     """
 
     folder: Path
+    """The folder, in memory (``/dev/shm``) or on a fast disk."""
     base_name: str | None = None
+    """The other server's name of the model that the adapters are for. Default: the run's own name for it."""
     max_mb: int = 1024
+    """Megabytes of all adapters; further ones are refused."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
@@ -40,14 +38,14 @@ class AdapterFiles:
         self._bytes = _size(self.folder)
 
     def find(self, model: ServedModel, condition: Condition) -> dict[str, Any]:
-        """Return the folder of an adapter, which is written if it is not there; several threads may ask.
+        """Return the folder of an adapter, which is written if it does not exist; safe to call from several threads.
 
         Raises:
             ExportError: The adapter does not fit the format.
             UnavailableError: There is no room for a further one.
         """
         path = self.folder / model.weights_hash(condition)
-        with self._lock:
+        with self._lock:  # of callers at the same time, one writes and the others find the folder
             if not path.exists():
                 self._write(model, condition, path)
         return {

@@ -17,7 +17,7 @@ from polyloom.errors import ConditionError
 from polyloom.tasks.base import Example, Task
 from polyloom.workflows.run import Run
 
-CHECKED = 1 << 16  # conditions that are remembered as checked
+MAX_CHECKED = 1 << 16  # conditions that a model remembers as checked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +75,11 @@ class ServedModel:
 
     @cached_property
     def _hash(self) -> str:
-        """Hash of everything that predictions depend on, beside the backbone's frozen part."""
+        """Hash of everything that predictions depend on; computed once, as weights do not change while served."""
         model = self.run.model
-        return hash_tensors(
-            {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("backbone.")},
-            begin=model.backbone.fingerprint(),
-        )
+        # The fingerprint stands for the backbone's tensors, which may be gigabytes.
+        others = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("backbone.")}
+        return hash_tensors(others, begin=model.backbone.fingerprint())
 
     def task(self, condition: Condition) -> Task:
         """Return the task of a condition."""
@@ -101,17 +100,19 @@ class ServedModel:
         self.task(condition).check(condition, self.run.predictor.tokenizer)
         if part := self.run.loaded.trained_parts.missing(condition):
             raise ConditionError(f"{condition}: the {part} was not trained, so predictions would be arbitrary.")
-        if len(self._checked) < CHECKED:
+        if len(self._checked) < MAX_CHECKED:
             self._checked.add(condition)
 
     @cached_property
     def example(self) -> Condition:
         """A condition that was trained, and that can be predicted if there is any such."""
-        trained = [one for one in map(Condition.parse, self.run.trained_on) if one.task in self.run.model.tasks]
-        return next((one for one in trained if self.task(one).formats()), trained[0])
+        conditions = [Condition.parse(name) for name in self.run.trained_on]
+        trained = [condition for condition in conditions if condition.task in self.run.model.tasks]
+        predicted = [condition for condition in trained if self.task(condition).formats()]
+        return (predicted or trained)[0]
 
     def weights_hash(self, condition: Condition) -> str:
-        """Hash the weights of a condition: they depend on the trained parameters and the condition alone."""
+        """Name the weights of a condition, which depend on the trained parameters and the condition alone."""
         return hashlib.sha256(f"{self._hash} {condition}".encode()).hexdigest()[:16]
 
     def describe(self) -> dict[str, Any]:
@@ -132,14 +133,13 @@ class ServedModel:
         """Build an answer of this model."""
         return Answer(
             condition=condition, kind=self.task(condition).kind, prediction=prediction, model=self.name,
-            version=self.version,
-            weights=self.weights_hash(condition), zero_shot=str(condition) not in self.run.loaded.trained_parts.names,
-            **about,
+            version=self.version, weights=self.weights_hash(condition),
+            zero_shot=str(condition) not in self.run.loaded.trained_parts.names, **about,
         )  # fmt: skip
 
 
 def share_tensors(runs: Iterable[Run]) -> None:
-    """Make the backbones of runs use one tensor in memory wherever theirs are equal, which must not be trained then."""
+    """Let the backbones of runs share one tensor wherever theirs are equal; they must not be trained afterwards."""
     known: dict[str, list[Tensor]] = {}
     for run in runs:
         for name, parameter in run.model.backbone.model.named_parameters():

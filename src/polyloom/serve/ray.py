@@ -1,7 +1,7 @@
-"""Serve on many machines: every replica of a Ray Serve deployment is a server as on one machine.
+"""Serve on many machines: every replica of a Ray Serve deployment is the same server as on one machine.
 
 ``serve deploy deploy/ray.yaml`` takes `app` with the settings of the file; ``polyloom serve --ray`` takes `run_on_ray`.
-A replica can make the weights of any condition, so it does not matter which one a request reaches.
+A replica can generate the weights of any condition, so any of them can take a request.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ NAME = "polyloom"  # of the application and of its deployment
 
 @serve.ingress()
 class Replica:
-    """A server: the routes here, the models in a process of their own, which is started again if it dies."""
+    """A server: the routes in this process, the models in one of their own, which is started again if it dies."""
 
     async def __init__(self, settings: ServerSettings) -> None:  # type: ignore[misc]  # Ray waits for it
         allow_paths(settings.allow_path)

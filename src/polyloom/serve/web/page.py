@@ -21,20 +21,20 @@ HEADERS = {
 
 @router.get("/")
 async def page(if_none_match: Annotated[str, Header()] = "") -> Response:
-    """Return the page."""
+    """Return the web UI."""
     return make_file("index.html", if_none_match)
 
 
 @router.get("/static/{name}")
 async def static(name: str, if_none_match: Annotated[str, Header()] = "") -> Response:
-    """Return a file of the page."""
+    """Return one of its files."""
     if name not in FILES:
         raise HTTPException(404)
     return make_file(name, if_none_match)
 
 
 def make_file(name: str, known: str) -> Response:
-    """Make a response of a file, without its content if the browser knows it."""
+    """Make a response of a file, without its content if the browser has it already."""
     tag = f'"{hashlib.sha256(FILES[name]).hexdigest()[:16]}"'
     headers = HEADERS | {"ETag": tag}
     if tag in known:

@@ -14,10 +14,10 @@ from polyloom.version import versions
 
 
 class Tracing:
-    """Spans that are sent to a collector. They have no texts.
+    """Spans for a collector. They contain no texts.
 
     Args:
-        endpoint: Where the collector takes them, such as ``http://localhost:4318/v1/traces``.
+        endpoint: Address of the collector, such as ``http://localhost:4318/v1/traces``.
     """
 
     def __init__(self, endpoint: str) -> None:
@@ -27,7 +27,7 @@ class Tracing:
         self.tracer = self.provider.get_tracer("polyloom")
 
     def answered(self, answer: Message, seconds: float) -> None:
-        """Add the span of a row that was just answered to that of its request."""
+        """Add the span of a row that was just answered, within that of its request."""
         end = time.time_ns()
         about = {key: answer[key] for key in ("condition", "model", "version", "cached", "waited", "computed")}
         attributes = {f"polyloom.{key}": value for key, value in about.items() if value is not None}
@@ -35,12 +35,12 @@ class Tracing:
         span.end(end)
 
     def stop(self) -> None:
-        """Send what was not sent yet."""
+        """Send the remaining spans."""
         self.provider.shutdown()
 
 
 class TraceRequests:
-    """Make a span of every request, within that of its caller if a header names it (W3C trace context)."""
+    """Make a span of every request, within the caller's span if a header names it (W3C trace context)."""
 
     def __init__(self, app: App, tracing: Tracing) -> None:
         self.app, self.tracing = app, tracing
