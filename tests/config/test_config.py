@@ -135,7 +135,7 @@ def test_everything_missing_is_named() -> None:
             {"method": {"name": "hyper-adapters", "encoder_inputs": ["target", "sorce"]}},
             "method.encoder_inputs.1: 'sorce'",
         ),
-        ({"method": {"name": "madx", "placement": "norm", "block": "lora"}}, "method.placement: LoRA"),
+        ({"method": {"name": "madx", "placement": "norm", "block": "lora"}}, "method.placement: a lora block has no such setting"),
         ({"method": {"name": "psf"}, "tasks": {"mlm": {}}}, "tasks: psf generates classifiers"),
         ({"tasks": {"pos": {"labels": ["A", 3]}}}, "tasks.pos.labels.1: should be a valid string, found the number 3"),
         ({"tasks": {"pos": {"labels": ["A", "A"]}}}, "tasks.pos.labels: 'A' is listed twice"),
@@ -299,6 +299,27 @@ def test_the_schema_validates_every_recipe() -> None:
     validator = jsonschema.Draft202012Validator(recipe_schema())
     for path in RECIPES:
         validator.validate(read_settings(path))
+
+
+def undescribed(place: str, schema: dict[str, Any]) -> list[str]:
+    """List the properties of a schema, at any depth, that say nothing about themselves."""
+    names = []
+    for key, value in schema.get("properties", {}).items():
+        names += [] if "description" in value else [f"{place}.{key}"]
+        names += undescribed(f"{place}.{key}", value)
+    for choice in schema.get("oneOf", []):
+        names += undescribed(f"{place}.{choice['properties']['name']['const']}", choice)
+    return names
+
+
+UNDESCRIBED = ("recipe.tasks.", "Filter.")
+
+
+def test_the_schema_says_what_every_setting_is() -> None:
+    schema = recipe_schema()
+    names = undescribed("recipe", schema) + undescribed("recipe.method", schema["properties"]["method"])
+    names += [name for kind, part in schema["$defs"].items() for name in undescribed(kind, part)]
+    assert not [name for name in names if not name.startswith(UNDESCRIBED)]
 
 
 def test_a_backbone_is_built_from_its_config() -> None:

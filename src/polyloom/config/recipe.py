@@ -137,9 +137,9 @@ class Recipe:
     mixture: MixtureConfig = field(default_factory=MixtureConfig)
     """How batches are drawn from the datasets."""
     optim: OptimConfig = field(default_factory=OptimConfig)
-    """Settings of the optimizer."""
+    """Learning rates and their schedule, and what else the optimizer needs."""
     train: TrainConfig = field(default_factory=TrainConfig)
-    """Settings of training."""
+    """How long and on what batches models are trained, and when they are validated and saved."""
     stages: dict[str, StageConfig] = field(default_factory=dict)
     """Settings that differ in single stages, by the name of the stage."""
     init_from: str | None = None
