@@ -38,11 +38,12 @@ class ChatTemplate:
             answer: Whether the tokens that begin an answer of the assistant follow.
         """
         for message in messages:
-            if found := next((token for token in self._special if token in message.content), None):
-                raise PolyloomError(
-                    f"chat: a message of the {message.role} contains {found!r}, a special token of the chat template, "
-                    "which could end its turn. Remove it."
-                )
+            for token in self._special:
+                if token in message.content:
+                    raise PolyloomError(
+                        f"chat: a message of the {message.role} contains {token!r}, a special token of the chat "
+                        "template, which could end its turn. Remove it."
+                    )
         try:
             text = self._tokenizer.apply_chat_template(
                 [message._asdict() for message in messages], tokenize=False, add_generation_prompt=answer
@@ -59,6 +60,7 @@ class ChatTemplate:
             PolyloomError: What comes before an answer is not the beginning of what comes with it, so that a model
                 would be trained on something else than it is asked later.
         """
+        # Templates are code, so the only way to know where an answer begins is to apply them to what precedes it.
         spans, whole = [], self.tokens(messages)
         for number, message in enumerate(messages):
             if message.role != "assistant":

@@ -24,31 +24,25 @@ _LANGUAGE = re.compile(
 
 
 class Words(NamedTuple):
-    """The tokens of a sentence that was given as words.
-
-    Attributes:
-        ids: Tokens of all words, one after another, without special tokens.
-        counts: Number of tokens of each word, never 0.
-        reads: Position in each word of the token that represents it: the first one that is not a bare word mark.
-    """
+    """The tokens of a sentence that was tokenized word by word."""
 
     ids: list[int]
+    """Tokens of all words, one after another, without special tokens."""
     counts: list[int]
+    """Number of tokens of each word, never 0."""
     reads: list[int]
+    """Position in each word of the token that represents it: the first one that is not a bare word mark."""
 
 
 class Located(NamedTuple):
-    """The tokens of a text and the characters that each stands for.
-
-    Attributes:
-        ids: Tokens, without special tokens.
-        begins: Position of each token's first character, white space left out; -1 of a token that stands for none.
-        ends: Position behind each token's last character; -1 of a token that stands for none.
-    """
+    """The tokens of a text and the characters that each stands for."""
 
     ids: list[int]
+    """Tokens, without special tokens."""
     begins: list[int]
+    """Position of each token's first character, white space left out; -1 of a token that stands for none."""
     ends: list[int]
+    """Position behind each token's last character; -1 of a token that stands for none."""
 
 
 class _Special(NamedTuple):
@@ -84,8 +78,8 @@ class Tokenizer:
         unk_id = tokenizer.unk_token_id
         if tokenizer.mask_token_id is None and _spell_special(self._backend) and unk_id is None:
             unk_id = pad_id  # nothing is unknown
-        for role, found in (("pad", pad_id), ("unk", unk_id)):
-            if found is None:
+        for role, token_id in (("pad", pad_id), ("unk", unk_id)):
+            if token_id is None:
                 raise PolyloomError(f"{name}: the tokenizer has no {role}_token. Set it in its tokenizer_config.json.")
         # Tokenizers of sentence-transformers truncate and pad by default; here tasks decide about both.
         self._backend.no_truncation()
@@ -101,6 +95,7 @@ class Tokenizer:
         self.uses_types = "token_type_ids" in tokenizer.model_input_names
         self._languages = _find_languages(tokenizer)
         self.vocab_size = max(len(tokenizer), *(token + 1 for token in self._languages.values()), 0)
+        # Text never yields the forbidden tokens, and decoded text never shows the silent ones.
         self._silent = frozenset([*self.special_ids, self.unk_id, *self._languages.values()])
         self._forbidden = self._silent - {self.unk_id}
         self._marks = {self._backend.token_to_id(mark) for mark in WORD_MARKS} - {None}
@@ -137,10 +132,21 @@ class Tokenizer:
         """Tokenize the words of sentences. A word without tokens becomes one unknown token."""
         spaced = [[*words[:1], *(self.gap + word for word in words[1:])] for words in sentences]
         encodings = self._backend.encode_batch(spaced, is_pretokenized=True, add_special_tokens=False)
-        return [
-            self._align(self._without_special(encoding.ids), encoding.word_ids, len(words))
-            for encoding, words in zip(encodings, sentences, strict=True)
-        ]
+        aligned = []
+        for encoding, words in zip(encodings, sentences, strict=True):
+            by_word: list[list[int]] = [[] for _ in words]
+            for token, word in zip(self._without_special(encoding.ids), encoding.word_ids, strict=True):
+                assert word is not None, "only special tokens belong to no word"
+                by_word[word].append(token)
+            ids, counts, reads = [], [], []
+            for subwords in by_word:
+                tokens = subwords or [self.unk_id]
+                ids += tokens
+                counts.append(len(tokens))
+                # SentencePiece may put a bare mark before a word, which says nothing about it.
+                reads.append(next((place for place, token in enumerate(tokens) if token not in self._marks), 0))
+            aligned.append(Words(ids, counts, reads))
+        return aligned
 
     def language_id(self, language: str) -> int | None:
         """Return the id of a language token, written ``__de__``, ``>>de<<`` or ``de_DE`` for ``de``; ``None`` if none.
@@ -233,37 +239,34 @@ class Tokenizer:
             return ids
         return [self.unk_id if token in self._forbidden else token for token in ids]
 
-    def _align(self, ids: list[int], word_ids: list[int | None], num_words: int) -> Words:
-        by_word: list[list[int]] = [[] for _ in range(num_words)]
-        for token, word in zip(ids, word_ids, strict=True):
-            assert word is not None, "only special tokens belong to no word"
-            by_word[word].append(token)
-        by_word = [subwords or [self.unk_id] for subwords in by_word]
-        reads = [next((i for i, token in enumerate(subwords) if token not in self._marks), 0) for subwords in by_word]
-        return Words(
-            [token for subwords in by_word for token in subwords], [len(subwords) for subwords in by_word], reads
-        )
-
     def _find_gap(self) -> str:
         """Return what must precede a word to be tokenized as in running text: a space for RoBERTa's vocabulary."""
-        running, split, spaced = (
-            self._backend.encode(text, is_pretokenized=not isinstance(text, str), add_special_tokens=False).ids
-            for text in ("a a", ["a", "a"], ["a", " a"])
-        )
-        return " " if spaced == running != split else ""
+
+        def ids(text: str | list[str]) -> list[int]:
+            is_pretokenized = isinstance(text, list)
+            encoding = self._backend.encode(text, is_pretokenized=is_pretokenized, add_special_tokens=False)
+            return list(encoding.ids)
+
+        running, words, spaced_words = ids("a a"), ids(["a", "a"]), ids(["a", " a"])
+        return " " if spaced_words == running != words else ""
 
     def _find_template(self, texts: tuple[str, ...], name: str) -> tuple[_Special, ...]:
-        """Find the special tokens before, between and after texts by tokenizing an example."""
+        """Find the special tokens before, between and after texts by tokenizing an example.
+
+        Templates are written in several ways, or in code; what they do to an example is the same for all texts.
+        """
         encoding = self._backend.encode(*texts)
-        owners: list[int | None] = encoding.sequence_ids
+        owners: list[int | None] = encoding.sequence_ids  # the text of each token; None of special tokens
         if not set(range(len(texts))) <= set(owners):
             raise PolyloomError(f"{name}: the tokenizer makes nothing of the letter a. It cannot be used.")
         starts = [owners.index(text) for text in range(len(texts))]
         stops = [len(owners) - owners[::-1].index(text) for text in range(len(texts))]
         if len(texts) == 2:
             self._pair_types = tuple(encoding.type_ids[start] for start in starts)
-        gaps = [slice(*gap) for gap in zip([0, *stops], [*starts, len(owners)], strict=True)]
-        return tuple(_Special(encoding.ids[gap], encoding.type_ids[gap]) for gap in gaps)
+        template = []
+        for start, stop in zip([0, *stops], [*starts, len(owners)], strict=True):
+            template.append(_Special(encoding.ids[start:stop], encoding.type_ids[start:stop]))
+        return tuple(template)
 
 
 def _trimmed(

@@ -1,7 +1,7 @@
 """Try a tokenizer in a process with limits, once on every machine.
 
-A tokenizer of a stranger can be made to need hours, or all memory, for a short text: by a regular expression, or by
-what it replaces. `trial_worker` runs in the process.
+An untrusted tokenizer can be made to need hours, or all memory, for a short text: by a regular expression, or by what
+it replaces. `trial_worker` runs in the process.
 """
 
 import hashlib

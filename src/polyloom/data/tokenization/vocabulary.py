@@ -29,60 +29,50 @@ _ROWS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyConfig:
-    """Settings of a vocabulary.
-
-    Attributes:
-        size: Number of tokens, including the four special tokens; language tokens are added to it.
-        temperature: T, 5 by default: languages are sampled by their number of distinct lines to the power 1/T. Lower
-            it towards 1 to sample large languages more.
-        coverage: Share of the sample's characters that must be in the vocabulary; rarer characters become unknown.
-        lines: Number of lines to sample, or all distinct lines if there are fewer.
-        seed: Seed of the sample.
-        mask: Whether to add a mask token, and a token that begins every text; for encoders.
-    """
+    """Settings of a vocabulary."""
 
     size: int
+    """Number of tokens, including the four special tokens; language tokens are added to it."""
     temperature: float = 5.0
+    """T: languages are sampled by their number of distinct lines to the power 1/T. Lower it towards 1 to sample large
+    languages more."""
     coverage: float = 0.99995
+    """Share of the sample's characters that must be in the vocabulary; rarer characters become unknown."""
     lines: int = 1_000_000
+    """Number of lines to sample, or all distinct lines if there are fewer."""
     seed: int = 0
+    """Seed of the sample."""
     mask: bool = False
+    """Whether to add a mask token, and a token that begins every text; for encoders."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The part of a language in the sample, and its tokenization.
-
-    Attributes:
-        available: Number of distinct lines of its text.
-        drawn: Number of lines in the sample; more than `available` if lines repeat.
-        words: Number of words in the sample, separated by spaces.
-        tokens: Number of tokens in the sample.
-        characters: Number of characters in the sample, with a word mark for each space as in SentencePiece.
-        unknown: Number of characters that are not in the vocabulary.
-    """
+    """The part of a language in the sample, and its tokenization."""
 
     available: int
+    """Number of distinct lines of its text."""
     drawn: int
+    """Number of lines in the sample; more than `available` if lines repeat."""
     words: int
+    """Number of words in the sample, separated by spaces."""
     tokens: int
+    """Number of tokens in the sample."""
     characters: int
+    """Number of characters in the sample, with a word mark for each space as in SentencePiece."""
     unknown: int
+    """Number of characters that are not in the vocabulary."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """The result of training a vocabulary.
-
-    Attributes:
-        config: The settings.
-        shares: The part of each language, in the order of the texts.
-        languages: Languages that have a token, in the order of their ids.
-    """
+    """The result of training a vocabulary."""
 
     config: VocabularyConfig
     shares: Mapping[str, Share]
+    """The part of each language, in the order of the texts."""
     languages: tuple[str, ...]
+    """Languages that have a token, in the order of their ids."""
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to a dictionary for JSON."""
@@ -98,7 +88,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _DistinctLines:
     """The distinct lines of a language by their hashes: their number, and the lowest hashes, in order."""
 
     count: int
@@ -126,7 +116,10 @@ def train_vocabulary(
         languages: Languages that get a token, in this order; other languages of the texts follow.
         progress: Called with a description of each step.
     """
-    spm = _sentencepiece()
+    try:
+        import sentencepiece  # noqa: PLC0415 - only needed to train vocabularies
+    except ImportError:
+        raise PolyloomError("sentencepiece is not installed. Run: pip install 'polyloom[train]'") from None
     _check(texts, into, config)
     tokens = tuple(dict.fromkeys([*languages, *texts]))
     for language in tokens:
@@ -144,8 +137,8 @@ def train_vocabulary(
         progress(f"sampling {language}")
         sample[language] = list(_draw(text, counted[language], draws[language], config))
     progress(f"training a vocabulary of {config.size} tokens on {sum(draws.values())} lines")
-    model = _learn(spm, sample, config)
-    tokenizer = _tokenizer(spm.SentencePieceProcessor(model_proto=model), tokens, mask=config.mask)
+    model = _learn(sentencepiece, sample, config)
+    tokenizer = _tokenizer(sentencepiece.SentencePieceProcessor(model_proto=model), tokens, mask=config.mask)
     shares = {}
     for language, lines in sample.items():
         progress(f"measuring {language}")
@@ -170,14 +163,6 @@ def share_lines(sizes: Mapping[str, int], config: VocabularyConfig) -> dict[str,
     while counts.sum() > total:
         counts[counts.argmax()] -= 1
     return dict(zip(sizes, counts.tolist(), strict=True))
-
-
-def _sentencepiece() -> Any:
-    try:
-        import sentencepiece  # noqa: PLC0415 - only needed to train vocabularies
-    except ImportError:
-        raise PolyloomError("sentencepiece is not installed. Run: pip install 'polyloom[train]'") from None
-    return sentencepiece
 
 
 def _check(texts: Mapping[str, Iterable[str]], into: Path, config: VocabularyConfig) -> None:
@@ -211,14 +196,18 @@ def _hashed(text: Iterable[str], config: VocabularyConfig) -> Iterator[tuple[int
             yield int.from_bytes(blake2b(clean.encode(), digest_size=8, key=key).digest(), "little"), clean
 
 
-def _count(text: Iterable[str], config: VocabularyConfig) -> _Found:
+def _count(text: Iterable[str], config: VocabularyConfig) -> _DistinctLines:
     """Count distinct lines in a first pass with 8 bytes per line, and keep the hashes that the sample may need."""
     hashes = np.unique(np.fromiter((code for code, _ in _hashed(text, config)), dtype=np.uint64))
-    return _Found(len(hashes), hashes[: config.lines].copy())
+    # A copy, so that the other hashes, which may be a hundred million, are not kept.
+    return _DistinctLines(len(hashes), hashes[: config.lines].copy())
 
 
-def _draw(text: Iterable[str], counted: _Found, draws: int, config: VocabularyConfig) -> Iterator[tuple[str, int]]:
+def _draw(
+    text: Iterable[str], counted: _DistinctLines, draws: int, config: VocabularyConfig
+) -> Iterator[tuple[str, int]]:
     """Draw the lines of the sample in a second pass, each with its count, which differs by at most one."""
+    # Every line is drawn `times` times, and those with the lowest hashes once more.
     times, extra = divmod(draws, counted.count)
     last = int(counted.lowest[extra - 1]) if extra else -1
     seen = set()
