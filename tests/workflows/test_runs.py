@@ -1,5 +1,6 @@
 """Runs of a tiny model: what a recipe says is what is done."""
 
+import gc
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from polyloom.cli.render.train import COLLAPSED, _messages
 from polyloom.conditions import Condition
 from polyloom.config import load_recipe
 from polyloom.data.catalog import resolve
-from polyloom.data.encoded import part_name
+from polyloom.data.encoded import EncodedDataset, part_name
 from polyloom.data.records import Tagged
 from polyloom.data.tokenization.tokenizer import load_tokenizer
 from polyloom.errors import ConditionError, ConfigError, PolyloomWarning, TrainingError
@@ -27,7 +28,7 @@ from polyloom.training.loop import TrainLoop
 from polyloom.training.parameter_report import language_shares
 from polyloom.training.prepare import prepare_dataset
 from polyloom.workflows.run import Run
-from polyloom.workflows.train import prepare_training, train_recipe
+from polyloom.workflows.train import prepare_recipe, prepare_training, train_recipe
 from tests.tiny_run import tiny_recipe
 
 
@@ -333,3 +334,31 @@ def test_all_tasks_are_learnt_at_once_and_languages_told_apart_where_the_method_
     test = {name: corpora for name, corpora in run.recipe.data.test.items() if name[-2:] != "cc" and name[:3] != "mlm"}
     lowest = min(dataset.scores[0].value for dataset in run.evaluate(test).results.values())
     assert lowest > 95 if method == "hyperx" else lowest < 60
+
+
+def test_a_run_closes_its_datasets(tmp_path, monkeypatch):
+    """At once, not when the garbage collector comes: trainer and loop are parts of cycles."""
+    opened: list[EncodedDataset] = []
+
+    def watch(*arguments, **options):
+        datasets = prepare_recipe(*arguments, **options)
+        opened.extend(datasets.values())
+        return datasets
+
+    monkeypatch.setattr("polyloom.workflows.train.prepare_recipe", watch)
+    gc.disable()
+    try:
+        train(tmp_path, train={"steps": 3})
+        folders = {str(dataset.path) for dataset in opened}
+        assert len(folders) > 1
+        assert not [path for path in open_files() if str(path.parent) in folders]
+        rows = [dataset.rows([0]) for dataset in opened]
+        assert all(rows), "what is read later opens the files again"
+        assert {str(path.parent) for path in open_files()} >= folders
+    finally:
+        gc.enable()
+
+
+def open_files():
+    """The files that this process has open, mapped ones included."""
+    return [entry.readlink() for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]

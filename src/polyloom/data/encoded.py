@@ -1,8 +1,8 @@
 """Read the encoded examples of one condition, block by block.
 
-A dataset is a folder of blocks: ``manifest.json``; ``blocks.bin``, where each block lies, with its checksum;
+A dataset is a folder of blocks: ``manifest.json``; ``blocks.bin``, the place of each block with its checksum;
 ``lengths.bin``, how many rows of each block are of each bucket of lengths; and parts with the blocks themselves.
-What a process holds of it is a count of blocks, not of rows.
+The memory that a process needs grows with the number of blocks, not of rows.
 """
 
 import json
@@ -61,6 +61,10 @@ class LocalFolder:
         """Return a view of a part of a file."""
         return self.read(name)[start:stop]
 
+    def close(self) -> None:
+        """Unmap all files, each as soon as no array views it."""
+        self._maps.clear()
+
 
 class EncodedDataset:
     """The encoded examples of one condition, read on demand; safe to use from several threads.
@@ -99,19 +103,18 @@ class EncodedDataset:
 
     def rows(self, indices: Sequence[int] | Integers) -> list[Row]:
         """Return rows in the given order. Lists are read-only views."""
-        wanted = np.asarray(indices, dtype=np.int64)
-        if wanted.size and not 0 <= wanted.min() <= wanted.max() < len(self):
-            raise IndexError(f"{self.path}: rows {wanted.min()} to {wanted.max()} of {len(self)}")
-        blocks, places = np.divmod(wanted, self.rows_per_block)
-        if wanted.size and (blocks == blocks[0]).all():
+        numbers = np.asarray(indices, dtype=np.int64)
+        if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(self):
+            raise IndexError(f"{self.path}: rows {numbers.min()} to {numbers.max()} of {len(self)}")
+        blocks, places = np.divmod(numbers, self.rows_per_block)
+        if numbers.size and (blocks == blocks[0]).all():  # nearly always: a draw is a part of one block
             return list(self._block(int(blocks[0])).rows(places))
-        found: list[Row] = [{}] * len(wanted)
-        for number in np.unique(blocks).tolist():
-            at = np.flatnonzero(blocks == number)
-            rows = self._block(number).rows(places[at])
-            for position, row in zip(at.tolist(), rows, strict=True):
-                found[position] = row
-        return found
+        rows: list[Row] = [{}] * len(numbers)
+        for block in np.unique(blocks).tolist():
+            positions = np.flatnonzero(blocks == block)
+            for position, row in zip(positions.tolist(), self._block(block).rows(places[positions]), strict=True):
+                rows[position] = row
+        return rows
 
     def filled(self, index: int, column: str, length: int) -> tuple[Words, Integers]:
         """Return the lists of a column from a row on, up to a length, and where each begins; see `Block.filled`."""
@@ -134,8 +137,20 @@ class EncodedDataset:
         """Read all blocks, so that damage is found now."""
         self.lengths(0, self.num_blocks)
 
+    def close(self) -> None:
+        """Forget all blocks in memory, and close the files. What is read later opens them again.
+
+        Whoever opens datasets closes them. Left to Python, the files of a run would stay open until its garbage
+        collector finds the cycles of the trainer, and blocks until others take their place.
+        """
+        _CACHE.drop(self)
+        if isinstance(self._folder, LocalFolder):
+            self._index = self._index.copy()  # else it would keep its file mapped
+            self._folder.close()
+
     def _block(self, number: int) -> Block:
-        return next(self._blocks(number, number + 1))
+        (block,) = self._blocks(number, number + 1)
+        return block
 
     def _blocks(self, first: int, last: int) -> Iterator[Block]:
         """Yield blocks. Those of a part that are not in memory are read at once, by one thread if several need them."""
@@ -153,7 +168,9 @@ class EncodedDataset:
         """Read the blocks of one part from `first` to the next one that is in memory; `first` itself may be by now."""
         if (cached := _CACHE.get((self, first))) is not None:
             return {first: cached}
-        last = next((n for n in range(first, stop) if _CACHE.get((self, n)) is not None), stop)
+        last = first + 1
+        while last < stop and _CACHE.get((self, last)) is None:
+            last += 1
         starts, sizes = (self._index[field][first:last].tolist() for field in ("start", "size"))
         part = part_name(first // self._blocks_per_part)
         content = memoryview(self._folder.read_range(part, starts[0], starts[-1] + sizes[-1]))
@@ -182,7 +199,7 @@ class EncodedDataset:
 
 
 class _BlockCache:
-    """The blocks that were read lately, of all datasets, bounded in bytes."""
+    """The blocks that were read last, of all datasets, bounded in bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._bytes, self._lock = limit, 0, Lock()
@@ -203,6 +220,11 @@ class _BlockCache:
             self._bytes += size
             while self._bytes > self._limit and len(self._blocks) > 1:
                 self._bytes -= self._blocks.popitem(last=False)[1][1]
+
+    def drop(self, dataset: EncodedDataset) -> None:
+        with self._lock:
+            for key in [key for key in self._blocks if key[0] is dataset]:
+                self._bytes -= self._blocks.pop(key)[1]
 
 
 _CACHE = _BlockCache(CACHED_BYTES)

@@ -342,6 +342,8 @@ def _fit(
         score=lambda: selection_score(_held_scores(run, held)), on_step=on_step,
     )  # fmt: skip
     seconds = time.perf_counter() - started
+    for dataset in plan.datasets:
+        dataset.dataset.close()
     return before, _scores(run, corpora), held_out, seconds
 
 

@@ -126,21 +126,25 @@ def train_recipe(
                 directory.note(issue.to_dict())
         raise
 
-    with process_group.together():
-        if process_group.is_main:
-            directory.prepare()
-            directory.write_recipe(dump_yaml(resolved(recipe)), own=True)
-            corpora = [corpus for dataset in setup.datasets.values() for corpus in dataset.meta["corpora"]]
-            hashes = {corpus["corpus"]: corpus["sha256"] for corpus in corpora}
-            directory.note(RunStarted(versions=versions(), corpora=hashes, changed=changed).to_dict())
-            for issue in issues:
-                directory.note(issue.to_dict())
-    trainer = Trainer(
-        setup.model, setup.plans, tokenizer=setup.tokenizer, folder=directory, validate=setup.validate,
-        process_group=process_group, on_event=on_event, stop=stop,
-        about={"trained_on": setup.trained_on, "tokenizer": setup.tokenizer.identity},
-    )  # fmt: skip
-    return trainer.run()
+    try:
+        with process_group.together():
+            if process_group.is_main:
+                directory.prepare()
+                directory.write_recipe(dump_yaml(resolved(recipe)), own=True)
+                corpora = [corpus for dataset in setup.datasets.values() for corpus in dataset.meta["corpora"]]
+                hashes = {corpus["corpus"]: corpus["sha256"] for corpus in corpora}
+                directory.note(RunStarted(versions=versions(), corpora=hashes, changed=changed).to_dict())
+                for issue in issues:
+                    directory.note(issue.to_dict())
+        trainer = Trainer(
+            setup.model, setup.plans, tokenizer=setup.tokenizer, folder=directory, validate=setup.validate,
+            process_group=process_group, on_event=on_event, stop=stop,
+            about={"trained_on": setup.trained_on, "tokenizer": setup.tokenizer.identity},
+        )  # fmt: skip
+        return trainer.run()
+    finally:
+        for dataset in setup.datasets.values():
+            dataset.close()
 
 
 @dataclass(frozen=True)
