@@ -50,7 +50,7 @@ def test_peft_computes_what_the_run_does(decoder, place, tmp_path):
             torch.testing.assert_close(theirs(**inputs).logits, ours, rtol=1e-5, atol=1e-5)
 
 
-def test_what_cannot_be_a_file_is_refused(decoder, run, tmp_path):
+def test_adapters_that_do_not_fit_the_format_are_refused(decoder, run, tmp_path):
     async def ask(served, condition, adapters):
         async with Engine(served, adapters=adapters) as engine:
             return await engine.adapter(condition)

@@ -110,7 +110,7 @@ def test_translations_are_those_of_the_loaded_run(client, translator, texts):
         (["ba"], ["pos/aa", "pos/bb"]), ("ba", ["pos/aa"]), (["ba"] * 5, ["pos/aa"] * 4 + ["pos/de"]),
     ],
 )  # fmt: skip
-def test_mistakes_have_the_words_of_a_loaded_run(client, run, inputs, conditions):
+def test_errors_are_those_of_a_loaded_run(client, run, inputs, conditions):
     with pytest.raises(pl.PolyloomError) as expected:
         run.predict(inputs, conditions)
     with pytest.raises(pl.PolyloomError) as found:
@@ -132,7 +132,7 @@ def test_inputs_that_only_a_server_refuses(client, inputs, kind, says):
         client.predict(inputs, "pos/aa")
 
 
-def test_what_is_cut_is_said_as_a_loaded_run_says_it(client, run):
+def test_cut_inputs_are_reported_as_by_a_loaded_run(client, run):
     long = [("ba do", "fi"), ("ba " * 100, "do"), ("ba " * 100, "fi")]
     with pytest.warns(UserWarning, match="cut") as expected:
         run.predict(long, "nli/aa")
@@ -164,7 +164,7 @@ with pl.connect({served.url!r}, key={KEY!r}) as client:
     assert done.stdout.startswith("[TagPrediction(ba/")
 
 
-def test_the_death_of_the_models_is_ridden_out(served, client):
+def test_a_crash_of_the_models_is_survived(served, client):
     expected = client.predict(["ba do"] * 10, "pos/aa")
     os.kill(served.model_process(), signal.SIGKILL)
     assert list(map(rounded, client.predict(["ba do"] * 10, "pos/aa"))) == list(map(rounded, expected))

@@ -23,7 +23,7 @@ def draw_input(task: str, draw: random.Random):
     return (" ".join(words), " ".join(draw.choices(WORDS, k=9))) if task in ("nli", "qa") else words
 
 
-def asked(count: int, seed: object = 0):
+def random_rows(count: int, seed: object = 0):
     draw = random.Random(str(seed))
     tasks = [draw.choice(("pos", "ner", "dep", "nli", "qa")) for _ in range(count)]
     return [(f"{task}/{draw.choice(LANGUAGES)}", draw_input(task, draw)) for task in tasks]
@@ -68,7 +68,7 @@ def test_languages_differ(run):
 
 @pytest.mark.parametrize("tokens", [16, 4096])
 def test_callers_get_what_the_run_predicts(run, tokens):
-    rows = asked(300)
+    rows = random_rows(300)
     expected = run.predict([value for _, value in rows], [condition for condition, _ in rows])
 
     async def work(engine):
@@ -105,7 +105,7 @@ def test_weights_are_made_once_in_few_calls_and_ahead_for_rows_that_wait(run, mo
 
 def test_a_cache_of_two_adapters_keeps_its_bytes_and_gives_the_same_answers(run, monkeypatch):
     """R4, and what `test_soak` measures for minutes: memory does not grow while conditions come and go."""
-    rows = asked(400)
+    rows = random_rows(400)
     expected = run.predict([value for _, value in rows], [condition for condition, _ in rows])
     cache, predict = run.predictor.cache, run.predictor.predict_encoded
     room = 2 * run.model.method.weights(["pos/aa"]).num_bytes()
@@ -146,7 +146,7 @@ def test_an_answer_says_what_made_it(run):
     assert (first.zero_shot, zero_shot.zero_shot) == (False, True)
 
 
-def test_mistakes_are_refused_before_they_wait(run):
+def test_wrong_inputs_are_refused_before_they_wait(run):
     async def work(engine):
         for condition, value, error in (
             ("pos/xx", "ba", ConditionError),
@@ -163,7 +163,7 @@ def test_mistakes_are_refused_before_they_wait(run):
 
 def test_one_poisoned_row_fails_alone(run, monkeypatch):
     """R6: a condition whose weights are not a number, an unknown language and an input that is too long, of 32."""
-    rows = asked(29)
+    rows = random_rows(29)
     expected = run.predict([value for _, value in rows], [condition for condition, _ in rows])
     damaged, made = Condition("pos", "cc"), run.model.method.weights
 
@@ -178,7 +178,7 @@ def test_one_poisoned_row_fails_alone(run, monkeypatch):
     monkeypatch.setattr(run.model.method, "weights", weights)
     run.predictor.cache.clear()
     rows = [(c, v) for c, v in rows if c != str(damaged)]
-    expected = [e for e, (c, _) in zip(expected, asked(29), strict=True) if c != str(damaged)]
+    expected = [e for e, (c, _) in zip(expected, random_rows(29), strict=True) if c != str(damaged)]
     bad = [("pos/cc", ("ba",)), ("pos/xx", ("ba",)), ("pos/aa", ("ba",) * 90)]
 
     async def work(engine):
@@ -193,7 +193,7 @@ def test_one_poisoned_row_fails_alone(run, monkeypatch):
 
 
 def test_a_batch_that_fails_is_predicted_row_by_row(run, monkeypatch):
-    rows, predict = asked(20), run.predictor.predict_encoded
+    rows, predict = random_rows(20), run.predictor.predict_encoded
 
     def fail(examples, records, **options):
         if any(record.words == ("sat", "sat") for record in records if hasattr(record, "words")):
@@ -243,7 +243,7 @@ def test_a_full_queue_refuses_and_goes_on(run, monkeypatch):
         first = asyncio.create_task(engine.answer("pos/aa", ("ba",)))
         try:
             await busy.has_begun()
-            rows = [asyncio.create_task(engine.answer(*row)) for row in asked(40)]
+            rows = [asyncio.create_task(engine.answer(*row)) for row in random_rows(40)]
             await asyncio.sleep(0)  # each of them runs until it waits, or is refused
             assert (len(engine.queue), engine.counts.refused) == (10, 30)
         finally:
@@ -251,7 +251,7 @@ def test_a_full_queue_refuses_and_goes_on(run, monkeypatch):
         await first
         found = await asyncio.gather(*rows, return_exceptions=True)
         assert [isinstance(one, OverloadedError) for one in found] == [False] * 10 + [True] * 30
-        return await answers(engine, asked(5))
+        return await answers(engine, random_rows(5))
 
     assert not any(isinstance(one, Exception) for one in serve(run, work, max_waiting=10))
 
@@ -275,7 +275,7 @@ def test_a_deadline_is_kept_while_the_model_is_busy(run, monkeypatch):
     assert busy.batches == [[Condition("pos", "aa")]], "nobody waits for it any more, so it is not predicted"
 
 
-def test_a_caller_that_goes_away_costs_nothing_further(run, monkeypatch):
+def test_rows_of_a_disconnected_client_are_not_predicted(run, monkeypatch):
     free = threading.Event()
     busy = Busy(monkeypatch, run, free.is_set)
 

@@ -16,7 +16,7 @@ from polyloom.data.catalog import resolve
 from polyloom.data.records import Tagged
 from polyloom.workflows.run import Run
 from polyloom.workflows.train import train_recipe
-from tests.serve.test_engine import asked
+from tests.serve.test_engine import random_rows
 from tests.serve.test_web import Served
 from tests.shared import DATA, needs_data
 
@@ -64,7 +64,7 @@ def assert_served_as_predicted(run, clients, *options):
 @pytest.mark.parametrize("count", [150, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_nobody_gets_anothers_answer(run, count):
     """R3 and R5: eight clients at once, rows of random tasks, languages and lengths."""
-    assert_served_as_predicted(run, [asked(count, seed) for seed in range(8)], "--max-batch-tokens", 512)
+    assert_served_as_predicted(run, [random_rows(count, seed) for seed in range(8)], "--max-batch-tokens", 512)
 
 
 @needs_data

@@ -28,7 +28,7 @@ from polyloom.serve.web.server import ServerSettings
 from polyloom.workflows.train import train
 from tests.serve.conftest import TASKS
 from tests.serve.forked import forked_models
-from tests.serve.test_engine import asked
+from tests.serve.test_engine import random_rows
 from tests.shared import free_port
 from tests.tiny_run import tiny_recipe
 
@@ -92,7 +92,7 @@ class Callers:
     """Threads that ask one row after the other, and compare every answer with that of the run that made it."""
 
     def __init__(self, port, runs, count=4):
-        self.port, self.rows = port, asked(60)
+        self.port, self.rows = port, random_rows(60)
         conditions, values = zip(*self.rows, strict=True)
         self.expected = {
             version: [json.loads(json.dumps(vars(one))) for one in run.predict(list(values), conditions)]
@@ -205,7 +205,7 @@ def test_a_replica_without_a_cluster_answers_as_the_run_and_loads_it_again(run, 
         def __del__(self):
             """Ray waits for that of a replica."""
 
-    rows = asked(20)
+    rows = random_rows(20)
     expected = run.predict([value for _, value in rows], [condition for condition, _ in rows])
 
     async def main():
@@ -287,7 +287,7 @@ def test_replicas_are_added_killed_and_updated_without_a_wrong_answer(folder, ru
         print(f"\nreplica killed: {len(failed)} failed within {recovered:.1f} s, {right} right, none wrong")
 
 
-def test_mistakes_in_the_file_are_told():
+def test_mistakes_in_the_file_are_reported():
     with pytest.raises(ConfigError, match=r"limits\.max_waitin: unknown key\. Did you mean 'max_waiting'"):
         parse_settings(ServerSettings, {"runs": ["runs/first"], "limits": {"max_waitin": 3}}, source="args")
     with pytest.raises(ConfigError, match=r"args\.run: unknown key\. Did you mean 'runs'"):

@@ -15,7 +15,7 @@ from polyloom.serve.supervisor import ModelProcess, Supervisor
 from polyloom.workflows.train import train
 from tests.serve.conftest import TASKS
 from tests.serve.forked import forked_models
-from tests.serve.test_engine import asked
+from tests.serve.test_engine import random_rows
 from tests.tiny_run import tiny_recipe
 
 PATIENT = Limits(timeout=600.0)  # a busy machine is slow
@@ -43,7 +43,7 @@ def is_alive(process: int) -> bool:
 
 
 def test_answers_errors_and_descriptions_come_through(run):
-    rows = asked(100)
+    rows = random_rows(100)
     expected = run.predict([value for _, value in rows], [condition for condition, _ in rows])
 
     async def work(models):
@@ -85,7 +85,7 @@ def test_a_killed_process_fails_what_waits_at_once_and_comes_back(run, monkeypat
     assert starts == 2
 
 
-def test_a_caller_that_goes_away_is_forgotten(run):
+def test_a_cancelled_row_is_withdrawn(run):
     async def work(models):
         process = models._process.process.pid
         os.kill(process, signal.SIGSTOP)  # so that none is answered before it is withdrawn

@@ -62,7 +62,7 @@ def test_beams_give_what_they_give_in_batches(run, tokenizer):
     assert serve(lambda engine: answers(engine, asked), beams) == expected
 
 
-def test_a_caller_that_goes_away_leaves_the_batch(run, monkeypatch):
+def test_translations_of_disconnected_clients_leave_the_batch(run, monkeypatch):
     """The first step does not end before nineteen of twenty callers have gone; the next one has one row."""
     gone, step, steps = threading.Event(), InFlight.step, []
 

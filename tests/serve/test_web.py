@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import http.client
 import http.server
+import inspect
 import json
 import os
 import re
@@ -20,6 +21,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +32,14 @@ pytest.importorskip("fastapi")
 import uvicorn
 from starlette.exceptions import HTTPException
 
+from polyloom.cli.serve import serve
 from polyloom.errors import UnavailableError
 from polyloom.serve import supervisor
 from polyloom.serve.web import health
 from polyloom.serve.web import server as web_server
 from polyloom.serve.web.context import Context, Keys, ServerLimits
 from polyloom.serve.web.middleware import BodyLimit
-from polyloom.serve.web.server import build_app
+from polyloom.serve.web.server import ServerSettings, build_app
 from tests.serve.forked import forked_models
 from tests.shared import free_port, lines_of, start_command
 
@@ -167,7 +170,7 @@ def test_a_stream_has_every_row_once(served):
         ("/nothing", {}, 404),
     ],
 )
-def test_mistakes_are_problems(served, path, body, status):
+def test_errors_are_problems(served, path, body, status):
     found, content, headers = served.request("POST", path, body)
     assert found == status
     if path.startswith("/models"):  # what Hugging Face's client reads
@@ -374,6 +377,17 @@ def test_answers_of_other_protocols_say_what_made_them(served):
     ]  # fmt: skip
 
 
+def test_options_of_the_command_are_the_settings():
+    """The command, files for Ray and Python have the same words and the same defaults."""
+    options = inspect.signature(serve).parameters
+    settings = {field.name: field for kind in (ServerLimits, ServerSettings) for field in fields(kind)}
+    # Limits are one setting, code and paths are options of all commands that open runs.
+    assert settings.keys() - options.keys() == {"limits", "allow_path", "code", "max_rows_in_flight"}
+    assert options.keys() - settings.keys() == {"host", "port", "ray", "replicas"}
+    for name in (settings.keys() & options.keys()) - {"runs"}:
+        assert (options[name].default or None) == (settings[name].default or None), name
+
+
 class Unanswered:
     """Stands for the process with the models: it keeps rows until their callers have gone.
 
@@ -418,7 +432,7 @@ def head_of(body: bytes, *headers: str) -> bytes:
     return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode()
 
 
-def test_a_caller_that_hangs_up_is_forgotten():
+def test_rows_of_a_disconnected_client_are_cancelled():
     """R8: nothing waits any more."""
     models = Unanswered()
     body = json.dumps({"rows": [{"condition": "dep/aa", "input": ["ba"] * 60}] * 200}).encode()

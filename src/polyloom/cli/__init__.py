@@ -66,8 +66,8 @@ app.add_typer(config.app, name="config")
 app.add_typer(listing.app, name="list")
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(show: bool) -> None:
+    if show:
         typer.echo(f"polyloom {polyloom.__version__}")
         raise typer.Exit
 

@@ -33,14 +33,13 @@ class Replica:
         allow_paths(settings.allow_path)
         for file in settings.code:
             load_code(file)
-        self._allow_origin = settings.allow_origin
         self._context = settings.context(replicated=True)
         self._loaded: Any = None  # the user_config of the loaded runs
         await self._context.models.__aenter__()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Build the routes; Ray calls it."""
-        return build_app(self._context, allow_origin=self._allow_origin)
+        return build_app(self._context)
 
     async def reconfigure(self, user_config: Any) -> None:
         """Load the runs again if ``user_config`` has changed; Ray calls it, first when a replica starts."""

@@ -142,6 +142,8 @@ class Context:
     models: Supervisor
     keys: Keys
     limits: ServerLimits
+    allow_origin: Sequence[str] = ()
+    """Origins of pages that may use the server from a browser (CORS)."""
     log_texts: bool = False
     """Whether the log has the texts of requests."""
     replicated: bool = False

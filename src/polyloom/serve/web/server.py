@@ -48,7 +48,7 @@ class ServerSettings:
     otlp_traces_endpoint: str | None = None
     """OpenTelemetry collector that receives traces. Default: none."""
     allow_path: Sequence[str] = ()
-    """Files and folders that runs of somebody else may read."""
+    """Files and folders that untrusted runs may read."""
     code: Sequence[str] = ()
     """Python files that register methods, tasks or readers."""
     adapters: str | None = None
@@ -73,17 +73,13 @@ class ServerSettings:
             adapters=files if self.adapters else None,
         )  # fmt: skip
         return Context(
-            models, Keys(self.keys), self.limits, log_texts=self.log_texts, replicated=replicated, tracing=tracing
-        )
+            models, Keys(self.keys), self.limits, allow_origin=self.allow_origin, log_texts=self.log_texts,
+            replicated=replicated, tracing=tracing,
+        )  # fmt: skip
 
 
-def build_app(context: Context, *, allow_origin: Sequence[str] = ()) -> FastAPI:
-    """Build the application.
-
-    Args:
-        context: The models, the keys and the limits.
-        allow_origin: Origins of pages that may use the server from a browser (CORS).
-    """
+def build_app(context: Context) -> FastAPI:
+    """Build the application."""
     app = FastAPI(
         title="Polyloom", version=versions()["polyloom"], redoc_url=None,
         strict_content_type=False,  # Triton's client sends none
@@ -95,9 +91,9 @@ def build_app(context: Context, *, allow_origin: Sequence[str] = ()) -> FastAPI:
     for kind in (PolyloomError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, problems.on_error)
     # What is added last sees a request first: traces and the log measure also what the others refuse or cancel.
-    if allow_origin:
+    if context.allow_origin:
         app.add_middleware(
-            CORSMiddleware, allow_origins=allow_origin, allow_methods=["GET", "POST"], allow_headers=["*"]
+            CORSMiddleware, allow_origins=context.allow_origin, allow_methods=["GET", "POST"], allow_headers=["*"]
         )
     app.add_middleware(BodyLimit, max_bytes=context.limits.max_body_bytes)
     app.add_middleware(CancelOnDisconnect)
@@ -152,8 +148,8 @@ def run_server(settings: ServerSettings, *, host: str, port: int) -> None:
     """Serve until SIGTERM or SIGINT, then answer accepted requests and end."""
     context = settings.context()
     config = uvicorn.Config(
-        build_app(context, allow_origin=settings.allow_origin), host=host, port=port, log_level="warning",
-        access_log=False, timeout_graceful_shutdown=DRAIN, server_header=False, lifespan="off",
+        build_app(context), host=host, port=port, log_level="warning", access_log=False,
+        timeout_graceful_shutdown=DRAIN, server_header=False, lifespan="off",
     )  # fmt: skip
 
     async def serve() -> None:
