@@ -1,6 +1,6 @@
 """From a crawl to encoded datasets: deduplicated, one for each language, to train from with `data.prepared`.
 
-    python examples/web/fineweb2.py --crawl crawl --work work --into file:///datasets --tokenizer my-model --task lm
+    python examples/web/fineweb2.py --crawl crawl --work work --to file:///datasets --tokenizer my-model --task lm
 
 The crawl is Parquet files with the columns `id`, `text` and `language`, as FineWeb2 has them. Where languages are not
 known, datatrove's `LanguageFilter(backend="glotlid", label_only=True)` finds them. All steps are datatrove's or end in
@@ -55,14 +55,14 @@ def pipelines(options: argparse.Namespace) -> list[tuple[str, Sequence[Any], int
     encode = EncodeDocuments(
         f"{work}/encoded", task=options.task, tokenizer=options.tokenizer, language=options.language
     )
-    write = WriteDatasets(f"{work}/encoded", options.into, corpus=options.name)
+    write = WriteDatasets(f"{work}/encoded", options.to, corpus=options.name)
     return [
         ("signatures", [read(), signatures], options.tasks),
         ("buckets", [buckets], config.num_buckets),
         ("clusters", [clusters], 1),
         ("encode", [read(), MinhashDedupFilter(f"{work}/removed"), encode], options.tasks),  # tasks as above
         ("write", [write], options.tasks),
-        ("catalogue", [WriteCatalogue(f"{work}/encoded", options.into)], 1),
+        ("catalogue", [WriteCatalogue(f"{work}/encoded", options.to)], 1),
     ]
 
 
@@ -71,9 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--crawl", required=True, help="folder of the Parquet files, on disk or in object storage")
     parser.add_argument("--work", required=True, help="folder for intermediate files")
-    parser.add_argument(
-        "--into", required=True, help="address of the folder for datasets, such as s3://bucket/datasets"
-    )
+    parser.add_argument("--to", required=True, help="address of the folder for datasets, such as s3://bucket/datasets")
     parser.add_argument("--tokenizer", required=True, help="folder or name of the tokenizer")
     parser.add_argument("--task", required=True, help="a task on raw text: lm or mlm")
     parser.add_argument("--name", default="crawl", help="name of the crawl in recipes: crawl:swh (default: crawl)")

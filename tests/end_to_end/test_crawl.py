@@ -63,7 +63,7 @@ def command(place: Path, name: str, *more: str) -> list[str]:
     into = place / name / "datasets"
     into.mkdir(parents=True, exist_ok=True)
     options = {
-        "crawl": place / "crawl", "work": place / name / "work", "into": into.as_uri(), "tokenizer": place / "decoder",
+        "crawl": place / "crawl", "work": place / name / "work", "to": into.as_uri(), "tokenizer": place / "decoder",
         "task": "lm", "tasks": TASKS, "workers": 1,
     }  # fmt: skip
     listed = [f"--{key}={value}" for key, value in options.items()]

@@ -1,6 +1,6 @@
 """``polyloom data vocab``: train a vocabulary on the corpora of a recipe, or on files."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,45 +15,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Side:
-    """The lines of one language in a corpus; iterating reads the corpus again.
+class _Lines:
+    """The lines of one language in several corpora; iterating reads the corpora again."""
 
-    Attributes:
-        corpus: Where they are.
-        pair: Source and target, if it is a corpus of translations.
-        language: Which of them.
-    """
-
-    corpus: "Corpus"
-    pair: tuple[str, str] | None
     language: str
+    corpora: list[tuple["Corpus", tuple[str, str] | None]]
+    """Each with source and target if it is a corpus of translations."""
 
     def __iter__(self) -> Iterator[str]:
         from polyloom.data.records import Bitext, Text  # noqa: PLC0415
 
-        records = self.corpus.records("bitext", direction=self.pair) if self.pair else self.corpus.records("text")
-        for record in records:
-            if isinstance(record, Bitext):
-                yield record.source if self.pair and self.language == self.pair[0] else record.target
-            elif isinstance(record, Text):
-                yield record.text
-
-
-@dataclass(frozen=True)
-class _Lines:
-    """The lines of one language in several corpora."""
-
-    sides: tuple[_Side, ...]
-
-    def __iter__(self) -> Iterator[str]:
-        for side in self.sides:
-            yield from side
+        for corpus, pair in self.corpora:
+            for record in corpus.records("bitext", direction=pair) if pair else corpus.records("text"):
+                if isinstance(record, Bitext):
+                    yield record.source if pair and self.language == pair[0] else record.target
+                elif isinstance(record, Text):
+                    yield record.text
 
 
 def vocab(  # noqa: PLR0913 - options of a command
     recipe: Annotated[Path | None, typer.Argument(help="Recipe whose raw text and translations are used.")] = None,
     *,
-    into: Annotated[Path, typer.Option("-o", "--into", help="New folder.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="New folder.")],
     size: Annotated[int, typer.Option(min=5, help="Number of tokens, without language tokens.")] = 32_000,
     text: Annotated[list[str] | None, typer.Option(help="Further text: language=corpus or language=file.")] = None,
     temperature: Annotated[
@@ -74,25 +57,27 @@ def vocab(  # noqa: PLR0913 - options of a command
     """
     from rich.console import Console  # noqa: PLC0415
 
+    from polyloom.data.catalog import resolve  # noqa: PLC0415
     from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary  # noqa: PLC0415
+    from polyloom.errors import PolyloomError  # noqa: PLC0415
 
-    languages, sides = _of_recipe(recipe, root) if recipe else ((), [])
-    sides += [_of_option(option, root) for option in text or ()]
+    languages: tuple[str, ...] = ()
+    texts: dict[str, _Lines] = {}
+    if recipe:
+        languages = _add_texts_of_recipe(texts, recipe, root)
+    for option in text or ():
+        language, equals, name = option.partition("=")
+        if not (equals and language and name):
+            raise PolyloomError(f"--text {option}: expected language=file, such as en=en.txt.")
+        texts.setdefault(language, _Lines(language, [])).corpora.append((resolve(name, root=root), None))
+    config = VocabularyConfig(size=size, temperature=temperature, coverage=coverage, lines=lines, seed=seed, mask=mask)
     with Console(stderr=True).status("") as status:
-        report = train_vocabulary(
-            _by_language(sides),
-            into,
-            config=VocabularyConfig(
-                size=size, temperature=temperature, coverage=coverage, lines=lines, seed=seed, mask=mask
-            ),
-            languages=languages,
-            progress=status.update,
-        )
+        report = train_vocabulary(texts, output, config=config, languages=languages, progress=status.update)
     typer.echo(to_json(report.to_dict(), indent=2) if as_json else _table(report), nl=as_json)
 
 
-def _of_recipe(path: Path, root: Path | None) -> tuple[tuple[str, ...], list[_Side]]:
-    """Return the languages of a recipe and its training text."""
+def _add_texts_of_recipe(texts: dict[str, _Lines], path: Path, root: Path | None) -> tuple[str, ...]:
+    """Add the raw text and the translations that a recipe trains on, by language; return the recipe's languages."""
     from polyloom.conditions import Condition  # noqa: PLC0415
     from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
     from polyloom.data.catalog import resolve  # noqa: PLC0415
@@ -101,33 +86,16 @@ def _of_recipe(path: Path, root: Path | None) -> tuple[tuple[str, ...], list[_Si
 
     recipe = load_recipe(path)
     root = root or (Path(recipe.data.root) if recipe.data.root else None)
-    sides = []
     for text, names in recipe.data.train.items():
         condition = Condition.parse(text)
         if TASKS[condition.task].kind in ("text", "bitext"):
             pair = (condition.source, condition.target) if condition.target else None
-            corpora = [resolve(name, root=root) for name in names]
-            sides += [_Side(corpus, pair, language) for corpus in corpora for language in condition.languages]
-    if not sides:
+            for corpus in [resolve(name, root=root) for name in names]:
+                for language in condition.languages:
+                    texts.setdefault(language, _Lines(language, [])).corpora.append((corpus, pair))
+    if not texts:
         raise ConfigError(str(path), ["data.train: names no corpora for mt or mlm. Or give text: --text en=en.txt"])
-    return recipe.languages, sides
-
-
-def _of_option(text: str, root: Path | None) -> _Side:
-    from polyloom.data.catalog import resolve  # noqa: PLC0415
-    from polyloom.errors import PolyloomError  # noqa: PLC0415
-
-    language, equals, name = text.partition("=")
-    if not (equals and language and name):
-        raise PolyloomError(f"--text {text}: expected language=file, such as en=en.txt.")
-    return _Side(resolve(name, root=root), None, language)
-
-
-def _by_language(sides: Iterable[_Side]) -> Mapping[str, _Lines]:
-    by_language: dict[str, list[_Side]] = {}
-    for side in sides:
-        by_language.setdefault(side.language, []).append(side)
-    return {language: _Lines(tuple(lines)) for language, lines in by_language.items()}
+    return recipe.languages
 
 
 def _table(report: "Report") -> str:
