@@ -7,9 +7,10 @@ any of them is noticed. The rows of large banks are in files of their own (`tens
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ from polyloom.model import Model, inventory_of
 from polyloom.registry import HINT
 from polyloom.tasks import task_config
 from polyloom.tensor_files import (
-    Earlier,
+    Entry,
     StoredBank,
     folder_of,
     join,
@@ -43,6 +44,15 @@ _BANKS = "banks"  # in a manifest: the files of large banks
 _NUMBERS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
+class PreviousCheckpoint(NamedTuple):
+    """The checkpoint that this process wrote last, whose files a new one can link."""
+
+    path: Path
+    """Its directory, which need not exist any more."""
+    same_optimizer: bool = True
+    """Whether its training state is of the same optimizer. That of an earlier stage is not, although no row changed."""
+
+
 def save_checkpoint(model: Model, path: str | Path) -> Path:
     """Write a model's trained parts to a new directory."""
     path = Path(path)
@@ -60,7 +70,7 @@ def write_checkpoint(  # noqa: PLR0913 - all are needed
     training: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
     texts: Mapping[str, str] | None = None,
     banks: Sequence[StoredBank] = (),
-    earlier: Earlier | None = None,
+    previous: PreviousCheckpoint | None = None,
 ) -> Path:
     """Write a checkpoint.
 
@@ -71,16 +81,31 @@ def write_checkpoint(  # noqa: PLR0913 - all are needed
         training: Tensors and state that resuming the run needs.
         texts: Further text files by name.
         banks: Banks whose rows get files of their own if they are large.
-        earlier: A checkpoint whose files are linked where the rows of a bank did not change since.
+        previous: A checkpoint whose files are linked where the rows of a bank did not change since.
     """
     large = [(bank, count) for bank in banks if (count := bank.rows_per_file(tensors))]
+    previous_weights: Sequence[Entry] = ()
+    previous_training: Sequence[Entry] = ()
+    if large and previous is not None:
+        with suppress(CheckpointError):  # it was removed; then all is written from memory
+            previous_manifest = read_manifest(previous.path)
+            previous_weights = previous_manifest.get(_BANKS, ())
+            if previous.same_optimizer:
+                previous_training = previous_manifest["training"].get(_BANKS, ())
+
+    def save(tensors: Mapping[str, Tensor], name: str, previous_entries: Sequence[Entry]) -> dict[str, Any]:
+        """Write tensors into a file, and those of large banks into a folder; return the hashes."""
+        remaining = dict(tensors)
+        linked = previous and (folder_of(previous.path / name), previous_entries)
+        entries = save_banks(remaining, large, folder_of(partial / name), previous=linked)
+        return {"tensors_sha256": save_tensors(remaining, partial / name)} | ({_BANKS: entries} if entries else {})
+
     with atomic_dir(path) as partial:
-        written = {"format": FORMAT} | {key: value for key, value in manifest.items() if key != _BANKS}
-        written |= _save(tensors, partial / TENSORS, large, earlier and (earlier.path / TENSORS, earlier.weights))
+        content = {"format": FORMAT} | {key: value for key, value in manifest.items() if key != _BANKS}
+        content |= save(tensors, TENSORS, previous_weights)
         if training is not None:
-            before = earlier and (earlier.path / TRAINING, earlier.state)
-            written["training"] = {"state": training[1]} | _save(training[0], partial / TRAINING, large, before)
-        for name, text in {**(texts or {}), MANIFEST: seal(json.dumps(written, indent=2) + "\n")}.items():
+            content["training"] = {"state": training[1]} | save(training[0], TRAINING, previous_training)
+        for name, text in {**(texts or {}), MANIFEST: seal(json.dumps(content, indent=2) + "\n")}.items():
             (partial / name).write_text(text, encoding="utf-8")
     return path
 
@@ -141,12 +166,6 @@ def read_training(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not isinstance(training, dict):
         raise CheckpointError(f"{path}: a finished model, not a checkpoint of a run: it has no {TRAINING}.")
     return join(_read(path / TRAINING, training, finite=False)), training["state"]
-
-
-def describe_earlier(path: Path) -> Earlier:
-    """Return what later checkpoints need to know about a checkpoint that was just written."""
-    manifest = read_manifest(path)
-    return Earlier(path, manifest.get(_BANKS, ()), manifest["training"].get(_BANKS, ()))
 
 
 def trained_parameters(model: Model) -> dict[str, nn.Parameter]:
@@ -257,16 +276,3 @@ def load_parts_into(parameters: Mapping[str, nn.Parameter], parts: Parts, path: 
 def _shape(parts: Sequence[Tensor]) -> tuple[int, ...]:
     first = parts[0]
     return tuple(first.shape) if len(parts) == 1 else (sum(map(len, parts)), *first.shape[1:])
-
-
-def _save(
-    tensors: Mapping[str, Tensor],
-    file: Path,
-    banks: Sequence[tuple[StoredBank, int]],
-    earlier: tuple[Path, Sequence[Mapping[str, Any]]] | None,
-) -> dict[str, Any]:
-    """Write tensors into a file, and those of large banks into a folder; return the hashes."""
-    left = dict(tensors)
-    before = earlier and (folder_of(earlier[0]), earlier[1])
-    entries = save_banks(left, banks, folder_of(file), earlier=before)
-    return {"tensors_sha256": save_tensors(left, file)} | ({_BANKS: entries} if entries else {})

@@ -1,11 +1,11 @@
 """Write and read tensors as safetensors files, each with its SHA-256; large banks as many files of a few rows.
 
-A file whose rows did not change since an earlier checkpoint is a hard link to the file there. So a checkpoint is
+A file whose rows did not change since the previous checkpoint is a hard link to the file there. So a checkpoint is
 complete by itself, removing another one does not damage it, and writing it costs the rows that changed.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,36 +26,19 @@ Entry = Mapping[str, Any]  # of a manifest: `bank`, `rows`, `rows_per_file`, and
 
 
 class StoredBank(NamedTuple):
-    """A bank, as a checkpoint is to store it.
-
-    Attributes:
-        name: Name of the bank.
-        parameters: Names of its parameters, whose first dimension are the rows.
-        changed: For every row, whether it may differ from the one in the earlier checkpoint.
-    """
+    """A bank, as a checkpoint is to store it."""
 
     name: str
+    """Name of the bank."""
     parameters: tuple[str, ...]
+    """Names of its parameters, whose first dimension are the rows."""
     changed: Tensor
+    """For every row, whether it may differ from the one in the previous checkpoint."""
 
     def rows_per_file(self, weights: Mapping[str, Tensor]) -> int:
         """Return how many rows a file has; 0 if the bank is too small for files of its own."""
         num_bytes = sum(weights[name].nbytes for name in self.parameters)
         return max(1, FILE_BYTES * len(self.changed) // num_bytes) if num_bytes > LARGE_BYTES else 0
-
-
-class Earlier(NamedTuple):
-    """A checkpoint that this process wrote before.
-
-    Attributes:
-        path: Its folder, which need not exist any more.
-        weights: Entries of its manifest for the weights of banks.
-        state: Entries for the optimizer's state of banks; none if this optimizer had none.
-    """
-
-    path: Path
-    weights: Sequence[Entry]
-    state: Sequence[Entry] = ()
 
 
 def save_tensors(tensors: Mapping[str, Tensor], file: Path) -> str:
@@ -86,7 +69,7 @@ def save_banks(
     banks: Sequence[tuple[StoredBank, int]],
     folder: Path,
     *,
-    earlier: tuple[Path, Sequence[Entry]] | None = None,
+    previous: tuple[Path, Sequence[Entry]] | None = None,
 ) -> list[Entry]:
     """Take the tensors of large banks out of `tensors`, write them into a folder and describe its files.
 
@@ -94,25 +77,37 @@ def save_banks(
         tensors: Weights, or state of an optimizer.
         banks: Banks, and the number of rows in each of their files.
         folder: The folder of the files.
-        earlier: The folder of an earlier checkpoint, and what was returned for it.
+        previous: The folder of the previous checkpoint, and what was returned for it.
     """
     entries: list[Entry] = []
     for bank, rows_per_file in banks:
         columns = [column for name in bank.parameters for column in _columns(name, tensors, len(bank.changed))]
-        if not columns:
+        if not columns:  # no row of this bank was ever updated
             continue
         folder.mkdir(exist_ok=True)
         entry = {"bank": bank.name, "rows": len(bank.changed), "rows_per_file": rows_per_file}
-        link = _links(entry, earlier, folder)
+
+        # Files of the previous checkpoint, if it cut the same bank in the same way.
+        previous_digests: Sequence[str | None] = [None] * len(bank.changed)
+        previous_number, previous_folder = 0, folder
+        if previous is not None:
+            for number, previous_entry in enumerate(previous[1]):
+                if entry.items() <= previous_entry.items():
+                    previous_folder, previous_number, previous_digests = previous[0], number, previous_entry["sha256"]
+
         digests: list[str | None] = []
         for part, changed in enumerate(torch.split(bank.changed.cpu(), rows_per_file)):
-            first = part * rows_per_file
+            file, first = folder / _file_name(len(entries), part), part * rows_per_file
             rows = {column.name: column.rows(first, first + rows_per_file) for column in columns}
-            file = folder / _file_name(len(entries), part)
-            if not any(map(len, rows.values())):
+            if not any(map(len, rows.values())):  # state of an optimizer, which has none for these rows
                 digests.append(None)
-            else:
-                digests.append((None if changed.any() else link(part, file)) or save_tensors(rows, file))
+                continue
+            digest = None
+            if not changed.any() and previous_digests[part] is not None:
+                with suppress(OSError):  # no links on this file system, too many, or the checkpoint was removed
+                    os.link(previous_folder / _file_name(previous_number, part), file)
+                    digest = previous_digests[part]
+            digests.append(digest or save_tensors(rows, file))
         entries.append(entry | {"sha256": digests})
     return entries
 
@@ -137,23 +132,20 @@ def folder_of(file: Path) -> Path:
 
 def join(parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Tensor]:
     """Return whole tensors from their parts."""
-    return {name: of[0] if len(of) == 1 else torch.cat(list(of)) for name, of in parts.items()}
+    return {name: tensors[0] if len(tensors) == 1 else torch.cat(list(tensors)) for name, tensors in parts.items()}
 
 
 class _Column(NamedTuple):
-    """A tensor of a bank, or of its state, whose rows are put into files.
-
-    Attributes:
-        name: Name of the tensor.
-        tensor: The tensor.
-        order: Indices of its rows, in the order of the bank's rows; none if they are in that order.
-        starts: For every row of the bank and the end, how many rows of the tensor are before it.
-    """
+    """A tensor of a bank, or of its state, whose rows are put into files."""
 
     name: str
+    """Name of the tensor."""
     tensor: Tensor
+    """The tensor."""
     order: Tensor | None = None
+    """Indices of its rows, in the order of the bank's rows; none if they are in that order."""
     starts: Tensor | None = None
+    """For every row of the bank and the end, how many rows of the tensor are before it."""
 
     def rows(self, first: int, last: int) -> Tensor:
         """Return the rows of the tensor that belong to some rows of the bank."""
@@ -169,28 +161,11 @@ def _columns(parameter: str, tensors: dict[str, Tensor], num_rows: int) -> list[
         return [_Column(parameter, tensors.pop(parameter))]
     if f"{parameter}/rows" not in tensors:
         return []
+    # `RowAdam` keeps rows in the order of their first update. Files have them in the order of the bank.
     rows, order = tensors[f"{parameter}/rows"].sort()
     starts = torch.searchsorted(rows, torch.arange(num_rows + 1, device=rows.device)).cpu()
     names = [name for name in tensors if name.startswith(f"{parameter}/")]
     return [_Column(name, tensors.pop(name), order, starts) for name in names]
-
-
-def _links(
-    entry: Entry, earlier: tuple[Path, Sequence[Entry]] | None, folder: Path
-) -> Callable[[int, Path], str | None]:
-    """Return a function that links a part to the earlier file and returns its SHA-256; none where it cannot."""
-    place, entries = earlier or (folder, ())
-    former = next(((number, one["sha256"]) for number, one in enumerate(entries) if entry.items() <= one.items()), None)
-
-    def link(part: int, file: Path) -> str | None:
-        if former is None or former[1][part] is None:
-            return None
-        with suppress(OSError):  # no links on this file system, too many of them, or that checkpoint was removed
-            os.link(place / _file_name(former[0], part), file)
-            return str(former[1][part])
-        return None
-
-    return link
 
 
 def _file_name(number: int, part: int) -> str:

@@ -14,7 +14,7 @@ from polyloom import tensor_files
 from polyloom.checkpoint import (
     MANIFEST,
     TENSORS,
-    describe_earlier,
+    PreviousCheckpoint,
     read_manifest,
     read_tensors,
     read_training,
@@ -24,7 +24,6 @@ from polyloom.checkpoint import (
 from polyloom.errors import DamagedError, TrainingError
 from polyloom.nn.tables import sparse_rows
 from polyloom.rundir import RunDir
-from polyloom.tensor_files import Earlier
 from polyloom.training.average import average_run
 from polyloom.training.changed_rows import ChangedRows
 from polyloom.training.config import OptimConfig
@@ -47,7 +46,7 @@ class Bank:
         self.model.set_stage(setup.plans[0].stage)
         self.optimizer = Optimizer(self.model, OptimConfig(lr=1e-2), self.changed_rows)
         self.parameters = {n: p for n, p in trained_parameters(self.model).items() if p in self.optimizer.names}
-        self.earlier: Earlier | None = None
+        self.previous: PreviousCheckpoint | None = None
         self.numbers = itertools.count(1)
 
     def update(self, *rows):
@@ -66,9 +65,9 @@ class Bank:
             {},
             training=(state, {}),
             banks=self.changed_rows.banks(self.model),
-            earlier=self.earlier,
+            previous=self.previous,
         )
-        self.earlier = describe_earlier(path)
+        self.previous = PreviousCheckpoint(path)
         self.changed_rows.reset(self.model)
         assert not changed(read_tensors(path), {n: p.detach() for n, p in trained_parameters(self.model).items()})
         assert not changed(by_row(read_training(path)[0]), by_row(state))
@@ -189,7 +188,7 @@ def test_a_row_without_state_has_none_in_a_checkpoint_of_another_optimizer(split
     bank.update(1, 2)
     path = bank.save()
     bank.optimizer = Optimizer(bank.model, OptimConfig(lr=1e-2), bank.changed_rows)
-    bank.earlier = describe_earlier(path)._replace(state=())
+    bank.previous = PreviousCheckpoint(path, same_optimizer=False)
     bank.update(2, 3)
     bank.save()
 

@@ -16,8 +16,8 @@ from torch.distributed.tensor import DTensor
 from polyloom.backbones.identity import differences
 from polyloom.checkpoint import (
     Parts,
+    PreviousCheckpoint,
     backbone_identity,
-    describe_earlier,
     describe_model,
     load_parts_into,
     read_parts,
@@ -30,7 +30,7 @@ from polyloom.errors import CheckpointError, TrainingError
 from polyloom.metrics.score import Score, selection_score
 from polyloom.model import Model
 from polyloom.rundir import RunDir
-from polyloom.tensor_files import Earlier, join
+from polyloom.tensor_files import join
 from polyloom.training.changed_rows import ChangedRows
 from polyloom.training.distributed import ProcessGroup, full_tensor, shard_like, unsharded
 from polyloom.training.events import (
@@ -110,7 +110,7 @@ class Trainer:
         self._identity = backbone_identity(self.model)
         self._saved_at = time.monotonic()
         self._changed_rows = ChangedRows()
-        self._earlier: Earlier | None = None
+        self._previous: PreviousCheckpoint | None = None
         if self.process_group.is_main:
             self.folder.prepare()
         self.process_group.barrier()  # no process reads a checkpoint that rank 0 may be about to remove as incomplete
@@ -178,8 +178,8 @@ class Trainer:
             local_flags=lambda: self._local_flags(plan),
             changed_rows=self._changed_rows,
         )
-        if self._earlier:
-            self._earlier = self._earlier._replace(state=())  # it is that of another optimizer
+        if self._previous:
+            self._previous = self._previous._replace(same_optimizer=False)
         self._report(MixtureReady(datasets=loop.mixture.table(plan.steps)))
         if optimizer:
             loop.optimizer.restore(optimizer)
@@ -299,14 +299,14 @@ class Trainer:
             try:
                 self.folder.drop(state.total)
                 write_checkpoint(
-                    path, tensors, manifest, training=(optimizer, asdict(state)), banks=banks, earlier=self._earlier
+                    path, tensors, manifest, training=(optimizer, asdict(state)), banks=banks, previous=self._previous
                 )
-                self._earlier = describe_earlier(path)
             except OSError as error:
                 raise TrainingError(
                     f"{path}: the checkpoint of step {state.total} cannot be written ({error.strerror or error}). "
                     f"Earlier checkpoints are unchanged. Free some disk space and run the same command to resume."
                 ) from error
+            self._previous = PreviousCheckpoint(path)
             self._report(CheckpointSaved(total=state.total, seconds=round(time.perf_counter() - started, 6)))
             # Of checkpoints by time, at most the two newest of all are kept: they must not displace scheduled ones.
             best = set() if state.best_step is None else {state.best_step}
