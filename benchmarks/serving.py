@@ -41,7 +41,7 @@ from polyloom.conditions import Condition
 from polyloom.errors import OverloadedError, PolyloomError
 from polyloom.rundir import RunDir
 from polyloom.serve import Engine, Limits
-from polyloom.workflows.add_language import _write
+from polyloom.workflows.add_language import write_extended_run
 from polyloom.workflows.run import load
 from polyloom.workflows.train import train
 
@@ -82,7 +82,7 @@ def make_run(folder: Path, *, languages: int, layers: int, width: int) -> Path:
     for name in names:
         run.model.method.add_language(name)
     extended = replace(run.loaded, trained_on=[*run.trained_on, *(f"mlm/{name}" for name in names)])
-    _write(extended, RunDir(folder / "run"), {}, languages=(*run.recipe.languages, *names))
+    write_extended_run(extended, RunDir(folder / "run"), {}, languages=(*run.recipe.languages, *names))
     return folder / "run"
 
 

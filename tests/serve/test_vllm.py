@@ -19,7 +19,7 @@ import torch
 from polyloom.conditions import Condition
 from polyloom.inference.generate import continue_prompts
 from polyloom.rundir import RunDir
-from polyloom.workflows.add_language import _write
+from polyloom.workflows.add_language import write_extended_run
 from polyloom.workflows.run import Run, load
 from polyloom.workflows.train import train
 from tests.serve.test_web import Served
@@ -97,7 +97,7 @@ def run(place) -> Run:
     for name in names:
         made.model.method.add_language(name)
     extended = replace(made.loaded, trained_on=[*made.trained_on, *(f"lm/{name}" for name in names)])
-    _write(extended, RunDir(place / "run"), {}, languages=(*made.recipe.languages, *names))
+    write_extended_run(extended, RunDir(place / "run"), {}, languages=(*made.recipe.languages, *names))
     return load(place / "run")
 
 

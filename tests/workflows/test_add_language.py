@@ -127,7 +127,7 @@ def test_what_cannot_be_added_is_refused(trained, folder, tmp_path):
 def test_the_command_says_what_came_of_it(trained, folder, tmp_path, monkeypatch, like):
     monkeypatch.setattr("polyloom.cli.render.train.INTERVAL", -1)  # every donor and every step
     arguments = ["add", "language", trained, NEW, "--text", folder / "new.txt", "--steps", 20, "-o", tmp_path / "grown"]
-    arguments += ["--like", like, "--test", f"pos=synthetic:{NEW}/test[:50]"]
+    arguments += ["--copy-languages", like, "--test", f"pos=synthetic:{NEW}/test[:50]"]
     result = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     said = dict(line.split("\t", 1) for line in result.stdout.splitlines())

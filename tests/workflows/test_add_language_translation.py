@@ -71,7 +71,7 @@ def test_a_new_language_is_translated_and_no_other_direction_changes(method, fol
         assert torch.equal(tensor, new[name][: len(tensor)]), name
     task = grown.recipe.tasks["mt"]
     assert isinstance(task, TranslationConfig)
-    assert task.language_token_aliases == {NEW: growth.like[0]}
+    assert task.language_token_aliases == {NEW: growth.copied[0]}
     asked = ["boza", *KNOWN[1:]]
     for run in (before, grown):
         assert said(tmp_path, run.path, f"mt/boza/{asked[1]}") == said(tmp_path, trained, f"mt/boza/{asked[1]}")

@@ -35,7 +35,7 @@ def language(  # noqa: PLR0913 - options of a command
         Literal["best-donor", "mean", "typology", "family", "fresh"],
         typer.Option(help="How its parameters are initialised."),
     ] = "best-donor",
-    like: Annotated[
+    copy_languages: Annotated[
         str, typer.Option(help="Languages to copy (their mean), separated by commas, instead of --init-from.")
     ] = "",
     typology: Annotated[
@@ -62,11 +62,12 @@ def language(  # noqa: PLR0913 - options of a command
     from polyloom.loading import load_run_dir  # noqa: PLC0415 - imports torch
     from polyloom.workflows.add_language import AddLanguageConfig, NewLanguageData, add_language  # noqa: PLC0415 - imports torch
 
-    names = tuple(part.strip() for part in like.split(",") if part.strip())
+    names = tuple(part.strip() for part in copy_languages.split(",") if part.strip())
+    settings = AddLanguageConfig(init_from=init_from, copy_languages=names, steps=steps, lr=lr, add_tokens=add_tokens)
     added = add_language(
         load_run_dir(run), name, into,
-        data=NewLanguageData(text, _pairs(examples), _pairs(test)),
-        settings=AddLanguageConfig(init_from=init_from, like=names, steps=steps, lr=lr, add_tokens=add_tokens),
+        data=NewLanguageData(text, _corpora(examples), _corpora(test)),
+        settings=settings,
         typology=Typology.read(typology) if typology else None,
         on_event=_show_progress(),
     )  # fmt: skip
@@ -82,7 +83,7 @@ def task(  # noqa: PLR0913 - options of a command
     into: Annotated[Path, typer.Option("-o", "--output", help="Folder of the new run.")],
     examples: Annotated[list[str], typer.Option(help="Examples by language, such as en=en.conllu.")],
     test: Annotated[list[str] | None, typer.Option(help="Test data, scored before and after: tr=test.conllu.")] = None,
-    like: Annotated[str, typer.Option(help="Task to copy. Default: fresh parameters.")] = "",
+    copy_task: Annotated[str | None, typer.Option(help="Task to copy. Default: fresh parameters.")] = None,
     steps: Annotated[int, typer.Option(min=1, help="Number of optimizer steps.")] = 400,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
 ) -> None:
@@ -95,16 +96,17 @@ def task(  # noqa: PLR0913 - options of a command
 
     added = add_task(
         load_run_dir(run), name, into,
-        examples=_pairs(examples),
-        test=_pairs(test),
-        settings=AddLanguageConfig(like=(like,) if like else (), steps=steps, lr=lr),
+        examples=_corpora(examples),
+        test=_corpora(test),
+        copy_task=copy_task,
+        settings=AddLanguageConfig(steps=steps, lr=lr),
         on_event=_show_progress(),
     )  # fmt: skip
     _report(added)
 
 
 def _report(added: "AddLanguageResult") -> None:
-    typer.echo(f"initialised from\t{','.join(added.like) or '-'}")
+    typer.echo(f"initialised from\t{','.join(added.copied) or '-'}")
     if added.donors:
         typer.echo("donors\t" + ", ".join(f"{donor} {value:.3f}" for donor, value in added.donors[:5]))
     typer.echo("held out\t" + "\t".join(f"{value:.3f}" for value in added.held_out))
@@ -118,14 +120,15 @@ def _report(added: "AddLanguageResult") -> None:
         typer.echo(f"polyloom: {share} Add tokens for them: --add-tokens 200", err=True)
 
 
-def _pairs(given: list[str] | None) -> dict[str, str]:
-    pairs = {}
-    for text in given or []:
-        task, equals, corpus = text.partition("=")
-        if not equals or not task or not corpus:
+def _corpora(options: list[str] | None) -> dict[str, str]:
+    """Parse options such as ``pos=gn.conllu``."""
+    corpora = {}
+    for text in options or []:
+        name, equals, corpus = text.partition("=")
+        if not (name and equals and corpus):
             raise typer.BadParameter(f"{text!r}: expected NAME=CORPUS, such as pos=gn.conllu.")
-        pairs[task] = corpus
-    return pairs
+        corpora[name] = corpus
+    return corpora
 
 
 def _show_progress() -> "OnEvent":

@@ -22,7 +22,9 @@ def show_plan(  # noqa: PLR0913 - options of a command
     tflops: Annotated[
         float | None, typer.Option(min=1e-6, help="Sustained TFLOP/s of the device, to estimate hours.")
     ] = None,
-    like: Annotated[Path | None, typer.Option(help="Run of the same model, whose speed is used instead.")] = None,
+    speed_of: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Run of the same model, whose speed is used instead.")
+    ] = None,
     devices: Annotated[
         int | None, typer.Option(min=1, help="Number of devices, to estimate the memory of each in training.")
     ] = None,
@@ -50,7 +52,7 @@ def show_plan(  # noqa: PLR0913 - options of a command
         tokens_per_second,
     )
 
-    if pairs is None and (tflops or like):
+    if pairs is None and (tflops or speed_of):
         raise typer.BadParameter("hours are those of a run: --pairs is missing.")
     settings = load_recipe(recipe, overrides or ())
     costs, run = plan(settings), None
@@ -60,7 +62,7 @@ def show_plan(  # noqa: PLR0913 - options of a command
             costs,
             sizes=read_sizes(find_file(pairs)),
             flops_per_second=tflops and tflops * 1e12,
-            tokens_per_second=tokens_per_second(like, settings) if like else None,
+            tokens_per_second=tokens_per_second(speed_of, settings) if speed_of else None,
         )
     memory = plan_memory(settings, devices=devices) if devices else []
     if as_json:
