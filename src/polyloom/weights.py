@@ -5,6 +5,11 @@ Shape legend, used as a suffix of tensor names throughout the package:
     B rows of a batch        T tokens of a row         D width of the backbone
     K distinct conditions    S sites of a block        R rows of weights: 1 (shared) or B (one per row)
     E any other width (bottleneck, hypernetwork, labels)
+
+Heads of tasks also use:
+
+    X examples of a task     W words of an example    C choices of an example
+    N single tokens          V vocabulary             L lengths, or tokens of a target
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -200,16 +200,16 @@ def batch():
 
 def test_a_batch_scores_as_each_sentence_alone():
     head, (words, mask, heads, relations) = parser(), batch()
-    arcs, labels = head(words, mask), head.relations(words, mask, heads_SW=heads)
-    loss, count = head.loss(words, mask, heads_SW=heads, relations_SW=relations)
+    arcs, labels = head(words, mask), head.relations(words, mask, heads_XW=heads)
+    loss, count = head.loss(words, mask, heads_XW=heads, relations_XW=relations)
     alone = []
     for row, length in enumerate(LENGTHS):
         one = words[row : row + 1, :length], mask[row : row + 1, :length]
-        gold = {"heads_SW": heads[row : row + 1, :length], "relations_SW": relations[row : row + 1, :length]}
+        gold = {"heads_XW": heads[row : row + 1, :length], "relations_XW": relations[row : row + 1, :length]}
         torch.testing.assert_close(arcs[row, :length, : length + 1], head(*one)[0], rtol=0, atol=1e-6)
         assert arcs[row, :length, length + 1 :].eq(-torch.inf).all()
         torch.testing.assert_close(
-            labels[row, :length], head.relations(*one, heads_SW=gold["heads_SW"])[0], rtol=0, atol=1e-6
+            labels[row, :length], head.relations(*one, heads_XW=gold["heads_XW"])[0], rtol=0, atol=1e-6
         )
         alone.append(head.loss(*one, **gold))
     torch.testing.assert_close(loss, sum(part for part, _ in alone), rtol=1e-6, atol=0)
@@ -219,10 +219,10 @@ def test_a_batch_scores_as_each_sentence_alone():
 @pytest.mark.parametrize("padding", [0.0, 1e6, torch.nan])
 def test_padding_has_no_effect_and_no_gradient(padding):
     head, (words, mask, heads, relations) = parser(), batch()
-    loss, _ = head.loss(words, mask, heads_SW=heads, relations_SW=relations)
+    loss, _ = head.loss(words, mask, heads_XW=heads, relations_XW=relations)
     expected = torch.autograd.grad(loss, [words, *head.parameters()])
     padded = words.detach().masked_fill(~mask[..., None], padding).requires_grad_()
-    loss_padded, _ = head.loss(padded, mask, heads_SW=heads, relations_SW=relations.masked_fill(~mask, R + 3))
+    loss_padded, _ = head.loss(padded, mask, heads_XW=heads, relations_XW=relations.masked_fill(~mask, R + 3))
     gradients = torch.autograd.grad(loss_padded, [padded, *head.parameters()])
     assert torch.equal(loss, loss_padded)
     assert all(map(torch.equal, gradients, expected))
@@ -232,7 +232,7 @@ def test_padding_has_no_effect_and_no_gradient(padding):
 
 def test_scores_are_those_of_the_papers_formulas():
     head, (words, mask, heads, _) = parser(), batch()
-    arcs, labels = head(words, mask), head.relations(words, mask, heads_SW=heads)
+    arcs, labels = head(words, mask), head.relations(words, mask, heads_XW=heads)
     one = torch.ones(1)
     for row, length in enumerate(LENGTHS):
         vectors = [head.root, *words[row, :length]]
@@ -253,7 +253,7 @@ def test_a_fresh_head_prefers_nothing_and_learns_with_all_its_parameters_from_th
     head, (words, mask, heads, relations) = Biaffine(D, R, arc_size=8, label_size=6, dropout=0.0), batch()
     optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
     for step in range(2):
-        loss, _ = head.loss(words.detach(), mask, heads_SW=heads, relations_SW=relations)
+        loss, _ = head.loss(words.detach(), mask, heads_XW=heads, relations_XW=relations)
         if step == 0:  # a word has as many heads as its sentence has words: all but itself, and the root
             uniform = sum(length * (np.log(length) + np.log(R)) for length in LENGTHS)
             assert loss.item() == pytest.approx(uniform, rel=1e-6)
@@ -268,7 +268,7 @@ def test_parser_learns_trees_it_is_shown():
     head, (words, mask, heads, relations) = Biaffine(D, R, arc_size=16, label_size=8, dropout=0.1), batch()
     optimizer = torch.optim.Adam(head.parameters(), lr=0.01)
     for _ in range(150):
-        loss, count = head.loss(words.detach(), mask, heads_SW=heads, relations_SW=relations)
+        loss, count = head.loss(words.detach(), mask, heads_XW=heads, relations_XW=relations)
         optimizer.zero_grad()
         (loss / count).backward()
         optimizer.step()
@@ -278,7 +278,7 @@ def test_parser_learns_trees_it_is_shown():
     for row, length in enumerate(LENGTHS):
         scores = np.pad(arcs[row, :length, : length + 1].numpy(), ((1, 0), (0, 0)))
         assert maximum_spanning_tree(scores).tolist() == heads[row, :length].tolist()
-    best = head.relations(words, mask, heads_SW=heads).argmax(-1)
+    best = head.relations(words, mask, heads_XW=heads).argmax(-1)
     assert torch.equal(best[mask], relations[mask])
 
 
@@ -286,7 +286,7 @@ def test_relations_that_the_parser_does_not_have_are_left_out_of_the_loss():
     """A run that is continued can meet new relations; their words still teach heads."""
     head, (words, mask, heads, relations) = parser(), batch()
     unknown = relations.masked_fill(mask, -1)
-    loss, count = head.loss(words, mask, heads_SW=heads, relations_SW=unknown)
+    loss, count = head.loss(words, mask, heads_XW=heads, relations_XW=unknown)
     scores = head(words, mask)[mask].log_softmax(-1)
     torch.testing.assert_close(loss, -scores.gather(1, heads[mask][:, None]).sum())
     assert count == mask.sum()

@@ -133,7 +133,7 @@ def test_every_choice_is_a_row_with_premise_and_question(tokenizer):
     texts += [("lem sat", "mur"), ("lem sat", "ba"), ("lem sat", "do")]
     expected = [tokenizer.pair(*tokenizer.text(pair)) for pair in texts]
     assert [(list(row.ids), list(row.types or ())) for row in batch.sequences] == expected
-    assert batch.targets["answer_E"].tolist() == [1, 2]
+    assert batch.targets["answer_X"].tolist() == [1, 2]
 
 
 @torch.no_grad()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from polyloom.conditions import Condition
@@ -348,18 +349,38 @@ class Task(nn.Module, ABC):
         raise NotImplementedError
 
 
-def choice_loss(logits_BN: Tensor, mask_BN: Tensor, targets_B: Tensor, *, smoothing: float) -> Tensor:
-    """Sum the cross entropy of one choice per row, among as many candidates as its mask has.
+def vocabulary_losses(states: HeadInputs, rows: TaskBatch, *, smoothing: float = 0.0) -> Tensor:
+    """Compute the cross entropy of every token to predict, ``[N]``, in the order of `tokens_to_predict`.
+
+    Only the states that predict something go through the vocabulary, which costs more than the layers of a small
+    backbone. With ``candidates_V`` among the targets, tokens compete with these candidates only, and labels are
+    positions in them.
 
     Args:
-        logits_BN: Logits of the candidates.
-        mask_BN: Whether there is a candidate; every row has one.
+        states: Inputs of the head.
+        rows: The rows, with ``row_N``, ``place_N`` and ``labels_N`` among their targets.
+        smoothing: Label smoothing: this share of the target is spread evenly over the vocabulary.
+    """
+    row_N, place_N = rows.targets["row_N"], rows.targets["place_N"]
+    hidden_ND = states.hidden_BTD[row_N, place_N]
+    logits_NV = states.vocabulary(hidden_ND, row_N, rows.targets.get("candidates_V")).float()
+    return F.cross_entropy(logits_NV, rows.targets["labels_N"], reduction="none", label_smoothing=smoothing)
+
+
+def choice_loss(logits_BC: Tensor, mask_BC: Tensor, targets_B: Tensor, *, smoothing: float) -> Tensor:
+    """Sum the cross entropy of one choice per row, among as many candidates as its mask has.
+
+    `F.cross_entropy` would spread label smoothing over masked candidates as well, whose log-probability is -inf.
+
+    Args:
+        logits_BC: Logits of the candidates.
+        mask_BC: Whether there is a candidate; every row has one.
         targets_B: Position of the right one.
         smoothing: Label smoothing, spread over the candidates of a row.
     """
-    logs_BN = logits_BN.float().masked_fill(~mask_BN, -math.inf).log_softmax(-1)
-    right_B = logs_BN.gather(-1, targets_B[:, None])[:, 0]
-    spread_B = logs_BN.masked_fill(~mask_BN, 0.0).sum(-1) / mask_BN.sum(-1)
+    logs_BC = logits_BC.float().masked_fill(~mask_BC, -math.inf).log_softmax(-1)
+    right_B = logs_BC.gather(-1, targets_B[:, None])[:, 0]
+    spread_B = logs_BC.masked_fill(~mask_BC, 0.0).sum(-1) / mask_BC.sum(-1)
     return -((1 - smoothing) * right_B + smoothing * spread_B).sum()
 
 

@@ -1,4 +1,4 @@
-"""Multiple choice by likelihood: a decoder chooses the text that it would rather write."""
+"""Multiple choice by likelihood: a decoder chooses the most probable continuation."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -6,12 +6,21 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from polyloom.data.records import Choices, Record
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.tasks.base import EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, TaskConfig, Tokens
+from polyloom.tasks.base import (
+    EncodedExample,
+    Example,
+    Head,
+    HeadInputs,
+    Task,
+    TaskBatch,
+    TaskConfig,
+    Tokens,
+    vocabulary_losses,
+)
 from polyloom.tasks.lm import around_texts
 from polyloom.tasks.multiple_choice import QUESTIONS, MultipleChoice, choices_of
 from polyloom.tasks.padding import tokens_to_predict
@@ -19,14 +28,11 @@ from polyloom.tasks.padding import tokens_to_predict
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceConfig(TaskConfig):
-    """Settings of multiple choice by likelihood.
-
-    Attributes:
-        normalize: What the log-likelihood of a choice is divided by: ``none``, or the number of its ``tokens``, without
-            which short choices are preferred. Default: ``none``.
-    """
+    """Settings of multiple choice by likelihood."""
 
     normalize: Literal["none", "tokens"] = "none"
+    """What the log-likelihood of a choice is divided by: nothing, or the number of its ``tokens``. Without it short
+    choices are preferred."""
 
 
 class Choice(MultipleChoice):
@@ -87,9 +93,6 @@ class Choice(MultipleChoice):
 
     def row_scores(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         """Sum the log-probabilities of a choice's tokens."""
-        labels_BT = rows.targets["labels_BT"]
-        row_N, place_N = rows.targets["row_N"], rows.targets["place_N"]
-        logits_NV = states.vocabulary(states.hidden_BTD[row_N, place_N], row_N, None).float()
-        logs_N = -F.cross_entropy(logits_NV, rows.targets["labels_N"], reduction="none")
-        scores_B = torch.zeros(len(labels_BT), device=logs_N.device).index_add(0, row_N, logs_N)
+        labels_BT, logs_N = rows.targets["labels_BT"], -vocabulary_losses(states, rows)
+        scores_B = torch.zeros(len(labels_BT), device=logs_N.device).index_add(0, rows.targets["row_N"], logs_N)
         return scores_B / (labels_BT >= 0).sum(-1) if self.config.normalize == "tokens" else scores_B

@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from polyloom.data.records import Kind, Record, Text
@@ -13,15 +12,25 @@ from polyloom.data.shuffle import generator
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import PolyloomError
 from polyloom.metrics.score import BITS_PER_BYTE, PERPLEXITY, Array, Metric
-from polyloom.tasks.base import Columns, EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, Tokens
+from polyloom.tasks.base import (
+    Columns,
+    EncodedExample,
+    Example,
+    Head,
+    HeadInputs,
+    Task,
+    TaskBatch,
+    Tokens,
+    vocabulary_losses,
+)
 from polyloom.tasks.padding import padded, tokens_to_predict
 
 
 class CausalLm(Task):
     """Causal language modelling with the backbone's head.
 
-    A text stands between the tokens that stood around texts in pretraining, as far as they are known. Training predicts
-    the end as well; scores are of the text alone.
+    Each text is wrapped in pretraining's begin and end tokens, as far as they are known. Training predicts the end as
+    well; scores are of the text alone.
     """
 
     name = "lm"
@@ -67,9 +76,11 @@ class CausalLm(Task):
         sequences, owners, labels, ends = [], [], [], []
         for number, (_, row, _) in enumerate(examples):
             tokens, targets, starts = row["tokens"], self.targets(row), row.get("starts", [0])
+            # Positions begin again with every packed text: attention keeps apart what lies between two zeros.
             first = np.zeros(len(tokens), dtype=np.int64)  # where the text of each token begins
             first[starts] = starts
             first = np.maximum.accumulate(first)
+            # A row reads tokens[start:stop] and predicts the token behind each, so every token is predicted once.
             for start in range(0, len(tokens) - 1, max_length):
                 stop = min(start + max_length, len(tokens) - 1)
                 positions = np.arange(start, stop) - np.maximum(first[start:stop], start)
@@ -78,8 +89,8 @@ class CausalLm(Task):
                 ends.append(stop == len(tokens) - 1)
                 owners.append(number)
         labels_BT = padded(labels, -1)
-        found = {"labels_BT": labels_BT, "ends_B": torch.tensor(ends), **tokens_to_predict(labels_BT)}
-        return TaskBatch(sequences, owners, found, int((labels_BT >= 0).sum()))
+        tensors = {"labels_BT": labels_BT, "ends_B": torch.tensor(ends), **tokens_to_predict(labels_BT)}
+        return TaskBatch(sequences, owners, tensors, int((labels_BT >= 0).sum()))
 
     def targets(self, row: EncodedExample) -> Array:
         """Return the tokens of a row that are predicted, and -1 for all others: the first of each text."""
@@ -95,10 +106,11 @@ class CausalLm(Task):
         """Return for each text the sum of its losses and their number, without its end."""
         counted_BT = self.counted(rows)
         sums_B = self._losses(states, rows).masked_fill(~counted_BT, 0.0).sum(-1).double().tolist()
-        found = dict.fromkeys(rows.examples, (0.0, 0))
-        for example, total, count in zip(rows.examples, sums_B, counted_BT.sum(-1).tolist(), strict=True):
-            found[example] = found[example][0] + total, found[example][1] + count
-        return [found[example] for example in sorted(found)]
+        by_example = dict.fromkeys(rows.examples, (0.0, 0))
+        for example, row_sum, count in zip(rows.examples, sums_B, counted_BT.sum(-1).tolist(), strict=True):
+            total, tokens = by_example[example]
+            by_example[example] = total + row_sum, tokens + count
+        return [by_example[example] for example in sorted(by_example)]
 
     def counted(self, rows: TaskBatch) -> Tensor:
         """Return which tokens are scored: those that are predicted, without the end of the text."""
@@ -108,10 +120,8 @@ class CausalLm(Task):
         return counted_BT
 
     def _losses(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
-        labels_BT = rows.targets["labels_BT"]
-        row_N, place_N = rows.targets["row_N"], rows.targets["place_N"]
-        logits_NV = states.vocabulary(states.hidden_BTD[row_N, place_N], row_N, None).float()
-        losses_N = F.cross_entropy(logits_NV, rows.targets["labels_N"], reduction="none")
+        """Return the loss of every token, 0 where none is predicted."""
+        labels_BT, losses_N = rows.targets["labels_BT"], vocabulary_losses(states, rows)
         return torch.zeros(labels_BT.shape, device=losses_N.device).masked_scatter(labels_BT >= 0, losses_N)
 
     def measure(self, records: Sequence[Any], predictions: Sequence[Any], language: str) -> Mapping[Metric, Array]:  # noqa: ARG002
@@ -144,7 +154,7 @@ class CausalLm(Task):
 
 
 def around_texts(tokenizer: Tokenizer) -> tuple[int, int]:
-    """Return the tokens that a text stands between."""
+    """Return the tokens that wrap a text."""
     if tokenizer.text_begin is None or tokenizer.text_end is None:
         raise PolyloomError("tokenizer: has no eos_token, which ends a text. Set it in its tokenizer_config.json.")
     return tokenizer.text_begin, tokenizer.text_end

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from polyloom.data.records import Kind, Record, Text
@@ -15,20 +14,28 @@ from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import PolyloomError
 from polyloom.metrics.score import PERPLEXITY, Array, Metric
 from polyloom.ranges import Share
-from polyloom.tasks.base import Columns, EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, TaskConfig, Tokens
+from polyloom.tasks.base import (
+    Columns,
+    EncodedExample,
+    Example,
+    Head,
+    HeadInputs,
+    Task,
+    TaskBatch,
+    TaskConfig,
+    Tokens,
+    vocabulary_losses,
+)
 from polyloom.tasks.padding import padded, tokens_to_predict
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLmConfig(TaskConfig):
-    """Settings of masked language modelling.
-
-    Attributes:
-        mask_probability: Share of the tokens that are predicted. Of those, 80 % are replaced by the mask, 10 % by
-            another token, 10 % stay (Devlin et al. 2019). Default: 0.15; a larger backbone can do with more.
-    """
+    """Settings of masked language modelling."""
 
     mask_probability: Share = 0.15
+    """Share of the tokens that are predicted. Of those, 80 % are replaced by the mask, 10 % by another token, 10 % stay
+    (Devlin et al. 2019). A larger backbone can do with more."""
 
 
 class MaskedLm(Task):
@@ -59,7 +66,7 @@ class MaskedLm(Task):
         tokenizer: Tokenizer,
         index: dict[str, int] | None = None,  # noqa: ARG003 - no labels
     ) -> Iterator[EncodedExample]:
-        """Encode text; text of which nothing remains is one unknown token."""
+        """Encode text; a text without any token is one unknown token."""
         if tokenizer.mask_id is None:
             raise PolyloomError("mlm: the tokenizer has no mask token. Make a vocabulary with one: data vocab --mask.")
         for ids in tokenizer.text([record.text for record in records if isinstance(record, Text)]):
@@ -67,6 +74,7 @@ class MaskedLm(Task):
 
     def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
         """Lay out one row per text, cut at a random place where it is too long, with masks."""
+        # Cut and mask each text. The key decides both, so a step sees the same masks whenever it is repeated.
         room = max_length - tokenizer.num_special(pair=False)
         sequences, masked = [], []
         for _, row, key in examples:
@@ -82,13 +90,17 @@ class MaskedLm(Task):
         labels_BM = padded([targets for _, targets in masked], -1)
         count = sum(len(places) for places, _ in masked)
         targets = {"labels_BM": labels_BM}
-        choices = {id(row["candidates"]): row["candidates"] for _, row, _ in examples if "candidates" in row}
-        if choices:  # masked tokens are chosen among these only
-            candidates_V = torch.from_numpy(np.unique(np.concatenate(list(choices.values()))).astype(np.int64))
-            numbers = torch.searchsorted(candidates_V, labels_BM.clamp(min=0))
-            targets |= {"candidates_V": candidates_V, "labels_BM": torch.where(labels_BM < 0, labels_BM, numbers)}
-        found = tokens_to_predict(targets["labels_BM"])
-        targets |= found | {"place_N": place_BM[found["row_N"], found["place_N"]]}
+        # With `mlm_candidates: corpus`, masked tokens compete only with those of the corpora in the batch: the logits
+        # are over these candidates (sorted), and a label is its position among them. Examples of one corpus share the
+        # array of its candidates, so each array is taken once.
+        candidates = {id(row["candidates"]): row["candidates"] for _, row, _ in examples if "candidates" in row}
+        if candidates:
+            candidates_V = torch.from_numpy(np.unique(np.concatenate(list(candidates.values()))).astype(np.int64))
+            numbers_BM = torch.searchsorted(candidates_V, labels_BM.clamp(min=0))
+            targets |= {"candidates_V": candidates_V, "labels_BM": torch.where(labels_BM < 0, labels_BM, numbers_BM)}
+        # Columns of `labels_BM` count masked tokens; the head needs their places in the text.
+        predicted = tokens_to_predict(targets["labels_BM"])
+        targets |= predicted | {"place_N": place_BM[predicted["row_N"], predicted["place_N"]]}
         return TaskBatch(sequences, range(len(examples)), targets, count)
 
     def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
@@ -102,11 +114,8 @@ class MaskedLm(Task):
         return list(zip(sums, counts, strict=True))
 
     def _losses(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
-        labels_BM, row_N = rows.targets["labels_BM"], rows.targets["row_N"]
-        # Only masked places go through the vocabulary, which costs more than the layers of a small backbone.
-        hidden_ND = states.hidden_BTD[row_N, rows.targets["place_N"]]
-        logits_NV = states.vocabulary(hidden_ND, row_N, rows.targets.get("candidates_V")).float()
-        losses_N = F.cross_entropy(logits_NV, rows.targets["labels_N"], reduction="none")
+        """Return the loss of every masked token, ``[B, M]``; 0 where a text has fewer."""
+        labels_BM, losses_N = rows.targets["labels_BM"], vocabulary_losses(states, rows)
         return torch.zeros(labels_BM.shape, device=losses_N.device).masked_scatter(labels_BM >= 0, losses_N)
 
     def statistics(self, records: Sequence[Any], predictions: Sequence[Any]) -> Array:  # noqa: ARG002 - texts are their own targets
@@ -115,13 +124,14 @@ class MaskedLm(Task):
 
 
 def _mask(ids: Any, tokenizer: Tokenizer, random: np.random.Generator, *, share: float) -> tuple[Any, Any]:
-    """Mask a share of `ids` in place (at least one); return the places and the tokens that stood there."""
+    """Mask a share of `ids` in place, at least one; return the places and their tokens."""
     chosen = random.random(len(ids)) < share
-    instead = int(random.integers(len(ids)))
+    fallback = int(random.integers(len(ids)))  # always drawn, so that later draws do not depend on `chosen`
     (places,) = chosen.nonzero()
     if not len(places):
-        places = np.array([instead])
+        places = np.array([fallback])
     targets = ids[places]
+    # Of the chosen tokens 80 % become the mask, 10 % another token, 10 % stay (Devlin et al. 2019, section 3.1).
     fate = random.random(len(places))
     ids[places[fate < 0.8]] = tokenizer.mask_id
     replaced = places[(fate >= 0.8) & (fate < 0.9)]

@@ -68,19 +68,19 @@ class MultipleChoice(Task):
 
     def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
         """Lay out one row per choice, those of an example one after another."""
-        counts_E = [len(example.row["counts"]) for example in examples]
+        counts_X = [len(example.row["counts"]) for example in examples]
         sequences: list[Tokens] = []
-        row_EC = torch.zeros(len(examples), max(counts_E), dtype=torch.long)
-        mask_EC = torch.zeros(row_EC.shape, dtype=torch.bool)
+        row_XC = torch.zeros(len(examples), max(counts_X), dtype=torch.long)
+        mask_XC = torch.zeros(row_XC.shape, dtype=torch.bool)
         for number, (_, row, _) in enumerate(examples):
             begin = len(sequences)
             sequences += self.layout(row, tokenizer=tokenizer, max_length=max_length)
-            row_EC[number, : len(sequences) - begin] = torch.arange(begin, len(sequences))
-            mask_EC[number, : len(sequences) - begin] = True
-        targets = {"row_EC": row_EC, "mask_EC": mask_EC}
+            row_XC[number, : len(sequences) - begin] = torch.arange(begin, len(sequences))
+            mask_XC[number, : len(sequences) - begin] = True
+        targets = {"row_XC": row_XC, "mask_XC": mask_XC}
         if "answer" in examples[0].row:
-            targets["answer_E"] = torch.tensor([int(example.row["answer"]) for example in examples])
-        owners = [number for number, count in enumerate(counts_E) for _ in range(count)]
+            targets["answer_X"] = torch.tensor([int(example.row["answer"]) for example in examples])
+        owners = [number for number, count in enumerate(counts_X) for _ in range(count)]
         return TaskBatch(sequences, owners, targets, len(examples))
 
     def layout(self, row: EncodedExample, *, tokenizer: Tokenizer, max_length: int) -> list[Tokens]:
@@ -91,8 +91,8 @@ class MultipleChoice(Task):
     def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         """Sum the cross entropy over examples."""
         targets = rows.targets
-        scores_EC = self._scores(states, rows)
-        return choice_loss(scores_EC, targets["mask_EC"], targets["answer_E"], smoothing=self.label_smoothing)
+        scores_XC = self._scores(states, rows)
+        return choice_loss(scores_XC, targets["mask_XC"], targets["answer_X"], smoothing=self.label_smoothing)
 
     def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
         """Predict the position of a choice, as text."""
@@ -106,7 +106,7 @@ class MultipleChoice(Task):
     def _scores(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         """Score the choices of each example; minus infinity where there is none."""
         scores_B = self.row_scores(states, rows)
-        return torch.where(rows.targets["mask_EC"], scores_B[rows.targets["row_EC"]], -torch.inf)
+        return torch.where(rows.targets["mask_XC"], scores_B[rows.targets["row_XC"]], -torch.inf)
 
     def row_scores(self, states: HeadInputs, rows: TaskBatch) -> Tensor:  # noqa: ARG002 - for likelihoods
         """Score every row by its first token."""

@@ -22,17 +22,14 @@ from polyloom.tasks.words import WordTask, collate_words, encode_words, gather_w
 
 @dataclass(frozen=True, kw_only=True)
 class ParserConfig(TaskConfig):
-    """Settings of the biaffine parser.
-
-    Attributes:
-        arc_size: Width in which arcs are scored. Default: 500, as in Dozat & Manning (2017).
-        label_size: Width in which relations are scored. Default: 100.
-        dropout: Dropout after each of the four projections. Default: 0.33; lower it for very short training.
-    """
+    """Settings of the biaffine parser, by default those of Dozat & Manning (2017)."""
 
     arc_size: Count = 500
+    """Width in which arcs are scored."""
     label_size: Count = 100
+    """Width in which relations are scored."""
     dropout: Share = 0.33
+    """Dropout after each of the four projections. Lower it for very short training."""
 
 
 class Arcs(NamedTuple):
@@ -91,44 +88,44 @@ class Parsing(WordTask):
         laid = collate_words(rows, tokenizer=tokenizer, max_length=max_length)
         if "heads" not in rows[0]:
             return laid
-        known = {f"{name}_SW": pad_targets(rows, name, laid.targets["mask_SW"]) for name in ("heads", "labels")}
+        known = {f"{name}_XW": pad_targets(rows, name, laid.targets["mask_XW"]) for name in ("heads", "labels")}
         return TaskBatch(laid.sequences, laid.examples, {**laid.targets, **known}, laid.count)
 
     def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         """Sum the cross entropy of heads and of relations over words."""
-        words_SWD, targets = self._words(states, rows), rows.targets
+        words_XWD, targets = self._words(states, rows), rows.targets
         total, _ = self.parser.loss(
-            words_SWD, targets["mask_SW"], heads_SW=targets["heads_SW"], relations_SW=targets["labels_SW"]
+            words_XWD, targets["mask_XW"], heads_XW=targets["heads_XW"], relations_XW=targets["labels_XW"]
         )
         return total
 
     def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
         """Predict heads and relations of each sentence, as `Arcs`."""
-        words_SWD, mask_SW = self._words(states, rows), rows.targets["mask_SW"]
-        arcs_SWH = self.parser(words_SWD, mask_SW)
-        heads_SW = mask_SW.long() * 0
-        counts = mask_SW.sum(-1).tolist()
-        for i, (arcs_WH, count) in enumerate(zip(arcs_SWH.double().cpu().numpy(), counts, strict=True)):
+        words_XWD, mask_XW = self._words(states, rows), rows.targets["mask_XW"]
+        arcs_XWH = self.parser(words_XWD, mask_XW)
+        heads_XW = mask_XW.long() * 0
+        counts = mask_XW.sum(-1).tolist()
+        for i, (arcs_WH, count) in enumerate(zip(arcs_XWH.double().cpu().numpy(), counts, strict=True)):
             scores = np.zeros((count + 1, count + 1))
             scores[1:] = arcs_WH[:count, : count + 1]
-            heads_SW[i, :count] = heads_SW.new_tensor(maximum_spanning_tree(scores).tolist())
-        best_SW = self.parser.relations(words_SWD, mask_SW, heads_SW=heads_SW).argmax(-1).tolist()
+            heads_XW[i, :count] = heads_XW.new_tensor(maximum_spanning_tree(scores).tolist())
+        best_XW = self.parser.relations(words_XWD, mask_XW, heads_XW=heads_XW).argmax(-1).tolist()
         return [
             Arcs(heads[:count], [self.labels[i] for i in best[:count]])
-            for heads, best, count in zip(heads_SW.tolist(), best_SW, counts, strict=True)
+            for heads, best, count in zip(heads_XW.tolist(), best_XW, counts, strict=True)
         ]
 
     def confidences(self, states: HeadInputs, rows: TaskBatch, predictions: Sequence[Any]) -> list[Any]:
         """Return the probability of each word's head and relation."""
-        words_SWD, mask_SW = self._words(states, rows), rows.targets["mask_SW"]
+        words_XWD, mask_XW = self._words(states, rows), rows.targets["mask_XW"]
         heads = [{"heads": prediction.heads} for prediction in predictions]
-        heads_SW = pad_targets(heads, "heads", mask_SW).clamp(min=0)
-        heads_SW = heads_SW.to(mask_SW.device)
-        arcs_SW = self.parser(words_SWD, mask_SW).softmax(-1).gather(-1, heads_SW[..., None])[..., 0]
-        relations_SW = self.parser.relations(words_SWD, mask_SW, heads_SW=heads_SW).softmax(-1).amax(-1)
+        heads_XW = pad_targets(heads, "heads", mask_XW).clamp(min=0)
+        heads_XW = heads_XW.to(mask_XW.device)
+        arcs_XW = self.parser(words_XWD, mask_XW).softmax(-1).gather(-1, heads_XW[..., None])[..., 0]
+        relations_XW = self.parser.relations(words_XWD, mask_XW, heads_XW=heads_XW).softmax(-1).amax(-1)
         return [
             both[: len(prediction.heads)]
-            for both, prediction in zip((arcs_SW * relations_SW).tolist(), predictions, strict=True)
+            for both, prediction in zip((arcs_XW * relations_XW).tolist(), predictions, strict=True)
         ]
 
     @staticmethod

@@ -29,15 +29,12 @@ from polyloom.tasks.base import (
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionAnsweringConfig(TaskConfig):
-    """Settings of question answering.
-
-    Attributes:
-        stride: Number of tokens that neighbouring windows of a long context share, at most half a window. Default: 128.
-        max_tokens: Maximum length of a predicted answer in tokens. Default: 30, as in BERT's evaluation.
-    """
+    """Settings of question answering."""
 
     stride: Count = 128
+    """Number of tokens that neighbouring windows of a long context share, at most half a window."""
     max_tokens: Count = 30
+    """Maximum length of a predicted answer in tokens, 30 as in BERT's evaluation."""
 
 
 class AnswerSpan(NamedTuple):
@@ -143,32 +140,38 @@ class QuestionAnswering(Task):
 
     def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
         """Predict the best span over all windows of each context; an empty one if no token can be an answer."""
-        scores_BTK = self._scores(states, rows)
-        spans = []
-        for window in _windows_of(rows):
-            scores_WTK = scores_BTK[window]
-            row, first, more = torch.unravel_index(scores_WTK.argmax(), scores_WTK.shape)
-            begin, end = (rows.targets[name][window][row] for name in ("begin_BT", "end_BT"))
-            found = bool(scores_WTK[row, first, more].isfinite())
-            spans.append(AnswerSpan(int(begin[first]), int(end[first + more])) if found else AnswerSpan(0, 0))
+        scores_BTL, spans = self._scores(states, rows), []
+        for example_rows in _rows_of_examples(rows):
+            own_BTL = scores_BTL[example_rows]
+            row, first, more = torch.unravel_index(own_BTL.argmax(), own_BTL.shape)
+            if own_BTL[row, first, more].isfinite():
+                begin, end = (rows.targets[name][example_rows][row] for name in ("begin_BT", "end_BT"))
+                spans.append(AnswerSpan(int(begin[first]), int(end[first + more])))
+            else:
+                spans.append(AnswerSpan(0, 0))
         return spans
 
     def confidences(self, states: HeadInputs, rows: TaskBatch, predictions: Sequence[Any]) -> list[Any]:  # noqa: ARG002
         """Return the probability of each predicted span among all that could be predicted."""
-        scores_BTK = self._scores(states, rows)
-        best = [scores_BTK[window].flatten().softmax(0).amax() for window in _windows_of(rows)]
+        scores_BTL = self._scores(states, rows)
+        best = [scores_BTL[own].flatten().softmax(0).amax() for own in _rows_of_examples(rows)]
         return [float(probability) if probability.isfinite() else None for probability in best]
 
     def _scores(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
-        """Score the spans that begin at each token and have one token, two, …; minus infinity if there are none."""
+        """Score the spans that begin at each token, by length: ``[B, T, L]``, minus infinity where there is none.
+
+        As in BERT, the score of a span is the logit of its first token plus that of its last (Devlin et al. 2019,
+        section 4.2). Windows over the logits of last tokens, one for each first token, give all spans of up to
+        `max_tokens` tokens at once; the padding stands for spans that end behind the row.
+        """
         invalid_BT = rows.targets["begin_BT"] < 0
         first_BT, last_BT = (
             logits.float().masked_fill(invalid_BT, -torch.inf) for logits in self._logits(states, rows)
         )
         padding = torch.full((len(last_BT), self.config.max_tokens - 1), -torch.inf, device=last_BT.device)
-        last_BTK = torch.cat([last_BT, padding], dim=1).unfold(1, self.config.max_tokens, 1)
-        scores_BTK: Tensor = first_BT[:, :, None] + last_BTK
-        return scores_BTK
+        last_BTL = torch.cat([last_BT, padding], dim=1).unfold(1, self.config.max_tokens, 1)
+        scores_BTL: Tensor = first_BT[:, :, None] + last_BTL
+        return scores_BTL
 
     def _logits(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         """Compute the logits of the first and of the last token: ``[2, B, T]``."""
@@ -184,8 +187,8 @@ class QuestionAnswering(Task):
     @classmethod
     def mistakes(cls, record: Any, prediction: Any) -> list[int]:
         """Compare with all gold answers, as an exact match does."""
-        found = normalized_answer(prediction.of(record))
-        return [] if found in [normalized_answer(answer.text) for answer in record.answers] else [0]
+        answer = normalized_answer(prediction.of(record))
+        return [] if answer in [normalized_answer(gold.text) for gold in record.answers] else [0]
 
     @classmethod
     def prediction(cls, record: Any, decoded: Any, score: Any) -> AnswerPrediction:
@@ -209,7 +212,7 @@ def _windows(count: int, room: int, stride: int) -> list[tuple[int, int]]:
     return [(begin, min(begin + room, count)) for begin in begins]
 
 
-def _windows_of(rows: TaskBatch) -> Iterator[slice]:
+def _rows_of_examples(rows: TaskBatch) -> Iterator[slice]:
     """Yield the rows of each example."""
     begin = 0
     for count in Counter(rows.examples).values():

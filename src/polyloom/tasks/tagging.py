@@ -52,16 +52,16 @@ class Tagging(WordTask):
         laid = collate_words(rows, tokenizer=tokenizer, max_length=max_length)
         if "labels" not in rows[0]:
             return laid
-        labels_SW = pad_targets(rows, "labels", laid.targets["mask_SW"])
-        return TaskBatch(laid.sequences, laid.examples, {**laid.targets, "labels_SW": labels_SW}, laid.count)
+        labels_XW = pad_targets(rows, "labels", laid.targets["mask_XW"])
+        return TaskBatch(laid.sequences, laid.examples, {**laid.targets, "labels_XW": labels_XW}, laid.count)
 
     def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         """Sum the cross entropy over words."""
-        labels_SW = rows.targets["labels_SW"]
-        logits_SWE = self._logits(states, rows)
+        labels_XW = rows.targets["labels_XW"]
+        logits_XWE = self._logits(states, rows)
         return F.cross_entropy(
-            logits_SWE.flatten(0, 1).float(),
-            labels_SW.flatten(),
+            logits_XWE.flatten(0, 1).float(),
+            labels_XW.flatten(),
             ignore_index=-1,
             reduction="sum",
             label_smoothing=self.label_smoothing,
@@ -69,14 +69,14 @@ class Tagging(WordTask):
 
     def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
         """Predict one tag per word."""
-        best_SW = self._logits(states, rows).argmax(-1).tolist()
-        counts = rows.targets["mask_SW"].sum(-1).tolist()
-        return [[self.labels[i] for i in best[:count]] for best, count in zip(best_SW, counts, strict=True)]
+        best_XW = self._logits(states, rows).argmax(-1).tolist()
+        counts = rows.targets["mask_XW"].sum(-1).tolist()
+        return [[self.labels[i] for i in best[:count]] for best, count in zip(best_XW, counts, strict=True)]
 
     def confidences(self, states: HeadInputs, rows: TaskBatch, predictions: Sequence[Any]) -> list[Any]:
         """Return the probability of each word's most probable tag."""
-        best_SW = self._logits(states, rows).float().softmax(-1).amax(-1).tolist()
-        return [best[: len(prediction)] for best, prediction in zip(best_SW, predictions, strict=True)]
+        best_XW = self._logits(states, rows).float().softmax(-1).amax(-1).tolist()
+        return [best[: len(prediction)] for best, prediction in zip(best_XW, predictions, strict=True)]
 
     def _logits(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         if states.classify is None:

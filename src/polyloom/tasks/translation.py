@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from polyloom.conditions import Condition
@@ -16,7 +15,18 @@ from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import ConditionError, PolyloomError, suggest
 from polyloom.metrics.bleu import bleu_statistics, chrf_statistics
 from polyloom.metrics.score import BLEU, CHRF, Array, Metric
-from polyloom.tasks.base import Columns, EncodedExample, Example, Head, HeadInputs, Task, TaskBatch, TaskConfig, Tokens
+from polyloom.tasks.base import (
+    Columns,
+    EncodedExample,
+    Example,
+    Head,
+    HeadInputs,
+    Task,
+    TaskBatch,
+    TaskConfig,
+    Tokens,
+    vocabulary_losses,
+)
 from polyloom.tasks.padding import joined, padded, tokens_to_predict
 
 LanguageTokens = Literal["target", "both", "source", "none"]
@@ -25,20 +35,16 @@ _USUAL: Mapping[str, LanguageTokens] = {"m2m_100": "both", "mbart": "both", "mar
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationConfig(TaskConfig):
-    """Settings of translation.
-
-    Attributes:
-        language_tokens: Which language tokens the model gets. ``target``: the target's, before the source and as the
-            decoder's first (Hyper-Adapters; models from scratch). ``both``: each side has its own, the source's
-            where the tokenizer has it, the decoder's behind its start token (M2M100, NLLB, mBART). ``source``:
-            the target's before the source only (Marian). ``none`` (mT5). Default: those that the backbone was
-            pretrained with; ``target`` for a backbone from scratch.
-        language_token_aliases: Languages that use the token of another one, ``{glg: por}``. Default: none; `polyloom
-            add` writes it for languages that it adds.
-    """
+    """Settings of translation."""
 
     language_tokens: LanguageTokens | None = None
+    """Which language tokens the model gets. ``target``: the target's, before the source and as the decoder's first
+    (Hyper-Adapters; models from scratch). ``both``: each side has its own, the source's where the tokenizer has it, the
+    decoder's behind its start token (M2M100, NLLB, mBART). ``source``: the target's before the source only (Marian).
+    ``none`` (mT5). Default: those that the backbone was pretrained with; ``target`` for a backbone from scratch."""
     language_token_aliases: dict[str, str] = field(default_factory=dict)
+    """Languages that use the token of another one, ``{glg: por}``. `polyloom add` writes it for languages that it
+    adds."""
 
 
 class Translation(Task):
@@ -141,7 +147,7 @@ class Translation(Task):
     def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
         """Lay out one row per pair; what is longer than `max_length` is cut."""
         room, end = max_length - 2, [end_of(tokenizer)]
-        around = {condition: self.tokens(condition, tokenizer) for condition in {one.condition for one in examples}}
+        around = {c: self.tokens(c, tokenizer) for c in dict.fromkeys(example.condition for example in examples)}
         sequences, decoder, ends = [], [], []
         for condition, row, _ in examples:
             before, after, prefix = around[condition]
@@ -177,21 +183,15 @@ class Translation(Task):
 
     def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         """Sum the cross entropy over tokens of the target, its end included."""
-        return self._losses(states, rows, smoothing=self.label_smoothing)[0].sum()
+        return vocabulary_losses(states, rows, smoothing=self.label_smoothing).sum()
 
     def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
         """Return for each pair the sum of its losses, not smoothed, and their number; text comes from `generate`."""
-        losses_N, row_N = self._losses(states, rows, smoothing=0.0)
+        losses_N, row_N = vocabulary_losses(states, rows), rows.targets["row_N"]
         sums_B = torch.zeros(len(rows.sequences), dtype=torch.float64, device=row_N.device)
         sums_B.index_add_(0, row_N, losses_N.double())
         counts = (rows.targets["labels_BL"] >= 0).sum(-1).tolist()
         return list(zip(sums_B.tolist(), counts, strict=True))
-
-    def _losses(self, states: HeadInputs, rows: TaskBatch, *, smoothing: float) -> tuple[Tensor, Tensor]:
-        row_N, labels_N = rows.targets["row_N"], rows.targets["labels_N"]
-        hidden_ND = states.hidden_BTD[row_N, rows.targets["place_N"]]
-        logits_NV = states.vocabulary(hidden_ND, row_N, None).float()
-        return F.cross_entropy(logits_NV, labels_N, reduction="none", label_smoothing=smoothing), row_N
 
     def measure(self, records: Sequence[Any], predictions: Sequence[Any], language: str) -> Mapping[Metric, Array]:
         """Count matches of n-grams of words and of letters."""

@@ -73,25 +73,25 @@ def place_words(row: EncodedExample, room: int) -> tuple[list[list[int]], list[i
 
 
 def collate_words(rows: Sequence[EncodedExample], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
-    """Lay out sentences as rows, with the row and position of every word: ``row_SW``, ``place_SW``, ``mask_SW``."""
+    """Lay out sentences as rows, with the row and position of every word: ``row_XW``, ``place_XW``, ``mask_XW``."""
     room = max_length - tokenizer.num_special(pair=False)
     offset = tokenizer.num_before
     width = max(len(row["counts"]) for row in rows)
     shape = (len(rows), width)
-    row_SW, place_SW = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
-    mask_SW = torch.zeros(shape, dtype=torch.bool)
+    row_XW, place_XW = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
+    mask_XW = torch.zeros(shape, dtype=torch.bool)
     sequences: list[Tokens] = []
     examples: list[int] = []
     for i, row in enumerate(rows):
         contents, window_W, place_W = place_words(row, room)
         count = len(window_W)
-        row_SW[i, :count] = torch.tensor(window_W) + len(sequences)
-        place_SW[i, :count] = torch.tensor(place_W) + offset
-        mask_SW[i, :count] = True
+        row_XW[i, :count] = torch.tensor(window_W) + len(sequences)
+        place_XW[i, :count] = torch.tensor(place_W) + offset
+        mask_XW[i, :count] = True
         sequences += [Tokens(tokenizer.single(content)) for content in contents]
         examples += [i] * len(contents)
-    targets = {"row_SW": row_SW, "place_SW": place_SW, "mask_SW": mask_SW}
-    return TaskBatch(sequences, examples, targets, int(mask_SW.sum()))
+    targets = {"row_XW": row_XW, "place_XW": place_XW, "mask_XW": mask_XW}
+    return TaskBatch(sequences, examples, targets, int(mask_XW.sum()))
 
 
 def pad_targets(rows: Sequence[EncodedExample], column: str, like: Tensor) -> Tensor:
@@ -103,5 +103,5 @@ def pad_targets(rows: Sequence[EncodedExample], column: str, like: Tensor) -> Te
 
 
 def gather_words(hidden_BTD: Tensor, rows: TaskBatch) -> Tensor:
-    """Gather one vector per word ``[S, W, D]``; where there is no word the vector means nothing."""
-    return hidden_BTD[rows.targets["row_SW"], rows.targets["place_SW"]]
+    """Gather one vector per word ``[X, W, D]``; where there is no word the vector means nothing."""
+    return hidden_BTD[rows.targets["row_XW"], rows.targets["place_XW"]]
