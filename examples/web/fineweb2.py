@@ -1,11 +1,11 @@
-"""From a crawl to encoded datasets: deduplicated, one for each language, to train from with `data.prepared`.
+"""Turn a crawl into encoded datasets: deduplicated, one for each language, to train from with `data.prepared`.
 
     python examples/web/fineweb2.py --crawl crawl --work work --to file:///datasets --tokenizer my-model --task lm
 
 The crawl is Parquet files with the columns `id`, `text` and `language`, as FineWeb2 has them. Where languages are not
-known, datatrove's `LanguageFilter(backend="glotlid", label_only=True)` finds them. All steps are datatrove's or end in
-one of Polyloom's; its executors run the same pipelines on one machine, on Ray (--ray) or under Slurm. If a task was
-killed, the same command runs it again, and the result is the same. Needs `pip install "polyloom[crawl]"`.
+known, datatrove's `LanguageFilter(backend="glotlid", label_only=True)` detects them. The pipelines consist of steps of
+datatrove and of Polyloom, and datatrove runs them on one machine, on Ray (--ray) or under Slurm. If a task is killed,
+run the same command again; the result is the same. Needs `pip install "polyloom[crawl]"`.
 """
 
 import argparse
@@ -22,19 +22,19 @@ from datatrove.utils.word_tokenizers import WordTokenizer
 
 from polyloom.workflows.crawl import EncodeDocuments, WriteCatalogue, WriteDatasets
 
-# A character of the scripts that have no spaces, from Thai to Chinese, or a word.
+# A character of a script without spaces, from Thai to Chinese, or a word.
 WORD = re.compile(r"[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|\w+")
 
 
 class Words(WordTokenizer):  # type: ignore[misc]
-    """Words of any language, to compare documents by."""
+    """Words of any language, by which documents are compared."""
 
     def word_tokenize(self, text: str) -> list[str]:
         """Return the words of a text."""
         return WORD.findall(text)
 
     def sent_tokenize(self, text: str) -> list[str]:
-        """Return the text: sentences are not needed."""
+        """Return the whole text: MinHash needs no sentences."""
         return [text]
 
     def span_tokenize(self, text: str) -> list[tuple[int, int]]:
@@ -60,7 +60,8 @@ def pipelines(options: argparse.Namespace) -> list[tuple[str, Sequence[Any], int
         ("signatures", [read(), signatures], options.tasks),
         ("buckets", [buckets], config.num_buckets),
         ("clusters", [clusters], 1),
-        ("encode", [read(), MinhashDedupFilter(f"{work}/removed"), encode], options.tasks),  # tasks as above
+        # As many tasks as for signatures: each filters the share of the crawl that it read there.
+        ("encode", [read(), MinhashDedupFilter(f"{work}/removed"), encode], options.tasks),
         ("write", [write], options.tasks),
         ("catalogue", [WriteCatalogue(f"{work}/encoded", options.to)], 1),
     ]
@@ -76,13 +77,13 @@ def main() -> None:
     parser.add_argument("--task", required=True, help="a task on raw text: lm or mlm")
     parser.add_argument("--name", default="crawl", help="name of the crawl in recipes: crawl:swh (default: crawl)")
     parser.add_argument("--language", default="language", help="column of the language (default: language)")
-    parser.add_argument("--n-grams", type=int, default=5, help="words that are compared together (default: 5)")
-    parser.add_argument("--tasks", type=int, default=8, help="number of shares of the crawl (default: 8)")
+    parser.add_argument("--n-grams", type=int, default=5, help="words of the n-grams that are compared (default: 5)")
+    parser.add_argument("--tasks", type=int, default=8, help="shares of the crawl (default: 8)")
     parser.add_argument("--workers", type=int, default=2, help="tasks at a time (default: 2)")
     parser.add_argument("--ray", action="store_true", help="run on the Ray cluster that RAY_ADDRESS names")
     options = parser.parse_args()
     if options.ray:
-        import ray  # noqa: PLC0415 - for clusters only
+        import ray  # noqa: PLC0415 - an extra
 
         ray.init()
     Executor = RayPipelineExecutor if options.ray else LocalPipelineExecutor

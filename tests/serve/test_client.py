@@ -404,6 +404,19 @@ def test_requests_have_no_more_rows_and_bytes_than_the_server_allows():
         assert ["".join(dict.fromkeys("".join(row))) for row in noted] == ["abcd", "efg", "h", "i", "jk"]
 
 
+def test_a_server_that_does_not_speak_http_is_recognised():
+    def step(handler: Handler, _: list[dict[str, Any]]) -> None:
+        handler.wfile.write(b"220 mail.example ready\r\n\r\n")
+        handler.close_connection = True
+
+    with (
+        scripted(step) as (url, _),
+        pl.connect(url) as client,
+        pytest.raises(pl.PolyloomError, match=r"does not speak HTTP\. Is it an https:// server"),
+    ):
+        client.predict("a", "pos/aa")
+
+
 def test_answers_of_another_version_are_refused():
     def step(handler: Handler, _: list[dict[str, Any]]) -> None:
         handler.say(200, b'{"index": 0, "kind": "labelled", "prediction": {"colour": "red"}, "cut": false}\n')

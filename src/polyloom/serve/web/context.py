@@ -107,16 +107,16 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = prometheus.CollectorRegistry()
-        self.running = self._gauge("num_requests_running", "Rows that wait or run.")
+        self.running = self._gauge("num_requests_running", "Waiting and running rows.")
         self.rows = prometheus.Counter("polyloom_requests", "Rows, by outcome.", ["outcome"], registry=self.registry)
-        self.latency = self._histogram("e2e_request_latency_seconds", "From arrival to answer.")
-        self.queue_time = self._histogram("request_queue_time_seconds", "In the queue.")
-        self.batch_time = self._histogram("request_inference_time_seconds", "In a batch.")
+        self.latency = self._histogram("e2e_request_latency_seconds", "Seconds from arrival to answer.")
+        self.queue_time = self._histogram("request_queue_time_seconds", "Seconds in the queue.")
+        self.batch_time = self._histogram("request_inference_time_seconds", "Seconds in a batch.")
         self._counts = {  # under their names in `Supervisor.counts`
             "waiting": self._gauge("num_requests_waiting", "Rows that wait for a batch."),
             "in_flight": self._gauge("num_translations_in_flight", "Translations that are being generated."),
             "resident": self._gauge("conditions_resident", "Conditions with weights in the cache."),
-            "generated": self._gauge("conditions_generated", "Conditions whose weights were made since the start."),
+            "generated": self._gauge("conditions_generated", "Conditions with weights generated since the start."),
             "batches": self._gauge("batches", "Deliveries of answers since the start."),
             "starts": self._gauge("model_process_starts", "Starts of the process with the models."),
         }
