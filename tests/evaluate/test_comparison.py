@@ -9,10 +9,11 @@ import pytest
 from polyloom.conditions import Condition
 from polyloom.data.catalog import resolve
 from polyloom.errors import PolyloomError
-from polyloom.evaluate.comparison import Comparison, compare, holm
+from polyloom.evaluate.comparison import Comparison, compare
 from polyloom.evaluate.matrix import Matrix, Result
 from polyloom.evaluate.saved import read_stored, store
 from polyloom.metrics.score import ACCURACY, PERPLEXITY, Metric, Score, signature
+from polyloom.metrics.significance import holm
 from polyloom.tasks import TASKS
 from tests.shared import DATA, needs_data
 from tests.tiny_run import nli_label, pos_tag, sentences, write_corpora
@@ -40,8 +41,8 @@ def test_verdicts_follow_the_direction_of_the_metric():
     a = matrix({TAGS_EN: score(9), TAGS_TR: score(5), TEXT_TR: score(2, metric=PERPLEXITY)})
     b = matrix({TAGS_EN: score(7), TAGS_TR: score(5, seed=1), TEXT_TR: score(3, metric=PERPLEXITY)})
     ours, theirs = compare(a, b), compare(b, a)
-    assert [one.verdict for one in ours.differences] == ["better", "no difference shown", "better"]
-    assert [one.verdict for one in theirs.differences] == ["worse", "no difference shown", "worse"]
+    assert [one.verdict for one in ours.differences] == ["better", "not significant", "better"]
+    assert [one.verdict for one in theirs.differences] == ["worse", "not significant", "worse"]
     for one in ours.differences:
         assert one.interval[0] <= one.a - one.b <= one.interval[1]
         assert one.p_value <= one.corrected <= 3 * one.p_value + 1e-12
@@ -52,7 +53,7 @@ def test_verdicts_follow_the_direction_of_the_metric():
 def test_a_run_does_not_differ_from_itself():
     run = matrix({TAGS_EN: score(9), TEXT_TR: score(2, metric=PERPLEXITY)})
     for one in compare(run, run).differences:
-        assert (one.a - one.b, one.interval, one.p_value, one.verdict) == (0, (0, 0), 1, "no difference shown")
+        assert (one.a - one.b, one.interval, one.p_value, one.verdict) == (0, (0, 0), 1, "not significant")
 
 
 def test_forty_cells_are_not_forty_chances_to_be_better():
@@ -61,7 +62,7 @@ def test_forty_cells_are_not_forty_chances_to_be_better():
     b = matrix({c: score(5, seed=2 * i + 1) for c, i in results.items()})
     found = compare(a, b).differences
     assert any(one.p_value < 0.05 for one in found), "else this test shows nothing"
-    assert {one.verdict for one in found} == {"no difference shown"}
+    assert {one.verdict for one in found} == {"not significant"}
 
 
 def test_holm_by_hand():

@@ -63,7 +63,8 @@ def test_the_same_figure_is_the_same_svg():
 @pytest.mark.parametrize("text", HOSTILE)
 def test_names_stay_text(text):
     figures = (
-        to_svg(forest_figure([Interval(name, 1, 0, 2, shown=True)], label="x"), label=name) for name in (text, "a")
+        to_svg(forest_figure([Interval(name, 1, 0, 2, significant=True)], label="x"), label=name)
+        for name in (text, "a")
     )
     hostile, plain = map(Page, figures)
     assert hostile.elements == plain.elements or [e[0] for e in hostile.elements] == [e[0] for e in plain.elements]

@@ -107,9 +107,9 @@ def test_curves_stay_within_their_frame(points, log):
 
 def test_only_shown_differences_are_filled_and_rows_keep_their_order():
     rows = [
-        Interval("aa", 3, 1, 5, shown=True),
-        Interval("bb", -1, -2, 0.5, shown=False),
-        Interval("cc", 0, np.nan, np.nan, shown=False),
+        Interval("aa", 3, 1, 5, significant=True),
+        Interval("bb", -1, -2, 0.5, significant=False),
+        Interval("cc", 0, np.nan, np.nan, significant=False),
     ]
     page = read(forest_figure(rows, label="A − B"))
     assert [text for text in texts(page) if text in ("aa", "bb", "cc")] == ["aa", "bb", "cc"]

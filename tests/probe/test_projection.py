@@ -15,7 +15,7 @@ from polyloom.cli.probe import app
 from polyloom.errors import PolyloomError
 from polyloom.probe import projection
 from polyloom.probe.languages import probe_languages
-from polyloom.report.sections import languages
+from polyloom.report.sections import probes
 from tests.metrics.peers import PYTHON, needs_peers
 
 SOURCE = Path(projection.__file__).parents[2]
@@ -105,6 +105,6 @@ def test_without_the_package_the_command_says_what_to_install_before_it_loads_an
 )
 def test_the_report_says_what_it_shows_and_how_to_make_it(chosen, caption, command):
     probe = probe_languages({f"l{i}": row for i, row in enumerate(groups((3, 3)))}) | {"projection": "pca"} | chosen
-    shown = languages._show(SimpleNamespace(name="x", shell="runs/x"), probe)  # type: ignore[arg-type]
+    shown = probes._languages(SimpleNamespace(name="x", shell="runs/x"), probe)  # type: ignore[arg-type]
     assert caption in shown["plane"]
     assert shown["command"] == command

@@ -4,8 +4,7 @@ import pytest
 
 from polyloom.conditions import Condition
 from polyloom.data.records import Conversation, Message, Text
-from polyloom.report.example_choice import LETTERS, Example, Examples, find_examples
-from polyloom.report.sections.examples import examples_section
+from polyloom.report.sections.examples import LETTERS, Example, Examples, examples_section, find_examples
 from polyloom.report.sources import read_sources
 from polyloom.tasks.chat import Chat
 from polyloom.tasks.lm import CausalLm

@@ -20,14 +20,19 @@ from polyloom.figures.palette import DARK, LIGHT
 from polyloom.figures.trees import draw_tree
 from polyloom.metrics.attachment import attachment_statistics
 from polyloom.metrics.score import ACCURACY, F1, LAS, PERPLEXITY, Metric, Score, signature
-from polyloom.report.example_choice import Example, Examples, choose_conditions, choose_sentence, spread
+from polyloom.report.elements import Section, Shading, Table, TableCell, p_value, render, shade
 from polyloom.report.page import render_page, style_sheet
-from polyloom.report.sections.examples import examples_section
+from polyloom.report.sections.examples import (
+    Example,
+    Examples,
+    choose_conditions,
+    choose_sentence,
+    examples_section,
+    spread,
+)
+from polyloom.report.sections.probes import weights_section
 from polyloom.report.sections.scores import scores_section
-from polyloom.report.sections.weights import weights_section
 from polyloom.report.sources import read_source, read_sources
-from polyloom.report.tables import Shading, Table, TableCell, p_value, shade
-from polyloom.report.templating import Section, render
 from polyloom.tasks.parsing import Arcs, Parsing
 from polyloom.tasks.tagging import Pos
 from tests.report.conftest import write_probes

@@ -7,12 +7,10 @@ import pytest
 
 from polyloom.conditions import Condition
 from polyloom.evaluate.matrix import Matrix, Result
-from polyloom.evaluate.mean_difference import mean_difference
 from polyloom.metrics.score import ACCURACY, PERPLEXITY, Metric, Score
-from polyloom.metrics.significance import paired_bootstrap
-from polyloom.report.caveats import caveats_of_pair, caveats_of_run
+from polyloom.metrics.significance import mean_difference, paired_bootstrap
 from polyloom.report.sections.comparison import compare_sources
-from polyloom.report.sections.verdict import task_results, verdict_section
+from polyloom.report.sections.verdict import caveats, task_results, verdict_section
 from polyloom.report.sources import read_source
 from polyloom.training.history import History
 from tests.report.reading import Page
@@ -88,8 +86,8 @@ def test_the_better_run_is_named_whichever_way_the_metric_goes(source):
 def test_what_is_not_shown_is_not_claimed(source):
     same = [50.0, 60.0, 40.0, 50.0]
     found = verdict(source, matrix(aa=same), matrix(aa=[60.0, 50.0, 50.0, 40.0]))
-    assert found.headline == "No difference between first and second is shown in pos."
-    assert found.findings[0].claim == "pos: no difference is shown."
+    assert found.headline == "first and second do not differ significantly in pos."
+    assert found.findings[0].claim == "pos: no significant difference."
 
 
 def test_zero_shot_languages_are_also_told_alone(source):
@@ -105,44 +103,44 @@ def test_zero_shot_languages_are_also_told_alone(source):
     assert [(r.task, len(r.conditions), r.means) for r in results] == [("pos", 2, (50.0, 90.0))]
 
 
-def titles(caveats) -> list[str]:
-    return [caveat.title for caveat in caveats]
+def titles(found) -> list[str]:
+    return [caveat.title for caveat in found]
 
 
 def test_caveats_name_what_differs(source):
     equal = replace(source, name="second")
-    assert titles(caveats_of_pair(source, equal))[:1] == ["One seed"]
-    assert "Unequal training data" not in titles(caveats_of_pair(source, equal))
-    assert "Unequal training budgets" not in titles(caveats_of_pair(source, equal))
+    assert titles(caveats([source, equal]))[:1] == ["One seed"]
+    assert "Unequal training data" not in titles(caveats([source, equal]))
+    assert "Unequal training budgets" not in titles(caveats([source, equal]))
     seed = replace(source.recipe, train=replace(source.recipe.train, seed=7))
-    assert titles(caveats_of_pair(source, replace(equal, recipe=seed)))[0] == "Same settings"
+    assert titles(caveats([source, replace(equal, recipe=seed)]))[0] == "Same settings"
 
     data = {name: corpora for name, corpora in source.recipe.data.train.items() if name != "pos/bb"}
     less = replace(equal, recipe=replace(source.recipe, data=replace(source.recipe.data, train=data)))
-    text = next(c.text for c in caveats_of_pair(source, less) if c.title == "Unequal training data")
+    text = next(c.text for c in caveats([source, less]) if c.title == "Unequal training data")
     assert text == "only first was trained on pos/bb."
     begin = source.history.begin
     hashes = replace(source.history, begin=replace(begin, corpora=dict.fromkeys(begin.corpora, "0")))
-    assert "Unequal training data" in titles(caveats_of_pair(source, replace(equal, history=hashes)))
+    assert "Unequal training data" in titles(caveats([source, replace(equal, history=hashes)]))
 
     done = source.history.done
     longer = replace(source.history, done=replace(done, tokens=2 * done.tokens))
-    assert "Unequal training budgets" in titles(caveats_of_pair(source, replace(equal, history=longer)))
+    assert "Unequal training budgets" in titles(caveats([source, replace(equal, history=longer)]))
     other = replace(source.recipe, backbone=replace(source.recipe.backbone, dtype="bf16"))
-    assert "Different backbones" in titles(caveats_of_pair(source, replace(equal, recipe=other)))
+    assert "Different backbones" in titles(caveats([source, replace(equal, recipe=other)]))
 
 
 def test_caveats_name_unfinished_runs_validation_data_and_zero_shot(source):
     running = replace(source, history=replace(source.history, done=None))
-    assert "Unfinished" in titles(caveats_of_run(running))
-    assert "Unfinished" not in titles(caveats_of_run(source))
-    assert "Validation data" in titles(caveats_of_run(replace(source, split="validation")))
-    assert "Zero-shot" in titles(caveats_of_run(source))
+    assert "Unfinished" in titles(caveats([running]))
+    assert "Unfinished" not in titles(caveats([source]))
+    assert "Validation data" in titles(caveats([replace(source, split="validation")]))
+    assert "Zero-shot" in titles(caveats([source]))
     one = replace(source, matrix=matrix(zero_shot=("aa",), aa=[50.0, 60.0]))
     two = replace(source, name="second", matrix=matrix(aa=[50.0, 60.0]))
     for pair in ((one, two), (two, one)):
-        assert titles(caveats_of_pair(*pair))[-2:] == ["Zero-shot for one run only", "Zero-shot"]
-        text = next(c.text for c in caveats_of_pair(*pair) if c.title == "Zero-shot for one run only")
+        assert titles(caveats(pair))[-2:] == ["Zero-shot for one run only", "Zero-shot"]
+        text = next(c.text for c in caveats(pair) if c.title == "Zero-shot for one run only")
         assert text == "second was trained on the task and language of pos/aa, first was not."
 
 

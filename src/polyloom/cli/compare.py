@@ -40,7 +40,7 @@ def _render(compared: "Comparison", form: Format, *, names: tuple[str, str]) -> 
     if form == "tsv":
         entries = list(map(_entry, compared.differences))
         return tabs(list(entries[0]), [list(map(str, entry.values())) for entry in entries])
-    columns = ["condition", "metric", "A", "B", "A - B", "95 % interval", "p", "p (Holm)", "A is"]
+    columns = ["condition", "metric", "A", "B", "A - B", "95 % interval", "p", "p (Holm)", "verdict"]
     rows = [
         [
             str(row.condition), row.metric, f"{row.a:.2f}", f"{row.b:.2f}", f"{row.a - row.b:+.2f}",
@@ -55,7 +55,7 @@ def _render(compared: "Comparison", form: Format, *, names: tuple[str, str]) -> 
         f"B: {names[1]}",
         "p: two-sided paired bootstrap over sentences, for each row by itself.",
     ]
-    notes.append("p (Holm): corrected for the number of rows; the verdict uses p < 0.05.")
+    notes.append("p (Holm): corrected for the number of rows. verdict: A compared with B, where p (Holm) < 0.05.")
     for name, conditions in (("A", compared.only_a), ("B", compared.only_b)):
         notes += [f"Only {name} was scored on: {', '.join(map(str, conditions))}"] if conditions else []
     return "\n".join([(markdown if form == "markdown" else aligned)(columns, rows), *notes]) + "\n"

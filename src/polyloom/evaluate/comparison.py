@@ -1,7 +1,5 @@
 """Compare two runs by condition: differences of scores, their confidence intervals and significance."""
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,12 +7,10 @@ import numpy as np
 from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
 from polyloom.evaluate.matrix import Matrix
-from polyloom.metrics import significance
-from polyloom.metrics.score import Score, read_signature
+from polyloom.metrics.score import Score
+from polyloom.metrics.significance import LEVEL, holm, paired_bootstrap
 
 SAMPLES = 10_000  # p-values must be small enough for the correction over hundreds of conditions
-LEVEL = 0.05
-_SLICE = re.compile(r"(?:\[random:[\d:]+\]|\[\d*:\d*\])+(?=\+|$)")
 
 
 @dataclass(frozen=True)
@@ -43,9 +39,9 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """Whether the first run is ``better``, ``worse``, or ``no difference shown``."""
+        """Whether the first run is ``better``, ``worse``, or ``not significant``."""
         if self.corrected >= LEVEL:
-            return "no difference shown"
+            return "not significant"
         return "better" if (self.a > self.b) == self.higher_is_better else "worse"
 
 
@@ -84,48 +80,26 @@ def compare(a: Matrix, b: Matrix, *, seed: int = 0) -> Comparison:
     shared = [condition for condition in a.results if condition in b.results]
     if not shared:
         raise PolyloomError("compare: the two runs have no task and language in common.")
-    pairs = []
+    pairs: list[tuple[Condition, Score, Score]] = []
     for condition in shared:
-        theirs = {score.metric.name: score for score in b.results[condition].scores}
-        pairs += [(condition, s, theirs[s.metric.name]) for s in a.results[condition].scores if s.metric.name in theirs]
+        others = {score.metric.name: score for score in b.results[condition].scores}
+        common = (score for score in a.results[condition].scores if score.metric.name in others)
+        pairs += [(condition, score, others[score.metric.name]) for score in common]
+
     tests = []
-    for condition, ours, other in pairs:
+    for condition, ours, theirs in pairs:
         try:
-            require_same_data(ours, other)
-            tests.append(significance.paired_bootstrap(ours, other, seed=seed, samples=SAMPLES))
+            tests.append(paired_bootstrap(ours, theirs, seed=seed, samples=SAMPLES))
         except PolyloomError as error:
             raise PolyloomError(f"{condition}: {error}") from error
     corrected = holm([test.p_value for test in tests])
     differences = tuple(
         Difference(
-            condition, ours.metric.name, ours.value, other.value, (test.low, test.high), test.p_value, p,
+            condition, ours.metric.name, ours.value, theirs.value, (test.low, test.high), test.p_value, p_value,
             ours.metric.higher_is_better,
         )
-        for (condition, ours, other), test, p in zip(pairs, tests, corrected, strict=True)
+        for (condition, ours, theirs), test, p_value in zip(pairs, tests, corrected, strict=True)
     )  # fmt: skip
-    only_a, only_b = (tuple(c for c in x.results if c not in y.results) for x, y in ((a, b), (b, a)))
+    only_a = tuple(condition for condition in a.results if condition not in b.results)
+    only_b = tuple(condition for condition in b.results if condition not in a.results)
     return Comparison(differences, only_a, only_b)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values for multiple testing (Holm 1979), which controls the family-wise error rate."""
-    corrected, largest = [1.0] * len(p_values), 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        corrected[index] = largest
-    return corrected
-
-
-def require_same_data(a: Score, b: Score) -> None:
-    """Raise an error unless two scores are of the same metric and data.
-
-    Slices of a file have the same hash and may be equally long, so they are compared too.
-    """
-    slices = [_SLICE.findall(read_signature(score.signature).get("corpus", "")) for score in (a, b)]
-    if slices[0] != slices[1]:
-        ours, theirs = ("+".join(names) or "all" for names in slices)
-        raise PolyloomError(
-            f"comparison: one score is of {ours} of the corpus, the other of {theirs}. "
-            "Only scores on the same data can be compared."
-        )
-    significance.require_same_data(a, b)

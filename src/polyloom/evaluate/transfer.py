@@ -7,9 +7,9 @@ import numpy as np
 
 from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError, suggest
-from polyloom.evaluate.comparison import require_same_data
 from polyloom.evaluate.matrix import MARK, Matrix
 from polyloom.metrics.score import Array, Score
+from polyloom.metrics.significance import require_same_data
 from polyloom.tasks import TASKS
 
 Cell = tuple[str, str]  # source and target

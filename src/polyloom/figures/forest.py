@@ -12,18 +12,18 @@ class Interval(NamedTuple):
     """A difference with its interval.
 
     Attributes:
-        name: Of what.
+        name: What was compared.
         value: The difference.
         low: Lower end of the interval.
         high: Upper end of the interval.
-        shown: Whether it is significant: then its marker is filled.
+        significant: Whether it is significant; then its marker is filled.
     """
 
     name: str
     value: float
     low: float
     high: float
-    shown: bool
+    significant: bool
 
 
 @styled
@@ -36,7 +36,7 @@ def forest_figure(intervals: Sequence[Interval], *, label: str) -> Any:
     for row, interval in enumerate(intervals):
         if math.isfinite(interval.low) and math.isfinite(interval.high):
             ax.plot([interval.low, interval.high], [row, row], color=style.color, lw=1.6, zorder=2)
-        fill = style.color if interval.shown else PAPER
+        fill = style.color if interval.significant else PAPER
         ax.plot(interval.value, row, "s", ms=5.5, mfc=fill, mec=style.color, mew=1.5, zorder=3)
     ax.set_yticks(range(len(intervals)), [printable(interval.name) for interval in intervals])
     ax.tick_params(axis="y", length=0)

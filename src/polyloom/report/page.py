@@ -10,21 +10,15 @@ from markupsafe import Markup
 
 from polyloom.figures.canvas import require_matplotlib
 from polyloom.figures.palette import DARK, LIGHT, SCALE, text_color
-from polyloom.report.example_choice import Examples, find_examples
-from polyloom.report.sections.commands import commands_section
+from polyloom.report.elements import render
 from polyloom.report.sections.comparison import compare_sources, comparison_section
-from polyloom.report.sections.curves import curves_section
-from polyloom.report.sections.donors import donors_section
-from polyloom.report.sections.examples import examples_section
-from polyloom.report.sections.languages import languages_section
-from polyloom.report.sections.mixture import mixture_section
-from polyloom.report.sections.parameters import parameters_section
+from polyloom.report.sections.examples import Examples, examples_section, find_examples
+from polyloom.report.sections.probes import donors_section, languages_section, weights_section
 from polyloom.report.sections.scores import scores_section
-from polyloom.report.sections.settings import settings_section
+from polyloom.report.sections.settings import commands_section, settings_section
+from polyloom.report.sections.training import curves_section, mixture_section, parameters_section
 from polyloom.report.sections.verdict import verdict_section
-from polyloom.report.sections.weights import weights_section
 from polyloom.report.sources import Source, read_sources
-from polyloom.report.templating import render
 from polyloom.version import __version__
 
 

@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from polyloom.errors import PolyloomError
-from polyloom.evaluate.comparison import LEVEL, Comparison, Difference, compare
+from polyloom.evaluate.comparison import Comparison, compare
 from polyloom.figures.forest import Interval, forest_figure
 from polyloom.figures.titles import metric_title
+from polyloom.metrics.significance import LEVEL
+from polyloom.report.elements import Row, Section, Table, TableCell, inline, interval, joined_with_and, p_value, signed
 from polyloom.report.sources import Source
-from polyloom.report.tables import Table, TableCell, interval, joined_with_and, p_value, signed
-from polyloom.report.templating import Section, inline
 
 Compared = Comparison | str  # or why there is none
-_VERDICTS = {"no difference shown": "not shown"}
 
 
 def compare_sources(first: Source, other: Source) -> Compared:
@@ -40,16 +39,16 @@ def comparison_section(sources: Sequence[Source], compared: Sequence[Compared]) 
 
 
 def _pair(first: Source, other: Source, compared: Compared) -> dict[str, Any]:
-    names, on = (first.name, other.name), "" if first.split == "test" else f" --split {first.split}"
-    shown = {"a": first.name, "b": other.name, "command": f"polyloom compare {first.shell} {other.shell}{on}"}
+    names, split = (first.name, other.name), "" if first.split == "test" else f" --split {first.split}"
+    data = {"a": first.name, "b": other.name, "command": f"polyloom compare {first.shell} {other.shell}{split}"}
     if isinstance(compared, str):
-        return {**shown, "notes": [f"No comparison: {compared}"], "parts": []}
+        return {**data, "notes": [f"No comparison: {compared}"], "parts": []}
     notes = [
         f"Only {name} was scored on: {', '.join(map(str, conditions))}."
         for name, conditions in zip(names, (compared.only_a, compared.only_b), strict=True)
         if conditions
     ]
-    return {**shown, "notes": notes, "parts": [_part(compared, key, names=names) for key in compared.means()]}
+    return {**data, "notes": notes, "parts": [_part(compared, key, names=names) for key in compared.means()]}
 
 
 def _part(compared: Comparison, key: tuple[str, str], *, names: tuple[str, str]) -> dict[str, Any]:
@@ -58,30 +57,23 @@ def _part(compared: Comparison, key: tuple[str, str], *, names: tuple[str, str])
     differences = [d for d in compared.differences if (d.condition.task, d.metric) == key]
     higher = differences[0].higher_is_better
     differences.sort(key=lambda d: d.a - d.b, reverse=higher)
+    intervals: list[Interval] = []
+    rows: list[Row] = []
+    for d in differences:
+        language = "/".join(d.condition.languages)
+        intervals.append(Interval(language, d.a - d.b, *d.interval, significant=d.corrected < LEVEL))
+        value = TableCell(signed(d.a - d.b), "interval", note=interval(*d.interval))
+        verdict = d.verdict if d.corrected < LEVEL else "–"
+        rows.append([language, f"{d.a:.1f}", f"{d.b:.1f}", value, p_value(d.corrected).removeprefix("= "), verdict])
+
     a, b = compared.means()[key]
     label = f"{task} {metric}: {names[0]} minus {names[1]}"
     columns = ("language", "A", "B", "A − B (95 % interval)", "p (Holm)", "A is")
     foot = [["mean", f"{a:.1f}", f"{b:.1f}", signed(a - b), "", ""]]
-    intervals = [Interval(_name(d), d.a - d.b, *d.interval, shown=d.corrected < LEVEL) for d in differences]
-    svg = inline(forest_figure(intervals, label=f"A − B, {metric}"), label=f"Forest plot of {label}")
     better = "right" if higher else "left"
     return {
         "title": f"{task}, {metric}",
         "better": f"A is better to the {better} of zero" + ("" if higher else " (lower is better)"),
-        "table": Table(label, columns, [_row(d) for d in differences], foot, "numbers forest"),
-        "svg": svg,
+        "table": Table(label, columns, rows, foot, "numbers forest"),
+        "svg": inline(forest_figure(intervals, label=f"A − B, {metric}"), label=f"Forest plot of {label}"),
     }
-
-
-def _row(difference: Difference) -> list[str | TableCell]:
-    value = difference.a - difference.b
-    return [
-        _name(difference), f"{difference.a:.1f}", f"{difference.b:.1f}",
-        TableCell(signed(value), "interval", note=interval(*difference.interval)),
-        p_value(difference.corrected).removeprefix("= "),
-        _VERDICTS.get(difference.verdict, difference.verdict),
-    ]  # fmt: skip
-
-
-def _name(difference: Difference) -> str:
-    return "/".join(difference.condition.languages)

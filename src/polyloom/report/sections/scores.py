@@ -10,9 +10,8 @@ from polyloom.figures.palette import SCALE
 from polyloom.figures.titles import metric_title
 from polyloom.metrics.score import read_signature
 from polyloom.metrics.significance import bootstrap_interval
+from polyloom.report.elements import Row, Section, Shading, Table, TableCell, heat_classes
 from polyloom.report.sources import Source
-from polyloom.report.tables import Row, Shading, Table, TableCell, heat_classes
-from polyloom.report.templating import Section
 
 LISTED = 400  # more scores than this are not listed one by one
 

@@ -1,13 +1,12 @@
-"""Settings: for several runs what differs between them, for a single run the main facts."""
+"""Settings and commands: what the runs were made with, and how to make them again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from polyloom.report.sources import Source
-from polyloom.report.tables import Row, Table, listed
-from polyloom.report.templating import Section
+from polyloom.report.elements import Row, Section, Table, TableCell, listed
+from polyloom.report.sources import PROBES, Source
 
 # Settings of recipes that the table of facts shows under another name.
 _FACTS = {"method.name", "backbone.name", "backbone.preset", "languages", "train.seed"}
@@ -20,15 +19,13 @@ def settings_section(sources: Sequence[Source]) -> Section:
         for key, values in differing_settings(sources).items():
             for fact, value in zip(facts, values, strict=True):
                 fact.update({} if key in _FACTS else {key: _text(value)})
-    keys = [key for key in dict.fromkeys(key for fact in facts for key in fact) if _worth_showing(facts, key)]
-    rows: list[Row] = [[key, *(fact.get(key) or "–" for fact in facts)] for key in keys]
+    rows: list[Row] = []
+    for key in dict.fromkeys(key for fact in facts for key in fact):
+        different = {fact.get(key) for fact in facts}
+        if different - {None, ""} and (len(facts) == 1 or len(different) > 1):
+            rows.append([key, *(fact.get(key) or "–" for fact in facts)])
     table = Table("Settings of the runs", ["", *(source.name for source in sources)], rows, classes="facts")
     return Section("settings", "Settings", {"table": table, "several": len(sources) > 1})
-
-
-def _worth_showing(facts: Sequence[Mapping[str, str]], key: str) -> bool:
-    values = {fact.get(key) for fact in facts}
-    return bool(values - {None, ""}) and (len(facts) == 1 or len(values) > 1)
 
 
 def differing_settings(sources: Sequence[Source]) -> dict[str, list[Any]]:
@@ -36,7 +33,7 @@ def differing_settings(sources: Sequence[Source]) -> dict[str, list[Any]]:
     flat = [_flat(asdict(source.recipe)) for source in sources]
     keys = dict.fromkeys(key for settings in flat for key in settings)
     values = {key: [settings.get(key) for settings in flat] for key in keys}
-    return {key: given for key, given in values.items() if any(value != given[0] for value in given)}
+    return {key: of_runs for key, of_runs in values.items() if any(value != of_runs[0] for value in of_runs)}
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -66,6 +63,8 @@ def _facts(source: Source) -> dict[str, str]:
         f"{name} {sum(group.trained for group in event.parameter_report):,}" for name, event in history.stages.items()
     ]
     began = history.steps[0].time if history.steps else None
+    steps = f"{history.steps[-1].total if history.steps else 0:,}{'' if history.done else ', not finished'}"
+    stages = ", ".join(f"{name} {event.steps:,}" for name, event in history.stages.items())
     versions = history.begin.versions if history.begin else {}
     return {
         "folder": str(source.path),
@@ -74,7 +73,7 @@ def _facts(source: Source) -> dict[str, str]:
         "languages": f"{len(recipe.languages)}: {listed(recipe.languages)}",
         "tasks": ", ".join(recipe.tasks),
         "trainable parameters": ", ".join(trained),
-        "steps": _steps(source),
+        "steps": f"{steps} ({stages})" if stages else steps,
         "tokens": f"{history.done.tokens:,}" if history.done else "",
         "time, with validation": str(timedelta(seconds=round(history.done.seconds))) if history.done else "",
         "seed": str(recipe.train.seed),
@@ -84,9 +83,24 @@ def _facts(source: Source) -> dict[str, str]:
     }
 
 
-def _steps(source: Source) -> str:
-    history = source.history
-    stages = [f"{name} {event.steps:,}" for name, event in history.stages.items()]
-    taken = history.steps[-1].total if history.steps else 0
-    unfinished = "" if history.done else ", not finished"
-    return f"{taken:,}{unfinished}" + (f" ({', '.join(stages)})" if stages else "")
+def commands_section(sources: Sequence[Source], line: str) -> Section:
+    """Build the list of commands that repeat the runs, the scores and this report.
+
+    Args:
+        sources: The runs.
+        line: The command that writes this report.
+    """
+    lines = []
+    for source in sources:
+        lines += [f"polyloom train {source.shell}/recipe.yaml -o {source.shell}-again", source.evaluation]
+        lines += [source.probing(kind) for kind in PROBES]
+    split = "" if sources[0].split == "test" else f" --split {sources[0].split}"
+    lines += [f"polyloom compare {sources[0].shell} {other.shell}{split}" for other in sources[1:]]
+    hashes = []
+    for source in sources:
+        if source.history.begin and (corpora := source.history.begin.corpora):
+            rows: list[Row] = [[corpus, TableCell(sha256[:12], "code")] for corpus, sha256 in corpora.items()]
+            label = f"Training corpora of {source.name} ({len(rows)})"
+            hashes.append(Table(label, ["corpus", "sha256"], rows, classes=""))
+    recipes = [(f"Recipe of {source.name}", source.text) for source in sources]
+    return Section("commands", "Commands", {"lines": [*lines, line], "recipes": recipes, "hashes": hashes})

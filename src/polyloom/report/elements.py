@@ -1,14 +1,60 @@
-"""Tables of the report as data, and how numbers are written and coloured in them."""
+"""Parts of the page: sections rendered by templates, tables as data, figures as inline SVG, numbers as text."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from polyloom.figures.canvas import printable, to_svg
 from polyloom.figures.palette import SCALE
 from polyloom.metrics.score import METRICS
 
 MANY = 12  # with more columns than this, column heads are rotated
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page.
+
+    Attributes:
+        name: Its id, and the name of its template.
+        title: Its heading.
+        data: What its template shows.
+    """
+
+    name: str
+    title: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def html(self) -> Markup:
+        """Render the section."""
+        return render("section.html", section=self, **self.data)
+
+
+def render(template: str, **data: Any) -> Markup:
+    """Render a template of this package."""
+    return Markup(_environment().get_template(template).render(**data))  # noqa: S704 - escaped by Jinja
+
+
+def inline(figure: Any, *, label: str, classes: str = "figure") -> Markup:
+    """Turn a figure into inline SVG."""
+    return Markup(to_svg(figure, label=label, class_=classes))  # noqa: S704 - escaped by ElementTree
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("polyloom.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: value if isinstance(value, Markup) else printable(value),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
 class TableCell(NamedTuple):
