@@ -18,19 +18,15 @@ LICENCE = "CC0-1.0"
 
 @dataclass(frozen=True)
 class SyntheticCorpus:
-    """One split, in one language or in two.
-
-    Attributes:
-        name: As written.
-        sides: The language, or source and target.
-        split: ``train``, ``dev`` or ``test``.
-        entities: Whether tags are entities instead of parts of speech.
-    """
+    """One split, in one language or in two."""
 
     name: str
+    """The name as it is written in a recipe."""
     sides: tuple[str, ...]
+    """The language, or source and target."""
     split: str
     entities: bool = False
+    """Whether tags are entities instead of parts of speech."""
 
     @classmethod
     def parse(cls, name: str) -> "SyntheticCorpus":

@@ -19,17 +19,13 @@ _MUTATION = 12  # percent
 
 
 class State(NamedTuple):
-    """A language at one point in time.
-
-    Attributes:
-        lexicon: Its words, as they sound.
-        grammar: Its grammar.
-        changes: Numbers of the sound changes that it has been through, in their order.
-    """
+    """A language at one point in time."""
 
     lexicon: Lexicon
+    """Its words, as they sound."""
     grammar: Grammar
     changes: tuple[int, ...]
+    """Numbers of the sound changes that it has been through, in their order."""
 
 
 def proto(seed: int) -> State:
@@ -42,7 +38,7 @@ def proto(seed: int) -> State:
 def founded(state: State, branch: int, dice: Dice) -> State:
     """Begin a branch, with a new grammar and many words and suffixes of another function."""
     words = {kind: list(forms) for kind, forms in state.lexicon.items()}
-    for kind in ("word", "suffix"):
+    for kind in ("word", "suffix"):  # function words and suffixes are rotated: the same form, another function
         at = 3 * branch % len(words[kind])
         words[kind] = words[kind][at:] + words[kind][:at]
     _shift(words, dice, times=_FOUNDING_SHIFTS)
@@ -51,9 +47,11 @@ def founded(state: State, branch: int, dice: Dice) -> State:
 
 def stepped(state: State, dice: Dice) -> State:
     """Return the language one step later."""
+    # One sound change, if possible a new one, in all words: what makes cognates regular.
     fresh = [number for number in range(len(CHANGES)) if number not in state.changes]
     change = dice.pick(fresh or range(len(CHANGES)))
     words = {kind: [changed(word, change) for word in forms] for kind, forms in state.lexicon.items()}
+    # One shift of meaning, and a few words that are lost and coined anew.
     _shift(words, dice, times=1)
     for _ in range(_REPLACED):
         kind = dice.pick(_SHIFTING)

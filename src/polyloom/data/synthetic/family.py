@@ -1,4 +1,4 @@
-"""A family of languages: who descends from whom, and since when they go separate ways.
+"""A family of languages: which one descends from which, and since when they are separate.
 
 A language lives in steps (``evolution.py``), and branches off another at one of that one's steps. So a larger family
 holds the smaller one, its languages unchanged.
@@ -15,44 +15,51 @@ from polyloom.data.synthetic.meaning import Clause, meaning_of
 from polyloom.data.synthetic.render import Sentence, Speaker
 from polyloom.errors import DataError, suggest
 
-_BRANCHES = (0, 1, 2, 3, 0, 1, 0, 2, 0, 1, 2, 0)  # of language 0, 1, …: of the first twelve, the fourth is alone
-_STEMS = (3, 4, 5, 5)  # steps until a branch falls into languages
+_BRANCHES = (
+    0,
+    1,
+    2,
+    3,
+    0,
+    1,
+    0,
+    2,
+    0,
+    1,
+    2,
+    0,
+)  # of language 0, 1, …; among twelve, the fourth is alone in its branch
+_STEMS = (3, 4, 5, 5)  # steps until a branch splits into languages
 _SCRIPTS = ("latin", "cyrillic", "latin", "latin")
 _INITIALS = "bknt"
 _SHORTEST, _SPREAD = 9, 4  # steps from the proto-language to today
 _MOST = 100  # names of four letters would run out
-_TREE, _NAME, _LIFE = 1, 2, 3  # what dice are for; 0 is the proto-language, 4 are meanings
+_TREE, _NAME, _LIFE = 1, 2, 3  # keys of dice, by what they decide; 0 is the proto-language, 4 are meanings
 
 
 class Lineage(NamedTuple):
-    """The history of a language.
-
-    Attributes:
-        name: Four letters; the first is that of its branch.
-        branch: Number of the branch.
-        mother: Number of the language that it branched off; ``None`` for the founder of a branch.
-        since: The step at which it did.
-        until: The step at which it is spoken now.
-    """
+    """The history of a language."""
 
     name: str
+    """Four letters; the first is that of its branch."""
     branch: int
-    mother: int | None
+    """Number of the branch."""
+    parent: int | None
+    """Number of the language that it branched off; ``None`` for the founder of a branch."""
     since: int
+    """The step at which it did."""
     until: int
+    """The step at which it is spoken now."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Languages with a common ancestor.
-
-    Attributes:
-        seed: Another seed is another family.
-        languages: How many.
-    """
+    """Languages with a common ancestor."""
 
     seed: int = 0
+    """Another seed is another family."""
     languages: int = 12
+    """How many."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.languages <= _MOST:
@@ -61,40 +68,46 @@ class Family:
     @cached_property
     def lineages(self) -> tuple[Lineage, ...]:
         """Histories of all languages; a parent comes before its children."""
-        lives: list[Lineage] = []
+        lineages: list[Lineage] = []
         for number in range(self.languages):
             branch = _BRANCHES[number % len(_BRANCHES)]
             dice = Dice(self.seed, _TREE, number)
-            kin = [other for other, life in enumerate(lives) if life.branch == branch]
-            mother, since = None, 0
+            kin = [other for other, lineage in enumerate(lineages) if lineage.branch == branch]
+            parent, since = None, 0
             if kin:
-                mother = dice.pick(kin)
-                first = max(_STEMS[branch], lives[mother].since + 1)
-                since = first + dice.below(lives[mother].until - 1 - first)
+                # It branches off after the stem of the branch, and while its parent is still spoken.
+                parent = dice.pick(kin)
+                first = max(_STEMS[branch], lineages[parent].since + 1)
+                since = first + dice.below(lineages[parent].until - 1 - first)
             until = max(since + 3, _SHORTEST + dice.below(_SPREAD))
-            lives.append(Lineage(self._new_name(number, branch, lives), branch, mother, since, until))
-        return tuple(lives)
+            lineages.append(Lineage(self._new_name(number, branch, lineages), branch, parent, since, until))
+        return tuple(lineages)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The languages, in an order that stays the same in larger families."""
-        return tuple(life.name for life in self.lineages)
+        return tuple(lineage.name for lineage in self.lineages)
 
     def groups(self) -> Mapping[str, str]:
         """Return the branch of every language, named after its first language."""
-        founders = {life.branch: life.name for life in self.lineages if life.mother is None}
-        return {life.name: founders[life.branch] for life in self.lineages}
+        founders = {lineage.branch: lineage.name for lineage in self.lineages if lineage.parent is None}
+        return {lineage.name: founders[lineage.branch] for lineage in self.lineages}
 
     def distance(self, one: str, other: str) -> int:
         """Return the number of steps between two languages through their last common ancestor."""
-        a, b = self._number(one), self._number(other)
-        shared = dict(self._line(a))
-        parted = max((min(step, shared[number]) for number, step in self._line(b) if number in shared), default=0)
-        return self.lineages[a].until + self.lineages[b].until - 2 * parted
+        first, second = self._number(one), self._number(other)
+        ancestors = self._ancestors(first)
+        # Two languages share the history of a common ancestor until the first of them leaves it. Without one, they
+        # share the proto-language, which is at step 0.
+        separation = 0
+        for number, step in self._ancestors(second).items():
+            if number in ancestors:
+                separation = max(separation, min(step, ancestors[number]))
+        return self.lineages[first].until + self.lineages[second].until - 2 * separation
 
     def tree(self) -> str:
         """Return the family tree in Newick notation, with lengths in steps."""
-        founders = [number for number, life in enumerate(self.lineages) if life.mother is None]
+        founders = [number for number, lineage in enumerate(self.lineages) if lineage.parent is None]
         return "(" + ",".join(self._newick(number) for number in founders) + ");"
 
     def state(self, language: str) -> State:
@@ -121,28 +134,27 @@ class Family:
             )
         return self.names.index(language)
 
-    def _line(self, number: int) -> list[tuple[int, int]]:
-        """Return a language and its ancestors, each with the last step before the languages separate."""
-        line, until, at = [], self.lineages[number].until, number
-        while True:
-            line.append((at, until))
-            life = self.lineages[at]
-            if life.mother is None:
-                return line
-            at, until = life.mother, life.since
+    def _ancestors(self, number: int) -> dict[int, int]:
+        """Return a language and its ancestors, each with the step until which their history is that of the language."""
+        ancestors = {number: self.lineages[number].until}
+        while (parent := self.lineages[number].parent) is not None:
+            ancestors[parent] = self.lineages[number].since
+            number = parent
+        return ancestors
 
     def _newick(self, number: int) -> str:
-        life = self.lineages[number]
-        text, at = life.name, life.until
-        daughters = [other for other, one in enumerate(self.lineages) if one.mother == number]
-        for daughter in sorted(daughters, key=lambda other: -self.lineages[other].since):
-            since = self.lineages[daughter].since
-            text, at = f"({text}:{at - since},{self._newick(daughter)})", since
-        return f"{text}:{at - life.since}"
+        """Write the subtree of a language: its children branch off one by one, the last one first in the notation."""
+        lineage = self.lineages[number]
+        text, at = lineage.name, lineage.until
+        children = [other for other, child in enumerate(self.lineages) if child.parent == number]
+        for child in sorted(children, key=lambda other: -self.lineages[other].since):
+            since = self.lineages[child].since
+            text, at = f"({text}:{at - since},{self._newick(child)})", since
+        return f"{text}:{at - lineage.since}"
 
-    def _new_name(self, number: int, branch: int, lives: list[Lineage]) -> str:
+    def _new_name(self, number: int, branch: int, lineages: list[Lineage]) -> str:
         dice = Dice(self.seed, _NAME, number)
-        taken = {life.name for life in lives}
+        taken = {lineage.name for lineage in lineages}
         while True:
             name = _INITIALS[branch] + dice.pick("aeiou") + dice.pick("dfglmnprstvz") + dice.pick("aeiou")
             if name not in taken:
@@ -151,10 +163,11 @@ class Family:
 
 @cache
 def _state(family: Family, number: int, step: int) -> State:
-    life = family.lineages[number]
-    if life.mother is not None and step <= life.since:
-        return _state(family, life.mother, step)
+    """Return a language at a step, which is its parent until it branches off."""
+    lineage = family.lineages[number]
+    if lineage.parent is not None and step <= lineage.since:
+        return _state(family, lineage.parent, step)
     dice = Dice(family.seed, _LIFE, number, step)
     if step == 0:
-        return founded(proto(family.seed), life.branch, dice)
+        return founded(proto(family.seed), lineage.branch, dice)
     return stepped(_state(family, number, step - 1), dice)

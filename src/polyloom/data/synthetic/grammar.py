@@ -1,71 +1,72 @@
 """Define the grammar of a language by a few settings: word order, marking, articles."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from polyloom.data.synthetic.dice import Dice
+
+Side = Literal["before", "after"]
 
 
 @dataclass(frozen=True)
 class Grammar:
-    """The settings of a grammar.
-
-    Attributes:
-        order: Of subject, verb and object.
-        adjective: Before or after its noun.
-        numeral: Before or after its noun.
-        owner: Before or after what is owned.
-        adposition: Before or after its noun; conjunctions of clauses stand on the same side.
-        case: Whether roles are marked by suffixes, by adpositions, or those of subject and object by order alone.
-        article: Before the noun, after it, or none.
-        tense: By suffixes or by auxiliaries.
-        auxiliary: Before or after the verb.
-        negation: Before or after the verb.
-        adverb: Before or after the verb.
-        question: A particle at the beginning, at the end, or none.
-        plural: Whether nouns have a suffix for more than one.
-        agreement: Whether verbs have a suffix for a subject of more than one.
-        pronouns: Whether pronouns that are subjects are said or dropped.
-        capitals: Which words begin with a capital.
-    """
+    """The settings of a grammar."""
 
     order: Literal["SOV", "SVO", "VSO", "OVS", "VOS"]
-    adjective: Literal["before", "after"]
-    numeral: Literal["before", "after"]
-    owner: Literal["before", "after"]
-    adposition: Literal["before", "after"]
+    """Order of subject, verb and object."""
+    adjective: Side
+    """Side of its noun."""
+    numeral: Side
+    """Side of its noun."""
+    owner: Side
+    """Side of what is owned."""
+    adposition: Side
+    """Side of its noun; conjunctions of clauses stand on the same side."""
     case: Literal["suffix", "adposition", "order"]
+    """Whether roles are marked by suffixes, by adpositions, or those of subject and object by order alone."""
     article: Literal["none", "before", "after"]
+    """Side of its noun."""
     tense: Literal["suffix", "auxiliary"]
-    auxiliary: Literal["before", "after"]
-    negation: Literal["before", "after"]
-    adverb: Literal["before", "after"]
+    auxiliary: Side
+    """Side of the verb."""
+    negation: Side
+    """Side of the verb."""
+    adverb: Side
+    """Side of the verb."""
     question: Literal["none", "before", "after"]
+    """Side of the sentence on which a particle of questions stands."""
     plural: Literal["suffix", "none"]
+    """Whether nouns have a suffix for more than one."""
     agreement: Literal["suffix", "none"]
+    """Whether verbs have a suffix for a subject of more than one."""
     pronouns: Literal["said", "dropped"]
+    """Whether pronouns that are subjects are said or dropped."""
     capitals: Literal["none", "names", "nouns"]
+    """Which words begin with a capital."""
 
 
-# How the branches begin: unlike one another, so that what is right in one is wrong in the next.
-FOUNDERS = (
-    Grammar(
-        "SOV", "before", "before", "before", "after", "suffix", "none", "suffix", "after", "after", "before",
-        "after", "suffix", "suffix", "dropped", "none",
-    ),
-    Grammar(
-        "SVO", "before", "before", "after", "before", "order", "before", "auxiliary", "before", "before", "after",
-        "before", "suffix", "none", "said", "names",
-    ),
-    Grammar(
-        "VSO", "after", "before", "after", "before", "adposition", "before", "suffix", "before", "before", "after",
-        "before", "suffix", "suffix", "said", "nouns",
-    ),
-    Grammar(
-        "OVS", "after", "after", "before", "after", "order", "after", "auxiliary", "after", "after", "before",
-        "none", "suffix", "none", "said", "names",
-    ),
-)  # fmt: skip
+# The grammars with which the four branches begin, one column each. They differ as much as possible, so that what a
+# model learns of one branch is wrong in the next.
+_FOUNDERS: Mapping[str, Sequence[Any]] = {
+    "order": ("SOV", "SVO", "VSO", "OVS"),
+    "adjective": ("before", "before", "after", "after"),
+    "numeral": ("before", "before", "before", "after"),
+    "owner": ("before", "after", "after", "before"),
+    "adposition": ("after", "before", "before", "after"),
+    "case": ("suffix", "order", "adposition", "order"),
+    "article": ("none", "before", "before", "after"),
+    "tense": ("suffix", "auxiliary", "suffix", "auxiliary"),
+    "auxiliary": ("after", "before", "before", "after"),
+    "negation": ("after", "before", "before", "after"),
+    "adverb": ("before", "after", "after", "before"),
+    "question": ("after", "before", "before", "none"),
+    "plural": ("suffix", "suffix", "suffix", "suffix"),
+    "agreement": ("suffix", "none", "suffix", "none"),
+    "pronouns": ("dropped", "said", "said", "said"),
+    "capitals": ("none", "names", "nouns", "names"),
+}
+FOUNDERS = tuple(Grammar(**{name: values[branch] for name, values in _FOUNDERS.items()}) for branch in range(4))
 
 
 def mutated(grammar: Grammar, dice: Dice) -> Grammar:

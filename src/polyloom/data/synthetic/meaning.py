@@ -29,29 +29,22 @@ _MEANING = 4  # what dice are for: see family.py
 
 
 class Phrase(NamedTuple):
-    """A participant of a clause.
-
-    Attributes:
-        kind: Decides what ``head`` counts: nouns, names or pronouns.
-        head: A concept of that class; of an organization, its noun.
-        name: The family name of a person, or the name of an organization.
-        plural: More than one.
-        definite: Known to the hearer.
-        adjective: What it is like.
-        numeral: How many.
-        owner: Whose it is.
-        other: Who or what else.
-    """
+    """A participant of a clause."""
 
     kind: PhraseKind
+    """Decides what ``head`` counts: nouns, names or pronouns."""
     head: int
+    """A concept of that class; of an organization, its noun."""
     name: int | None = None
+    """The family name of a person, or the name of an organization."""
     plural: bool = False
     definite: bool = False
+    """Known to the hearer."""
     adjective: int | None = None
     numeral: int | None = None
     owner: "Phrase | None" = None
     other: "Phrase | None" = None
+    """A second participant, joined by *and*."""
 
 
 class Clause(NamedTuple):
@@ -70,6 +63,7 @@ class Clause(NamedTuple):
 
 def meaning_of(seed: int, split: str, index: int) -> Clause:
     """Return the meaning of a sentence; no two splits share one."""
+    # Draw until the meaning belongs to the split: the test and dev splits have a tenth of all meanings each.
     for attempt in count():
         clause = _clause(Dice(seed, _MEANING, list(SPLITS).index(split), index, attempt))
         if _tenth(clause) in SPLITS[split]:

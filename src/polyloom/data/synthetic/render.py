@@ -78,6 +78,7 @@ class Speaker:
         """Generate the sentence for a meaning."""
         root = self._clause(meaning, "root")
         root.after.append(_Node("?" if meaning.question else ".", "PUNCT", "punct"))
+        # Heads are positions, which are known only when all words are in order.
         nodes = list(root.in_order())
         heads = [0] * len(nodes)
         for place, node in enumerate(nodes, start=1):
@@ -96,7 +97,13 @@ class Speaker:
     def _clause(self, clause: Clause, relation: str) -> _Node:
         grammar = self.state.grammar
         verb = _Node(self._verb(clause), "VERB", relation)
-        parts = self._arguments(clause)
+        parts: dict[str, list[_Node]] = {"S": [], "O": []}
+        if clause.subject.kind != "pronoun" or grammar.pronouns == "said":
+            parts["S"] = [self._phrase(clause.subject, "nsubj", case=None)]
+        if clause.object:
+            parts["O"] = [self._phrase(clause.object, "obj", case="object")]
+        if clause.content:
+            parts["O"] = [self._clause(clause.content, "ccomp")]
         middle = grammar.order.index("V")
         verb.before = [node for letter in grammar.order[:middle] for node in parts[letter]]
         verb.after = [node for letter in grammar.order[middle + 1 :] for node in parts[letter]]
@@ -106,6 +113,7 @@ class Speaker:
                 verb.before.insert(len(parts["S"]), node)
             else:
                 verb.after.append(node)
+        # Words of the verb stand closer to it than its arguments, the last one added closest.
         if clause.adverb is not None:
             verb.add(_Node(self.state.lexicon["adverb"][clause.adverb], "ADV", "advmod"), grammar.adverb)
         if clause.tense != "present" and grammar.tense == "auxiliary":
@@ -117,16 +125,6 @@ class Speaker:
         if relation == "ccomp":
             verb.enclose(_Node(self._words["that"], "SCONJ", "mark"), grammar.adposition)
         return verb
-
-    def _arguments(self, clause: Clause) -> dict[str, list[_Node]]:
-        parts: dict[str, list[_Node]] = {"S": [], "O": []}
-        if clause.subject.kind != "pronoun" or self.state.grammar.pronouns == "said":
-            parts["S"] = [self._phrase(clause.subject, "nsubj", case=None)]
-        if clause.object:
-            parts["O"] = [self._phrase(clause.object, "obj", case="object")]
-        if clause.content:
-            parts["O"] = [self._clause(clause.content, "ccomp")]
-        return parts
 
     def _verb(self, clause: Clause) -> str:
         grammar, word = self.state.grammar, self.state.lexicon["verb"][clause.verb]
