@@ -106,7 +106,8 @@ class Hook:
         active = self.state.active
         assert active is not None
         num_rows, expand = active.layout.num_rows, active.expand if self.site.stack == "decoder" else 1
-        if tensor.dim() < 3 or len(tensor) != num_rows * expand:
+        # `len` of a tensor would fix the size of the batch in exported graphs.
+        if tensor.dim() < 3 or tensor.shape[0] != num_rows * expand:
             raise RowError(
                 f"{self.site}: hidden states of shape {tuple(tensor.shape)} for {num_rows} rows × {expand}. "
                 "The batch given to the model and the conditions must have the same rows in the same order."
