@@ -1,4 +1,4 @@
-"""Note which rows of banks changed, so that a checkpoint writes only those."""
+"""Record which rows of banks changed, so that a checkpoint writes only those."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,18 +13,15 @@ from polyloom.tensor_files import StoredBank
 
 
 @dataclass
-class _Noted:
-    """What is known of a parameter since the last checkpoint.
-
-    Attributes:
-        tensor: The same memory. It is held, so that no other tensor can be there.
-        version: The version that torch counts for it, up to which all changes are in `rows`.
-        rows: Which rows changed.
-    """
+class _Record:
+    """The changes of a parameter since the last checkpoint."""
 
     tensor: Tensor
+    """The same memory. It is held, so that no other tensor can get this address."""
     version: int
+    """The version that torch counts for it, up to which all changes are in `rows`."""
     rows: Tensor
+    """Which rows changed."""
 
     def is_current(self, parameter: Tensor) -> bool:
         """Return whether all changes of the parameter are in `rows`."""
@@ -40,28 +37,29 @@ class _Noted:
 class ChangedRows:
     """Knows which rows of a model's banks changed since the last checkpoint.
 
-    The optimizer notes the rows that it updates. Anything else that writes to a parameter, or replaces its memory, is
+    The optimizer records the rows that it updates. Anything else that writes to a parameter, or replaces its memory, is
     noticed by the version that torch counts: then all rows count as changed. Only writes to `Parameter.data` itself
     escape that count.
     """
 
     def __init__(self) -> None:
-        self._noted: dict[nn.Parameter, _Noted] = {}
+        self._records: dict[nn.Parameter, _Record] = {}
 
     @contextmanager
-    def noting(self, parameter: nn.Parameter, rows: Tensor) -> Iterator[None]:
-        """Note that a block of code changes some rows of a parameter, and nothing else of it."""
-        noted = self._noted.get(parameter)
-        current = noted is not None and noted.is_current(parameter)
+    def recording(self, parameter: nn.Parameter, rows: Tensor) -> Iterator[None]:
+        """Record that a block of code changes some rows of a parameter, and nothing else of it."""
+        record = self._records.get(parameter)
+        # Checked before the block: what changed the parameter since the last record is not among the rows.
+        current = record is not None and record.is_current(parameter)
         yield
-        if noted is not None and current:
-            noted.rows[rows] = True
-            noted.version = parameter._version  # noqa: SLF001
+        if record is not None and current:
+            record.rows[rows] = True
+            record.version = parameter._version  # noqa: SLF001
 
     def reset(self, model: Model) -> None:
         """Begin anew: a checkpoint has just been written."""
-        self._noted = {
-            parameter: _Noted(
+        self._records = {
+            parameter: _Record(
                 parameter.detach(),
                 parameter._version,  # noqa: SLF001
                 torch.zeros(len(parameter), dtype=torch.bool, device=parameter.device),
@@ -82,9 +80,9 @@ class ChangedRows:
         ]
 
     def _changed(self, parameter: nn.Parameter) -> Tensor:
-        noted = self._noted.get(parameter)
-        if noted is not None and noted.is_current(parameter):
-            return noted.rows
+        record = self._records.get(parameter)
+        if record is not None and record.is_current(parameter):
+            return record.rows
         return torch.ones(len(parameter), dtype=torch.bool, device=parameter.device)
 
 

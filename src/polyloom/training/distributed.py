@@ -1,4 +1,13 @@
-"""Train with several processes, started by torchrun, Slurm or any launcher that sets RANK and WORLD_SIZE."""
+"""Train with several processes, started by torchrun, Slurm or any launcher that sets RANK and WORLD_SIZE.
+
+A collective waits for all processes. If one of them does not come, the others wait until the time limit. So what leads
+to a collective (skip a step, save, validate, stop) is decided by numbers that all processes share. The collectives of a
+step are, in this order: counts of predictions; those of DDP and FSDP in the forward and backward passes; gradients that
+both leave out (`average_gradients`); norms of shards; losses together with the flags to save and stop.
+
+Work of very different length (encoding corpora, validation) ends in `ProcessGroup.together` instead. It uses the
+key-value store by which the processes met, and waits as long as all of them are alive.
+"""
 
 import os
 import time
@@ -24,8 +33,8 @@ from polyloom.nn.tables import Bank, sparse_rows
 from polyloom.training.config import Strategy
 
 _TIMEOUT = timedelta(minutes=10)
-_BEAT = 10.0  # seconds after which a process says again that it is alive
-_POLL = 0.5  # seconds at most between two looks of a process that waits
+_BEAT = 10.0  # seconds between two signs of life of a process
+_POLL = 0.5  # seconds at most between two looks at the store of a process that waits
 _ERROR, _BEATS = "polyloom/error", "polyloom/beats"  # keys of the store
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
@@ -66,9 +75,8 @@ class ProcessGroup:
 
     def broadcast(self, value: float) -> float:
         """Return rank 0's value in all processes."""
-        return float(
-            self.all_reduce(torch.tensor(value if self.is_main else 0.0, dtype=torch.float64, device=self.device))
-        )
+        own = value if self.is_main else 0.0
+        return float(self.all_reduce(torch.tensor(own, dtype=torch.float64, device=self.device)))
 
     def barrier(self) -> None:
         """Wait for all processes."""
@@ -91,7 +99,7 @@ class ProcessGroup:
                 yield
             self._wait_for_all(store)
         except BaseException as error:
-            if not store.check([_ERROR]):
+            if not store.check([_ERROR]):  # the first error is the cause; those of others follow from it
                 message = str(error) if isinstance(error, PolyloomError) else repr(error)
                 store.set(_ERROR, f"process {self.rank}: {message}")
                 time.sleep(3 * _POLL)  # until the others have read it: the store may end with this process
@@ -100,7 +108,8 @@ class ProcessGroup:
     def share(self, items: Sequence[Item], work: Callable[[Item], Result]) -> list[Result]:
         """Apply a function to items and return all results, in order, in all processes.
 
-        Each process takes the next item that none has taken, until there are none. Results must be plain data.
+        Each process takes the next item that none has taken, until there are none: items may take very different
+        times. Results must be plain data, because they are pickled for the other processes.
         """
         if self.size == 1:
             return [work(item) for item in items]
@@ -108,28 +117,29 @@ class ProcessGroup:
         with self.together():
             store = _store()
             key = self._key(store, "taken")
-            while (number := store.add(key, 1) - 1) < len(items):
+            while (number := store.add(key, 1) - 1) < len(items):  # `add` is atomic: no item goes to two processes
                 results[number] = work(items[number])
-        shares: list[dict[int, Result]] = [{} for _ in range(self.size)]
-        dist.all_gather_object(shares, results)
-        merged = {number: result for share in shares for number, result in share.items()}
+        # A collective, but all processes are here: `together` has waited for them.
+        by_process: list[dict[int, Result]] = [{} for _ in range(self.size)]
+        dist.all_gather_object(by_process, results)
+        merged = {number: result for results in by_process for number, result in results.items()}
         return [merged[number] for number in range(len(items))]
 
     def _key(self, store: Store, name: str) -> str:
-        """Return a new key of the store, the same in all processes: they come here in the same order."""
+        """Return a new key of the store, the same in all processes, since all of them make their keys in one order."""
         return f"polyloom/{name}/{store.add(f'polyloom/{name}-by-{self.rank}', 1)}"
 
     def _wait_for_all(self, store: Store) -> None:
         """Wait until all processes come here, as long as those that are missing say that they are alive."""
         key = self._key(store, "done")
         store.add(key, 1)
-        pause, heard, heard_at = 0.001, -1, time.monotonic()
-        while (done := store.add(key, 0)) < self.size:
+        pause, last_beats, last_sign = 0.001, -1, time.monotonic()
+        while (done := store.add(key, 0)) < self.size:  # adding nothing reads a counter
             if store.check([_ERROR]):
                 raise TrainingError(f"Another process ended with an error. {store.get(_ERROR).decode()}")
-            if (beats := store.add(_BEATS, 0)) != heard:
-                heard, heard_at = beats, time.monotonic()
-            elif time.monotonic() - heard_at > _TIMEOUT.total_seconds():
+            if (beats := store.add(_BEATS, 0)) != last_beats:
+                last_beats, last_sign = beats, time.monotonic()
+            elif time.monotonic() - last_sign > _TIMEOUT.total_seconds():
                 missing = f"{self.size - done} of {self.size} processes"
                 raise TrainingError(f"{missing} have not been heard of for {_TIMEOUT}. Were they killed?")
             time.sleep(pause)
@@ -191,8 +201,11 @@ def parallelize(objective: nn.Module, model: Model, *, process_group: ProcessGro
     """
     if process_group.size == 1:
         return objective.to(process_group.device)
+
     if strategy == "fsdp":
         if not isinstance(model, FSDPModule):  # in a later stage it is sharded already
+            # Layers gather their shards one after the other, in the forward pass and again in the backward pass. What
+            # is used all the time or little of at once is a copy.
             copied = {p for module in model.modules() if isinstance(module, Bank) for p in module.parameters()}
             if not _trains_backbone(model):
                 copied |= {*model.method.parameters(), *model.heads.parameters()}
@@ -203,27 +216,34 @@ def parallelize(objective: nn.Module, model: Model, *, process_group: ProcessGro
             fully_shard(model, ignored_params=copied)
             register_fsdp_forward_method(model, "losses")
         return objective
+
     device_ids = None if process_group.device == "cpu" else [torch.device(process_group.device)]
     objective = objective.to(process_group.device)
     banks = {parameter for bank in trained_banks(model) for parameter in bank.parameters()}
-    if not any(p.requires_grad and p not in banks for p in objective.parameters()):
+    if not any(p.requires_grad and p not in banks for p in objective.parameters()):  # DDP refuses to wrap nothing
         return objective
+    # DDP cannot average sparse gradients whose rows differ between processes. It does not wait for ignored ones.
     ignored = [name for name, parameter in objective.named_parameters() if parameter in banks]
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(objective, ignored)  # type: ignore[no-untyped-call] # noqa: SLF001
     return DistributedDataParallel(objective, device_ids=device_ids, forward_sync_buffers=False)
 
 
 def check_same_weights(model: Model) -> None:
-    """Raise an error, in all processes, if one has other values of trained parameters, as DDP does not for banks."""
+    """Raise an error, in all processes, if one of them has other values of trained parameters.
+
+    DDP copies rank 0's parameters to all processes when it wraps a model, but not those of banks, which it ignores. If
+    a host has other files or versions, training would go on with different weights in each process, without an error.
+    """
     parameters = {n: p for n, p in model.named_parameters() if p.requires_grad and not isinstance(p, DTensor)}
     own = {name: (tuple(parameter.shape), _fingerprint(parameter)) for name, parameter in parameters.items()}
-    found: list[dict[str, tuple[tuple[int, ...], int]]] = [{} for _ in range(dist.get_world_size())]
-    dist.all_gather_object(found, own)
-    for rank, other in enumerate(found):
-        names = [name for name in found[0] | other if found[0].get(name) != other.get(name)]
+    by_process: list[dict[str, tuple[tuple[int, ...], int]]] = [{} for _ in range(dist.get_world_size())]
+    dist.all_gather_object(by_process, own)
+    first = by_process[0]
+    for rank, other in enumerate(by_process):
+        names = [name for name in first | other if first.get(name) != other.get(name)]
         if names:
             raise TrainingError(
-                f"Process {rank} begins the stage with other weights than process 0: {len(names)} of {len(found[0])} "
+                f"Process {rank} begins the stage with other weights than process 0: {len(names)} of {len(first)} "
                 f"trained tensors differ, such as {names[0]}. Do all hosts have the same files and the same versions?"
             )
 
@@ -231,6 +251,7 @@ def check_same_weights(model: Model) -> None:
 @torch.no_grad()
 def _fingerprint(tensor: Tensor) -> int:
     """Return 64 bits of a tensor's content: sums of its bits times fixed random numbers, chunk by chunk."""
+    # Odd factors: each is invertible modulo 2⁶⁴, so that no change of a single value leaves the sum as it was.
     bits = tensor.detach().contiguous().flatten().view(_INTEGERS[tensor.dtype.itemsize])
     generator = torch.Generator().manual_seed(0)
     factors = torch.randint(-(1 << 62), 1 << 62, (min(len(bits), 1 << 20),), generator=generator).mul_(2).add_(1)
@@ -312,7 +333,7 @@ def _average(tensors: Sequence[Tensor]) -> None:
 
 @contextmanager
 def unsharded(model: Model) -> Iterator[None]:
-    """Unshard a model for use outside of its objective. All processes must enter the context.
+    """Unshard a model for use outside of its objective. All processes must enter the context: it gathers shards.
 
     Only parameters outside of the layers are unsharded here: layers unshard themselves, from the first step on.
     """

@@ -17,12 +17,14 @@ from polyloom.training.distributed import full_tensor, shard_like
 
 
 class RowAdam(torch.optim.Optimizer):
-    """Adam for banks: updates only rows that have a gradient, each with its own step count.
+    """AdamW for banks: updates only rows that have a gradient, each with its own step count.
 
     The rows of a bank are the weights of different languages, tasks or pairs. With plain Adam a language that is absent
-    from a batch would drift on old momentum, and training languages together would differ from training each alone.
+    from a batch would drift on old momentum, and its bias correction would count steps in which it had no gradient:
+    training languages together would differ from training each alone. With a gradient in every row it is AdamW.
 
-    The state has the rows that were ever updated (``rows``), in the order of their first update.
+    The state has the rows that were ever updated (``rows``), in the order of their first update. So it costs the rows
+    that have data, not those of the bank.
 
     Args:
         params: Parameters, or groups of them.
@@ -33,8 +35,8 @@ class RowAdam(torch.optim.Optimizer):
     def __init__(self, params: Any, defaults: dict[str, Any], changed_rows: ChangedRows | None = None) -> None:
         super().__init__(params, defaults)
         self._changed_rows = changed_rows or ChangedRows()
-        self._index: dict[nn.Parameter, Tensor] = {}  # where the state of each row is; -1 if it has none
-        self._reserve: dict[tuple[nn.Parameter, str], Tensor] = {}  # buffers that tensors of the state begin
+        self._state_rows: dict[nn.Parameter, Tensor] = {}  # for each row of a bank its row of the state; -1 if none
+        self._buffers: dict[tuple[nn.Parameter, str], Tensor] = {}  # larger tensors, whose first rows are the state
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -46,64 +48,61 @@ class RowAdam(torch.optim.Optimizer):
                     self._update(parameter, group)
 
     def _update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
+        # Rows whose gradient is zero are left alone, too: a method may gather the row of a task that is not trained.
         assert parameter.grad is not None
-        rows, gradient = _rows_of(parameter.grad)
-        at, state = self._find(parameter, rows), self.state[parameter]
+        if parameter.grad.is_sparse:
+            rows, gradient = parameter.grad.indices()[0], parameter.grad.values()
+            used = gradient.flatten(1).any(1)
+            if not used.all():
+                rows, gradient = rows[used], gradient[used]
+        else:
+            rows = parameter.grad.flatten(1).any(1).nonzero().squeeze(1)
+            gradient = parameter.grad[rows]
+
+        # AdamW (Loshchilov and Hutter 2019), where t is the number of updates of each row:
+        #   m ← β₁m + (1-β₁)g,  v ← β₂v + (1-β₂)g²,  θ ← θ - lr·λ·θ - lr · (m / (1-β₁ᵗ)) / (√(v / (1-β₂ᵗ)) + ε)
+        state_rows, state = self._rows_of_state(parameter, rows), self.state[parameter]
         step, mean, square = state["step"], state["exp_avg"], state["exp_avg_sq"]
         beta1, beta2 = group["betas"]
-        shape = (-1, *([1] * (parameter.dim() - 1)))
-        step[at] += 1
-        count = step[at].view(shape)
-        mean[at] = mean[at].lerp(gradient, 1 - beta1)
-        square[at] = square[at].mul(beta2).addcmul(gradient, gradient, value=1 - beta2)
-        scale = (square[at] / (1 - beta2**count)).sqrt_().add_(group["eps"])
+        step[state_rows] += 1
+        count = step[state_rows].view(-1, *([1] * (parameter.dim() - 1)))
+        mean[state_rows] = mean[state_rows].lerp(gradient, 1 - beta1)
+        square[state_rows] = square[state_rows].mul(beta2).addcmul(gradient, gradient, value=1 - beta2)
+        scale = (square[state_rows] / (1 - beta2**count)).sqrt_().add_(group["eps"])
         decayed = parameter[rows] * (1 - group["lr"] * group["weight_decay"])
-        with self._changed_rows.noting(parameter, rows):
-            parameter[rows] = decayed - group["lr"] * (mean[at] / (1 - beta1**count)) / scale
+        with self._changed_rows.recording(parameter, rows):
+            parameter[rows] = decayed - group["lr"] * (mean[state_rows] / (1 - beta1**count)) / scale
 
-    def _find(self, parameter: nn.Parameter, rows: Tensor) -> Tensor:
-        """Return where the state of rows is. Those without state get one."""
+    def _rows_of_state(self, parameter: nn.Parameter, rows: Tensor) -> Tensor:
+        """Return which rows of the state belong to rows of a bank. Those without state get one of zeros."""
         state = self.state[parameter]
         if not state:
             state["step"], state["rows"] = parameter.new_zeros(0), rows[:0]
             state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(parameter[:0]) for _ in range(2))
-        if parameter not in self._index:
-            self._index[parameter] = rows.new_full((len(parameter),), -1)
-            self._index[parameter][state["rows"]] = torch.arange(len(state["rows"]), device=rows.device)
-        index = self._index[parameter]
-        new = rows[index[rows] < 0]
+        if parameter not in self._state_rows:  # the first update, or the first one after `restore`
+            self._state_rows[parameter] = rows.new_full((len(parameter),), -1)
+            self._state_rows[parameter][state["rows"]] = torch.arange(len(state["rows"]), device=rows.device)
+        state_rows = self._state_rows[parameter]
+        new = rows[state_rows[rows] < 0]
         if len(new):
-            used = len(state["rows"])
+            first, count = len(state["rows"]), len(state["rows"]) + len(new)
             for key in ("step", "exp_avg", "exp_avg_sq", "rows"):
-                self._extend(parameter, key, used + len(new))
-            state["rows"][used:] = new
-            index[new] = torch.arange(used, used + len(new), device=rows.device)
-        return index[rows]
-
-    def _extend(self, parameter: nn.Parameter, key: str, count: int) -> None:
-        """Give a tensor of the state more rows, which are zero. Its buffer doubles when it is full."""
-        old, reserve = self.state[parameter][key], self._reserve.get((parameter, key))
-        if reserve is None or len(reserve) < count:
-            reserve = old.new_zeros(min(len(parameter), max(8, count, 2 * len(old))), *old.shape[1:])
-            reserve[: len(old)] = old
-            self._reserve[parameter, key] = reserve
-        self.state[parameter][key] = reserve[:count]
+                # A buffer doubles when it is full, so that rows which come one after another do not copy it each time.
+                buffer = self._buffers.get((parameter, key))
+                if buffer is None or len(buffer) < count:
+                    buffer = state[key].new_zeros(min(len(parameter), max(8, count, 2 * first)), *state[key].shape[1:])
+                    buffer[:first] = state[key]
+                    self._buffers[parameter, key] = buffer
+                state[key] = buffer[:count]
+            state["rows"][first:] = new
+            state_rows[new] = torch.arange(first, count, device=rows.device)
+        return state_rows[rows]
 
     def restore(self, parameter: nn.Parameter, state: Mapping[str, Tensor]) -> None:
         """Restore a saved state."""
-        self._index.clear()
-        self._reserve.clear()
+        self._state_rows.clear()
+        self._buffers.clear()
         self.state[parameter] = {key: value.to(parameter.device) for key, value in state.items()}
-
-
-def _rows_of(gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the rows whose gradient is not zero, and their gradients."""
-    if gradient.is_sparse:
-        rows, values = gradient.indices()[0], gradient.values()
-        used = values.flatten(1).any(1)
-        return (rows, values) if used.all() else (rows[used], values[used])
-    rows = gradient.flatten(1).any(1).nonzero().squeeze(1)
-    return rows, gradient[rows]
 
 
 class Optimizer:
@@ -124,10 +123,14 @@ class Optimizer:
             mistakes = [f"optim.groups.{name}: unknown group. {suggest(name, model.groups())}" for name in unknown]
             raise ConfigError("optim", mistakes)
         self.config = config
+        # A parameter of a part, such as `backbone.norms`, has the rate of the part, not of the whole: smaller groups
+        # come later and overwrite.
         self.names = {p: name for name, p in model.named_parameters() if p.requires_grad}
         rates = dict.fromkeys(self.names, config.lr)
-        for group in sorted(config.groups, key=lambda name: -len(model.group(name))):  # a part after its whole
+        for group in sorted(config.groups, key=lambda name: -len(model.group(name))):
             rates |= {p: config.groups[group] for p in model.group(group) if p in rates}
+
+        # One optimizer for banks and one for all else, each with a parameter group for every learning rate.
         banks = {p for module in model.modules() if isinstance(module, Bank) for p in module.parameters()}
         self._optimizers: list[torch.optim.Optimizer] = []
         settings: dict[str, Any] = {"betas": config.betas, "eps": config.eps, "weight_decay": config.weight_decay}
