@@ -31,23 +31,20 @@ _DEPTHS = ("", "*/", "*/*/", "*/*/*/")  # of adapters in a folder: task/source/t
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model that predicts, and where it was loaded from.
-
-    Attributes:
-        path: Directory of the run or of the adapters.
-        recipe: The run's recipe. Of adapters: the backbone, the languages and the tasks.
-        checkpoint: The checkpoint that was loaded. Of adapters: their directory.
-        predictor: The model, ready to predict.
-        trained_on: Conditions with training data; the others are zero-shot.
-        access: Which files the recipe may name.
-    """
+    """A model that predicts, and where it was loaded from."""
 
     path: Path
+    """Directory of the run or of the adapters."""
     recipe: Recipe
+    """The run's recipe. Of adapters: the backbone, the languages and the tasks."""
     checkpoint: Path
+    """The checkpoint that was loaded. Of adapters: their directory."""
     predictor: Predictor
+    """The model, ready to predict."""
     trained_on: Sequence[str]
+    """Conditions with training data; the others are zero-shot."""
     access: Access
+    """Which files the recipe may name."""
 
     @property
     def model(self) -> Model:

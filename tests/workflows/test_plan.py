@@ -19,8 +19,7 @@ from typer.testing import CliRunner
 
 from polyloom.backbones import backbone_from_config
 from polyloom.cli import app
-from polyloom.cli.render.plan import number, render
-from polyloom.cli.render.plan_run import render_run
+from polyloom.cli.render.plan import number, render, render_run
 from polyloom.conditions import Inventory
 from polyloom.config import Recipe, load_recipe, parse_recipe
 from polyloom.config.build import empty_backbone

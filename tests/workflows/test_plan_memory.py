@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from polyloom.backbones import backbone_from_config
-from polyloom.cli.render.plan_memory import gibibytes
+from polyloom.cli.render.plan import gibibytes
 from polyloom.cli.render.tables import markdown
 from polyloom.config import load_recipe, parse_recipe
 from polyloom.methods import METHODS

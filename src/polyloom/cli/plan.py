@@ -76,9 +76,7 @@ def show_plan(  # noqa: PLR0913 - options of a command
 def _print(costs: "Plan", run: "RunPlan | None", memory: "list[DeviceMemory]") -> None:
     from rich.console import Console  # noqa: PLC0415
 
-    from polyloom.cli.render.plan import render  # noqa: PLC0415
-    from polyloom.cli.render.plan_memory import render_memory  # noqa: PLC0415
-    from polyloom.cli.render.plan_run import render_run  # noqa: PLC0415
+    from polyloom.cli.render.plan import render, render_memory, render_run  # noqa: PLC0415
 
     console = Console(highlight=False, markup=False)
     render(costs, console)

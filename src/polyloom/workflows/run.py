@@ -1,8 +1,7 @@
 """A trained run: predict, translate, evaluate, add languages, export, report."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -177,16 +176,15 @@ class Run:
         """
         pairs = pair_with_conditions(prompts, conditions)
         parsed = {name: self._condition(name) for name in dict.fromkeys(name for _, name in pairs)}
-        asked = []
+        tokenizer, prompt_ids = self.predictor.tokenizer, []
         for prompt, name in pairs:
             condition = parsed[name]
             if not isinstance(task := self.model.task(condition.task), CausalLm):
                 raise ConditionError(f"{condition}: {task.name} does not continue texts. `predict` is for it.")
-            given = list(prompt) if isinstance(prompt, tuple) else prompt
-            asked.append((condition, task.prompt_tokens(given, self.predictor.tokenizer)))
+            messages = list(prompt) if isinstance(prompt, tuple) else prompt
+            prompt_ids.append((condition, task.prompt_tokens(messages, tokenizer)))
         self.loaded.trained_parts.warn(parsed.values())
-        written = continue_prompts(self.predictor, asked, **options)
-        texts = [self.predictor.tokenizer.decode(ids) for ids in written]
+        texts = [tokenizer.decode(ids) for ids in continue_prompts(self.predictor, prompt_ids, **options)]
         return texts if isinstance(prompts, list) else texts[0]
 
     # -- evaluate -----------------------------------------------------------------------------------------------------
@@ -213,19 +211,67 @@ class Run:
             on_event: Called with progress events.
         """
         if corpora is None:
-            matrix = self._evaluate(
-                self.corpora(split, tasks=tasks, languages=languages), self.resolve, pivot, on_event
+            chosen = self.corpora(split, tasks=tasks, languages=languages)
+            by_condition = {Condition.parse(name): self.resolve(names) for name, names in chosen.items()}
+        else:  # the caller's own files, which need no permission
+            by_condition = {
+                Condition.parse(name): find_corpora(self.recipe.data, [names] if isinstance(names, str) else names)
+                for name, names in corpora.items()
+            }
+
+        refused: dict[Condition, str] = {}
+        for condition in by_condition:
+            try:
+                task = self.model.task(condition.task)
+                for step in steps(condition, pivot):
+                    self.model.method.require_supported(step)
+                    task.check(step, self.predictor.tokenizer)
+            except ConditionError as error:
+                refused[condition] = str(error)
+
+        # Texts of all conditions are generated together: batches are full, and a search takes hardly longer for it.
+        self.predictor.pop_length_warnings()  # of other calls
+        records = {
+            condition: [record for corpus in files for record in task.records(corpus, condition)]
+            for condition, files in by_condition.items()
+            if condition not in refused and (task := self.model.task(condition.task)).generates
+        }
+        done, total = 0, sum(len(steps(condition, pivot)) * len(sources) for condition, sources in records.items())
+
+        def count(texts: int) -> None:
+            nonlocal done
+            done += texts
+            on_event(Translated(done=done, total=total))
+
+        texts = translate_all(self.predictor, records, pivot=pivot, progress=count)
+
+        results = {}
+        for condition, files in by_condition.items():
+            if condition in refused:
+                continue
+            on_event(ScoringStarted(condition=str(condition)))
+            scores = score_corpora(self.predictor, condition, files, predictions=texts.get(condition))
+            route = steps(condition, pivot)
+            results[condition] = Result(
+                tuple(scores),
+                zero_shot=str(condition) not in self.trained_on,
+                cut=sum(self.predictor.cut[step] for step in route),
+                split=sum(self.predictor.split[step] for step in route),
             )
-            if RunDir(self.path).exists():
-                store(matrix, self.path, split, pivot=pivot)
-            return matrix
-        listed = {name: [given] if isinstance(given, str) else given for name, given in corpora.items()}
-        return self._evaluate(listed, partial(find_corpora, self.recipe.data), pivot, on_event)
+            on_event(Scored(condition=str(condition), scores={s.metric.name: s.value for s in scores}))
+        about = {
+            "path": str(self.path), "checkpoint": self.checkpoint.name, "method": self.recipe.method.name,
+            "versions": versions(),
+        }  # fmt: skip
+        matrix = Matrix(results, refused, about)
+        if corpora is None and RunDir(self.path).exists():
+            store(matrix, self.path, split, pivot=pivot)
+        return matrix
 
     def corpora(
         self, split: str = "test", *, tasks: Sequence[str] | None = None, languages: Sequence[str] | None = None
     ) -> dict[str, tuple[str, ...]]:
-        """Return the recipe's corpora of a split by condition, of some tasks and languages only if they are given."""
+        """Return the recipe's corpora of a split by condition, by default of all tasks and languages."""
         if split not in ("test", "validation"):
             raise ConfigError("evaluate", [f"split: {suggest(split, ('test', 'validation'))}"])
         corpora: dict[str, tuple[str, ...]] = getattr(self.recipe.data, split)
@@ -234,8 +280,8 @@ class Run:
         conditions = {name: Condition.parse(name) for name in corpora}
         known_tasks = list(dict.fromkeys(c.task for c in conditions.values()))
         known_languages = list(dict.fromkeys(language for c in conditions.values() for language in c.languages))
-        for option, wanted, known in (("tasks", tasks, known_tasks), ("languages", languages, known_languages)):
-            wrong = [name for name in wanted or () if name not in known]
+        for option, names, known in (("tasks", tasks, known_tasks), ("languages", languages, known_languages)):
+            wrong = [name for name in names or () if name not in known]
             if wrong:
                 mistakes = [f"{name!r} is not in data.{split} of this run. {suggest(name, known)}" for name in wrong]
                 raise ConfigError(option, mistakes)
@@ -247,61 +293,6 @@ class Run:
         if not chosen:
             raise ConfigError("tasks, languages", [f"data.{split} has none of these tasks in these languages."])
         return chosen
-
-    def _evaluate(
-        self,
-        corpora: Mapping[str, Sequence[str]],
-        resolve: Callable[[Sequence[str]], list[Corpus]],
-        pivot: str | None,
-        on_event: OnEvent,
-    ) -> Matrix:
-        asked = {Condition.parse(name): resolve(given) for name, given in corpora.items()}
-        refused = {condition: reason for condition in asked if (reason := self._refusal(condition, pivot))}
-        supported = {condition: given for condition, given in asked.items() if condition not in refused}
-        self.predictor.pop_length_warnings()  # counts from here on
-        texts, results = self._generate(supported, pivot, on_event), {}
-        for condition, given in supported.items():
-            name = str(condition)
-            on_event(ScoringStarted(condition=name))
-            scores = score_corpora(self.predictor, condition, given, predictions=texts.get(condition))
-            cut, split = (
-                sum(counts[step] for step in steps(condition, pivot))
-                for counts in (self.predictor.cut, self.predictor.split)
-            )
-            results[condition] = Result(tuple(scores), zero_shot=name not in self.trained_on, cut=cut, split=split)
-            on_event(Scored(condition=name, scores={s.metric.name: s.value for s in scores}))
-        about = {"path": str(self.path), "checkpoint": self.checkpoint.name, "method": self.recipe.method.name}
-        return Matrix(results, refused, about | {"versions": versions()})
-
-    def _refusal(self, condition: Condition, pivot: str | None) -> str | None:
-        """Return the reason why a condition cannot be predicted, if there is one."""
-        try:
-            task = self.model.task(condition.task)
-            for step in steps(condition, pivot):
-                self.model.method.require_supported(step)
-                task.check(step, self.predictor.tokenizer)
-        except ConditionError as error:
-            return str(error)
-        return None
-
-    def _generate(
-        self, corpora: Mapping[Condition, Sequence[Corpus]], pivot: str | None, on_event: OnEvent
-    ) -> dict[Condition, list[str]]:
-        """Generate the texts of all conditions whose predictions are text, in shared batches."""
-        records = {
-            condition: [record for corpus in given for record in task.records(corpus, condition)]
-            for condition, given in corpora.items()
-            if (task := self.model.task(condition.task)).generates
-        }
-        total = sum(len(steps(condition, pivot)) * len(sources) for condition, sources in records.items())
-        done = 0
-
-        def count(more: int) -> None:
-            nonlocal done
-            done += more
-            on_event(Translated(done=done, total=total))
-
-        return translate_all(self.predictor, records, pivot=pivot, progress=count)
 
     # -- add, export, report ------------------------------------------------------------------------------------------
 

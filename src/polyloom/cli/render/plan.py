@@ -1,18 +1,36 @@
-"""Print a plan: the recipe in short, a verdict, a table of all methods."""
+"""Print a plan: the cost of all methods, a run of translation, the memory of a device."""
+
+from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from polyloom.workflows.planning import Cost, Plan
+from polyloom.cli.render.tables import aligned
+from polyloom.workflows.planning import Cost, DeviceMemory, DirectionPlan, Plan, RunPlan
+from polyloom.workflows.planning.schedule import MANY_EPOCHS
 
 MAX_WIDTH = 120
 CHOSEN = "●"
 NEVER = 1_000_000  # languages; there are about 7,000
+_GROUPS = (("above 10M", 10**7), ("1M to 10M", 10**6), ("100k to 1M", 10**5), ("10k to 100k", 10**4), ("below 10k", 0))
+_PARTS = {
+    "backbone": "backbone",
+    "gathered": "gathered from other devices",
+    "learned": "learned, gradients, Adam",
+    "generated": "weights of the conditions",
+    "activations": "activations",
+    "layer": "one layer, recomputed",
+    "logits": "logits",
+    "total": "total",
+}
+
+
+# -- methods ----------------------------------------------------------------------------------------------------------
 
 
 def render(plan: Plan, console: Console) -> None:
-    """Print a plan."""
+    """Print the recipe in short, a verdict, and a table of all methods."""
     width = min(console.width, MAX_WIDTH)
     console.print("\n".join(_introduction(plan)), width=width)
     console.print()
@@ -120,3 +138,94 @@ def _table(plan: Plan) -> Table:
             style="bold" if chosen else None,
         )
     return table
+
+
+# -- a run -------------------------------------------------------------------------------------------------------------
+
+
+def render_run(run: RunPlan, console: Console) -> None:
+    """Print a planned run."""
+    width = min(console.width, MAX_WIDTH)
+    pairs = sum(direction.pairs for direction in run.directions)
+    console.print()
+    console.print(
+        f"The run: {run.steps:,} steps, {len(run.directions)} directions with {number(pairs)} examples.", width=width
+    )
+    console.print()
+    columns = ("pairs", "directions", "examples", "of the batches", "epochs")
+    console.print(aligned(columns, list(_groups(run.directions))), width=width)
+    for line in (*_needs(run), *_warnings(run)):
+        console.print(line, width=width)
+
+
+def _groups(directions: Sequence[DirectionPlan]) -> Iterator[list[str]]:
+    left = list(directions)
+    for name, least in _GROUPS:
+        group = [direction for direction in left if direction.pairs >= least]
+        left = [direction for direction in left if direction.pairs < least]
+        if group:
+            epochs = sorted(direction.epochs for direction in group)
+            few, many = (f"{value:.1f}" if value < 10 else f"{value:.0f}" for value in (epochs[0], epochs[-1]))
+            share = 100 * sum(direction.share for direction in group)
+            examples = sum(direction.pairs for direction in group)
+            spread = few if few == many else f"{few} to {many}"
+            yield [name, str(len(group)), number(examples), f"{share:.1f} %", spread]
+
+
+def _needs(run: RunPlan) -> Iterator[str]:
+    hours = "" if run.hours is None else f": {run.hours:,.1f} hours"
+    yield f"Tokens: {number(run.tokens)} of sources, as many of targets; {run.flops:.2e} operations{hours}."
+    yield (
+        f"Disk: {_size(run.dataset_bytes)} of datasets. Memory: {_size(run.model_bytes)} for weights, gradients and "
+        f"Adam (activations on top), {_size(run.order_bytes)} in every process for the order of examples."
+    )
+
+
+def _size(value: float) -> str:
+    return f"{value / 1e9:,.1f} GB" if value >= 1e9 else f"{value / 1e6:,.1f} MB"
+
+
+def _warnings(run: RunPlan) -> Iterator[str]:
+    if repeated := run.repeated():
+        worst = f"{repeated[0].direction}, {repeated[0].epochs:,.0f}"
+        yield (
+            f"Warning: {len(repeated)} directions have more than {MANY_EPOCHS} epochs (most: {worst}), which improves "
+            f"little. Lower mixture.temperature or train.steps, or set "
+            f"mixture={{strategy: unimax, max_repeats: {MANY_EPOCHS}}}."
+        )
+    if thin := run.thin():
+        yield (
+            f"Warning: {len(thin)} directions have too few examples of a length to fill a draw (worst: "
+            f"{thin[0].direction}, {100 * thin[0].full:.0f} % full): batches are smaller than they seem. "
+            f"Raise mixture.datasets_per_batch."
+        )
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def gibibytes(value: int) -> str:
+    """Format a number of bytes in GiB."""
+    return f"{value / 2**30:,.2f}"
+
+
+def render_memory(memory: Sequence[DeviceMemory], console: Console) -> None:
+    """Print the memory of a device with each setting."""
+    width, first = min(console.width, MAX_WIDTH), memory[0]
+    micro_batch = f"{first.rows} {'row' if first.rows == 1 else 'rows'} of {first.length:,} tokens"
+    console.print()
+    console.print(f"Memory per device in GiB, for a micro-batch of {micro_batch} on each.", width=width)
+    console.print()
+    columns = ["part", *map(_setting, memory)]
+    rows = [[label, *(gibibytes(getattr(setting, part)) for setting in memory)] for part, label in _PARTS.items()]
+    console.print(aligned(columns, rows), width=width, soft_wrap=True)
+    console.print(
+        "The total has the larger of the two parts above it, which are not needed at the same time. Memory of the "
+        "device's driver and of its allocator comes on top.",
+        width=width,
+    )
+
+
+def _setting(memory: DeviceMemory) -> str:
+    name = f"{memory.strategy}, recompute" if memory.gradient_checkpointing else memory.strategy
+    return f"{CHOSEN} {name}" if memory.chosen else name

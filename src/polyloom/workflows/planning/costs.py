@@ -1,12 +1,13 @@
 """Count parameters, bytes and operations of a recipe's method and of every alternative, on the meta device."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from torch import nn
 
 from polyloom.backbones import Backbone
+from polyloom.conditions import Inventory
 from polyloom.config import Recipe
 from polyloom.config.build import empty_backbone
 from polyloom.errors import ConditionError, ConfigError, PolyloomError
@@ -24,31 +25,28 @@ BYTES_PER_PARAMETER = 4  # fp32
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """The cost of one method. Task heads are not counted: they are the same for all methods.
-
-    Attributes:
-        settings: Settings of the method.
-        extra_parameters: Parameters that the method adds to the backbone.
-        total_parameters: Parameters of the backbone and the method.
-        trainable_parameters: Parameters that are trained in any stage.
-        bytes_per_condition: Size of one condition's weights in fp32, stored or generated.
-        extra_flops_per_token: Operations of applying them in a forward pass; a multiply-add counts as two.
-        parameters_per_language: Parameters of one more language, with the directions that the patterns then give.
-        parameters_per_task: Parameters of one more task.
-        acceleration: How many parameters more the language after that adds: none, unless directions are ``*/*``.
-        stages: The stages of training.
-    """
+    """The cost of one method. Task heads are not counted: they are the same for all methods."""
 
     settings: Mapping[str, Any]
+    """Settings of the method."""
     extra_parameters: int
+    """Parameters that the method adds to the backbone."""
     total_parameters: int
+    """Parameters of the backbone and the method."""
     trainable_parameters: int
+    """Parameters that are trained in any stage."""
     bytes_per_condition: int
+    """Size of one condition's weights in fp32, stored or generated."""
     extra_flops_per_token: int
+    """Operations of applying them in a forward pass; a multiply-add counts as two."""
     parameters_per_language: int
+    """Parameters of one more language, with the directions that the patterns then give."""
     parameters_per_task: int
+    """Parameters of one more task."""
     acceleration: int
+    """How many parameters more the language after that adds: none, unless directions are ``*/*``."""
     stages: tuple[Stage, ...]
+    """The stages of training."""
 
     def extra_with(self, more: int) -> int:
         """Return the extra parameters with `more` (or fewer) languages; exact, as counts are at most quadratic."""
@@ -68,23 +66,20 @@ class BackboneFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The chosen method and every alternative for the same backbone, languages and tasks.
-
-    Attributes:
-        backbone: The backbone.
-        chosen: Name of the recipe's method.
-        languages: Number of languages.
-        tasks: Number of tasks.
-        directions: Number of pairs, for methods that store weights per pair.
-        methods: Cost by method, the chosen one first. If a method does not apply, a text with the reason.
-    """
+    """The chosen method and every alternative for the same backbone, languages and tasks."""
 
     backbone: BackboneFacts
+    """The backbone."""
     chosen: str
+    """Name of the recipe's method."""
     languages: int
+    """Number of languages."""
     tasks: int
+    """Number of tasks."""
     directions: int
+    """Number of pairs, for methods that store weights per pair."""
     methods: Mapping[str, Cost | str]
+    """Cost by method, the chosen one first. If a method does not apply, a text with the reason."""
 
     def costs(self) -> dict[str, Cost]:
         """Return the costs of the methods that apply."""
@@ -113,18 +108,32 @@ def plan(recipe: Recipe) -> Plan:
     Alternatives have their papers' settings, with the block and the adapter size of the recipe. No weights are
     computed or loaded.
     """
-    backbone = empty_backbone(recipe.backbone)
-    sizes = {key: value for key, value in asdict(recipe.method).items() if key in ("adapter_size", "block")}
-    configs = {recipe.method.name: recipe.method}
+    backbone, chosen = empty_backbone(recipe.backbone), recipe.method.name
+    shared = {key: value for key, value in asdict(recipe.method).items() if key in ("adapter_size", "block")}
+    configs = {chosen: recipe.method}
     for name, method in METHODS.items():
-        known = {field.name for field in fields(method.config_type)}
-        configs.setdefault(name, method.config_type(**{key: sizes[key] for key in sizes if key in known}))
-    shape = backbone.shape
-    inventory = recipe.inventory()
-    methods = {name: _cost_or_reason(config, backbone, recipe) for name, config in configs.items()}
-    reason = methods[recipe.method.name]
-    if isinstance(reason, str):
-        raise ConfigError(f"method {recipe.method.name}", [reason])
+        known = {item.name for item in fields(method.config_type)}
+        configs.setdefault(name, method.config_type(**{key: shared[key] for key in shared if key in known}))
+
+    # Growth is counted by building each method again, with names that the recipe does not have: longer than all.
+    language = "further" + "_x" * max(map(len, recipe.languages))
+    languages = [(*recipe.languages, f"{language}_0"), (*recipe.languages, f"{language}_0", f"{language}_1")]
+    larger = [replace(recipe, languages=names).inventory() for names in languages]
+    task = "further" + "_x" * max(map(len, recipe.tasks))
+    labels = max((config.num_labels or 0 for config in recipe.tasks.values()), default=0) or None
+    with_task = replace(recipe, tasks=recipe.tasks | {task: TaskConfig(labels=labels)}).inventory()
+
+    inventory, shape = recipe.inventory(), backbone.shape
+    methods: dict[str, Cost | str] = {}
+    for name, config in configs.items():
+        try:
+            methods[name] = _cost(config, backbone, inventory, larger=larger, with_task=with_task)
+        except ConfigError as error:
+            methods[name] = " ".join(error.mistakes)
+        except PolyloomError as error:
+            methods[name] = str(error)
+    if isinstance(reason := methods[chosen], str):
+        raise ConfigError(f"method {chosen}", [reason])
     return Plan(
         backbone=BackboneFacts(
             name=recipe.backbone.name,
@@ -133,7 +142,7 @@ def plan(recipe: Recipe) -> Plan:
             width=shape.width,
             layers={stack: sum(site.stack == stack for site in shape.sites) for stack in shape.stacks},
         ),
-        chosen=recipe.method.name,
+        chosen=chosen,
         languages=len(inventory.languages),
         tasks=len(inventory.tasks),
         directions=len(inventory.directions),
@@ -141,64 +150,52 @@ def plan(recipe: Recipe) -> Plan:
     )
 
 
-def _cost_or_reason(config: MethodConfig, backbone: Backbone, recipe: Recipe) -> Cost | str:
-    try:
-        return _cost(config, backbone, recipe)
-    except ConfigError as error:
-        return " ".join(error.mistakes)
-    except PolyloomError as error:
-        return str(error)
+def _cost(
+    config: MethodConfig,
+    backbone: Backbone,
+    inventory: Inventory,
+    *,
+    larger: Sequence[Inventory],
+    with_task: Inventory,
+) -> Cost:
+    """Count the cost of a method; `larger` has one and two more languages, `with_task` one more task."""
 
+    def build(inventory: Inventory) -> Method:
+        with empty_modules():
+            return build_method(config, shape=backbone.shape, inventory=inventory).eval()
 
-def _cost(config: MethodConfig, backbone: Backbone, recipe: Recipe) -> Cost:
-    def extra(changed: Recipe) -> int:
-        return _count(_build(config, backbone, changed))
+    method = build(inventory)
+    now, one_more, two_more, more_tasks = (_count(module) for module in (method, *map(build, larger), build(with_task)))
 
-    method = _build(config, backbone, recipe)
-    now = _count(method)
-    per_language = extra(_with_languages(recipe, 1)) - now
-    weights = _one_condition(method)
-    num_stacks = len(backbone.shape.stacks)
+    # A parameter may be trained in several stages.
+    groups = parameter_groups(method, backbone)
+    trained = {group for stage in method.stages() for group in stage.trains} & groups.keys()
+    trainable = {id(parameter): parameter.numel() for name in trained for parameter in groups[name]}
+
+    weights, num_stacks = _weights_of_one_condition(method), len(backbone.shape.stacks)
     return Cost(
         settings=asdict(config),
         extra_parameters=now,
         total_parameters=_count(backbone) + now,
-        trainable_parameters=_trainable(method, backbone),
+        trainable_parameters=sum(trainable.values()),
         bytes_per_condition=BYTES_PER_PARAMETER * weights.num_parameters(),
         extra_flops_per_token=sum(BLOCKS[block.kind].flops(block, num_stacks) for block in weights.blocks),
-        parameters_per_language=per_language,
-        parameters_per_task=extra(_with_task(recipe)) - now,
-        acceleration=extra(_with_languages(recipe, 2)) - now - 2 * per_language,
-        stages=tuple(stages_that_train(method, parameter_groups(method, backbone))),
+        parameters_per_language=one_more - now,
+        parameters_per_task=more_tasks - now,
+        acceleration=two_more - 2 * one_more + now,
+        stages=tuple(stages_that_train(method, groups)),
     )
 
 
-def _build(config: MethodConfig, backbone: Backbone, recipe: Recipe) -> Method:
-    with empty_modules():
-        return build_method(config, shape=backbone.shape, inventory=recipe.inventory()).eval()
-
-
-def _with_languages(recipe: Recipe, more: int) -> Recipe:
-    # Longer than any name the recipe has, so that it is not one of them.
-    stem = "further" + "_x" * max(len(name) for name in recipe.languages)
-    return replace(recipe, languages=(*recipe.languages, *(f"{stem}_{index}" for index in range(more))))
-
-
-def _with_task(recipe: Recipe) -> Recipe:
-    labels = max((task.num_labels or 0 for task in recipe.tasks.values()), default=0) or None
-    stem = "further" + "_x" * max(len(name) for name in recipe.tasks)
-    return replace(recipe, tasks=recipe.tasks | {stem: TaskConfig(labels=labels)})
-
-
-def _one_condition(method: Method) -> Weights:
+def _weights_of_one_condition(method: Method) -> Weights:
     """Return the weights of the first condition that the method supports."""
-    language = next(iter(method.languages))
+    first_languages = [*list(method.directions)[:1], *list(method.languages)[:1]]
     reasons = []
     for task in method.tasks:
-        for rest in (next(iter(method.directions), language), language):
+        for languages in first_languages:
             try:
                 with empty_modules():
-                    return method.weights([f"{task}/{rest}"])
+                    return method.weights([f"{task}/{languages}"])
             except ConditionError as error:
                 reasons.append(str(error))
     raise ConditionError(reasons[-1])
@@ -206,11 +203,3 @@ def _one_condition(method: Method) -> Weights:
 
 def _count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-def _trainable(method: Method, backbone: Backbone) -> int:
-    """Count the distinct parameters that are trained in any stage."""
-    trains = {group for stage in method.stages() for group in stage.trains}
-    groups = parameter_groups(method, backbone)
-    learning = {id(parameter): parameter.numel() for name in trains & groups.keys() for parameter in groups[name]}
-    return sum(learning.values())

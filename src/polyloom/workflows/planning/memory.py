@@ -3,6 +3,7 @@
 import math
 from collections.abc import Container, Iterable, Set
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from polyloom.model import Model, supported_conditions
 from polyloom.nn.empty import empty_modules
 from polyloom.nn.tables import Bank
 from polyloom.tasks import TASKS
-from polyloom.training.config import Strategy, TrainConfig
+from polyloom.training.config import Strategy
 from polyloom.workflows.planning.costs import BYTES_PER_PARAMETER
 
 LAYERS_GATHERED = 2  # FSDP gathers the next layer while one computes
@@ -25,37 +26,34 @@ LOGIT_COPIES = 3  # log-probabilities, their gradient and that of the logits, al
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMemory:
-    """The memory of one device at the peak of a training step, in bytes.
-
-    Attributes:
-        strategy: How the devices share the work.
-        gradient_checkpointing: Whether layers are recomputed in the backward pass.
-        chosen: Whether the recipe has these settings.
-        rows: Rows of a micro-batch on the device.
-        length: Tokens of a row.
-        backbone: The backbone's weights: all, or the shard of the device.
-        gathered: What FSDP gathers from the other devices at once: two layers, and all that is not in layers; of what
-            is trained there, gradients too.
-        learned: Weights of the method and the heads, and gradients and Adam's moments of what is trained. Gradients are
-            there during a forward pass only from the second micro-batch of a step on.
-        generated: Weights of the conditions of a micro-batch.
-        activations: What the backward pass needs of the forward pass.
-        layer: What a layer that is recomputed needs for its own backward pass.
-        logits: Predictions of the vocabulary, with their gradients.
-    """
+    """The memory of one device at the peak of a training step, in bytes."""
 
     strategy: Strategy
+    """How the devices share the work."""
     gradient_checkpointing: bool
+    """Whether layers are recomputed in the backward pass."""
     chosen: bool
+    """Whether the recipe has these settings."""
     rows: int
+    """Rows of a micro-batch on the device."""
     length: int
+    """Tokens of a row."""
     backbone: int
+    """The backbone's weights: all, or the shard of the device."""
     gathered: int
+    """What FSDP gathers from the other devices at once: two layers, and all that is not in layers; of what is trained
+    there, gradients too."""
     learned: int
+    """Weights of the method and the heads, and gradients and Adam's moments of what is trained. Gradients are there
+    during a forward pass only from the second micro-batch of a step on."""
     generated: int
+    """Weights of the conditions of a micro-batch."""
     activations: int
+    """What the backward pass needs of the forward pass."""
     layer: int
+    """What a layer that is recomputed needs for its own backward pass."""
     logits: int
+    """Predictions of the vocabulary, with their gradients."""
 
     @property
     def total(self) -> int:
@@ -73,13 +71,69 @@ def plan_memory(recipe: Recipe, *, devices: int) -> list[DeviceMemory]:
 
     Examples are assumed to have `train.max_length` tokens. Weights are counted on the meta device.
     """
-    model = _empty_model(recipe)
-    strategies: tuple[Strategy, ...] = ("ddp", "fsdp") if devices > 1 else (recipe.train.strategy,)
-    return [
-        _memory(model, recipe, devices=devices, strategy=strategy, checkpointing=checkpointing)
-        for strategy in strategies
-        for checkpointing in (False, True)
-    ]
+    model, train = _empty_model(recipe), recipe.train
+    strategies: tuple[Strategy, ...] = ("ddp", "fsdp") if devices > 1 else (train.strategy,)
+    backbone, shape = model.backbone, model.backbone.shape
+    size = 2 if "bf16" in (recipe.backbone.dtype, train.precision) else 4  # bytes of an activation
+
+    # A micro-batch on one device.
+    length = train.max_length or backbone.max_length
+    batch = train.rows_per_batch or (max(1, train.tokens_per_batch // length) if train.tokens_per_batch else 32)
+    micro_batches = min(train.grad_accum_steps, math.ceil(batch / devices))
+    rows = math.ceil(batch / micro_batches / devices)
+    layer = rows * length * layer_bytes(backbone, size=size, length=length)
+    layer_input = rows * length * shape.width * size
+
+    # Weights of its conditions are computed once for a condition, kept for the backward pass with their gradient, and
+    # copied to the rows if these differ; autocast casts the copies.
+    conditions = supported_conditions(model.method)
+    with empty_modules():
+        one_condition = BYTES_PER_PARAMETER * model.weights(conditions[:1]).num_parameters()
+    distinct = min(rows, recipe.mixture.datasets_per_batch, len(conditions))
+    copies = rows if distinct > 1 else 0
+    casts = max(copies, 1) if size == 2 else 0
+    generated = 2 * distinct * one_condition + copies * one_condition + casts * one_condition // 2
+
+    # Logits of the vocabulary, of the task that predicts the most tokens.
+    predicted = [getattr(recipe.tasks[n], "mask_probability", 1.0) for n in recipe.tasks if TASKS[n].uses_lm_head]
+    bytes_per_word = math.ceil(LOGIT_COPIES * 4 * rows * length * max(predicted, default=0.0))
+    logits = bytes_per_word * int(backbone.model.config.vocab_size)
+
+    # FSDP shards the backbone, and what is learned with it. Banks are copied: their gradients are sparse.
+    stages = [{p for group in stage.trains for p in model.group(group)} for stage in model.stages()]
+    inner = set(backbone.parameters())
+    trained_inner = inner & set().union(*stages)
+    gathered = gathered_bytes(backbone, inner) + gathered_bytes(backbone, trained_inner)  # weights, gradients
+    banks = {p for module in model.modules() if isinstance(module, Bank) for p in module.parameters()}
+    copies_learned = 4 if devices > 1 else 3  # gradient, two moments; a message to other devices has the gradient again
+
+    all_learned = {*model.method.parameters(), *model.heads.parameters()}
+
+    plans = []
+    for strategy, checkpointing in product(strategies, (False, True)):
+        shards = devices if strategy == "fsdp" else 1
+        of_stages = [_learned_bytes(stage, banks, shards if trained_inner else 1) for stage in stages]
+        learned = _learned_bytes(all_learned, banks, shards if trained_inner else 1)
+        plan = DeviceMemory(
+            strategy=strategy,
+            gradient_checkpointing=checkpointing,
+            chosen=(strategy, checkpointing) == (train.strategy, train.gradient_checkpointing),
+            rows=rows,
+            length=length,
+            backbone=shard_bytes(backbone.parameters(), shards),
+            gathered=gathered if shards > 1 else 0,
+            learned=learned + copies_learned * max(of_stages),
+            generated=generated,
+            activations=len(shape.sites) * (layer_input if checkpointing else layer),
+            layer=layer if checkpointing else 0,
+            logits=logits,
+        )
+        plans.append(plan)
+    return plans
+
+
+def _learned_bytes(parameters: Set[nn.Parameter], banks: Set[nn.Parameter], shards: int) -> int:
+    return shard_bytes(parameters - banks, shards) + shard_bytes(parameters & banks, 1)
 
 
 def _empty_model(recipe: Recipe) -> Model:
@@ -91,49 +145,6 @@ def _empty_model(recipe: Recipe) -> Model:
     with empty_modules():
         method = build_method(recipe.method, shape=backbone.shape, inventory=recipe.inventory())
         return Model(backbone, method, tasks=recipe.tasks)
-
-
-def _memory(model: Model, recipe: Recipe, *, devices: int, strategy: Strategy, checkpointing: bool) -> DeviceMemory:
-    train, backbone, shape = recipe.train, model.backbone, model.backbone.shape
-    rows, length = _rows(train, devices, model.backbone.max_length)
-    size = 2 if "bf16" in (recipe.backbone.dtype, train.precision) else 4
-    per_layer = rows * length * layer_bytes(backbone, size=size, length=length)
-    input_bytes = rows * length * shape.width * size
-    stages = [{p for group in stage.trains for p in model.group(group)} for stage in model.stages()]
-    inner = set(backbone.parameters())
-    trained_inner = inner & set().union(*stages)
-    shards = devices if strategy == "fsdp" else 1
-    learned_shards = shards if trained_inner else 1
-    gathered = gathered_bytes(backbone, inner) + gathered_bytes(backbone, trained_inner)  # weights, gradients
-    learned = {*model.method.parameters(), *model.heads.parameters()}
-    banks = {p for module in model.modules() if isinstance(module, Bank) for p in module.parameters()}
-
-    def learned_bytes(parameters: Set[nn.Parameter]) -> int:
-        return shard_bytes(parameters - banks, learned_shards) + shard_bytes(parameters & banks, 1)
-
-    copies = 4 if devices > 1 else 3  # gradient and two moments; a message to the other devices has the gradient again
-    return DeviceMemory(
-        strategy=strategy,
-        gradient_checkpointing=checkpointing,
-        chosen=(strategy, checkpointing) == (train.strategy, train.gradient_checkpointing),
-        rows=rows,
-        length=length,
-        backbone=shard_bytes(backbone.parameters(), shards),
-        gathered=gathered if shards > 1 else 0,
-        learned=learned_bytes(learned) + copies * max(map(learned_bytes, stages)),
-        generated=_generated_bytes(model, rows=rows, datasets=recipe.mixture.datasets_per_batch, size=size),
-        activations=len(shape.sites) * (input_bytes if checkpointing else per_layer),
-        layer=per_layer if checkpointing else 0,
-        logits=_logit_bytes(model, recipe, tokens=rows * length),
-    )
-
-
-def _rows(train: TrainConfig, devices: int, max_length: int) -> tuple[int, int]:
-    """Return the rows of a micro-batch on a device, and their length."""
-    length = train.max_length or max_length
-    rows = train.rows_per_batch or (max(1, train.tokens_per_batch // length) if train.tokens_per_batch else 32)
-    micro_batches = min(train.grad_accum_steps, math.ceil(rows / devices))
-    return math.ceil(rows / micro_batches / devices), length
 
 
 def shard_bytes(parameters: Iterable[nn.Parameter], shards: int) -> int:
@@ -161,21 +172,3 @@ def layer_bytes(backbone: Backbone, *, size: int, length: int) -> int:
     config = backbone.model.config
     eager = config._attn_implementation == "eager"  # noqa: SLF001 - Transformers has no other name for it
     return kept + norms + (config.num_attention_heads * length * (4 if size == 4 else 6) if eager else 0)
-
-
-def _generated_bytes(model: Model, *, rows: int, datasets: int, size: int) -> int:
-    """Return the bytes of the weights of a micro-batch: made once for a condition, and copied to the rows."""
-    conditions = supported_conditions(model.method)
-    with empty_modules():
-        one = BYTES_PER_PARAMETER * model.weights(conditions[:1]).num_parameters()
-    distinct = min(rows, datasets, len(conditions))
-    copies = rows if distinct > 1 else 0
-    cast = max(copies, 1) if size == 2 else 0
-    return 2 * distinct * one + copies * one + cast * one // 2
-
-
-def _logit_bytes(model: Model, recipe: Recipe, *, tokens: int) -> int:
-    """Return the bytes of the vocabulary's logits, of the task that predicts the most tokens."""
-    vocabulary = int(model.backbone.model.config.vocab_size)
-    shares = [getattr(recipe.tasks[n], "mask_probability", 1.0) for n in recipe.tasks if TASKS[n].uses_lm_head]
-    return math.ceil(LOGIT_COPIES * 4 * tokens * max(shares, default=0.0)) * vocabulary

@@ -5,7 +5,7 @@ be made as `data.mixture` makes them.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from polyloom.conditions import Condition
 from polyloom.config import Recipe, load_recipe
 from polyloom.config.build import empty_backbone
 from polyloom.data.blocks import BLOCK_BYTES, LENGTH_BOUNDS
-from polyloom.data.mixture import MixtureConfig, temperature_of_draws, unimax
+from polyloom.data.mixture import temperature_of_draws, unimax
 from polyloom.data.order import count_draws
 from polyloom.errors import ConfigError, DataError, TrainingError
 from polyloom.io.files import read_lines
@@ -45,51 +45,45 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class DirectionPlan:
-    """The plan of one direction.
-
-    Attributes:
-        direction: Such as ``en/de``.
-        pairs: Pairs of its corpus.
-        length: Mean number of tokens of an example's longer side.
-        share: Share of all draws.
-        epochs: Number of epochs of its corpus.
-        rows_per_draw: Mean number of examples per draw.
-        full: Share of a draw that is not padding.
-    """
+    """The plan of one direction."""
 
     direction: str
+    """Such as ``en/de``."""
     pairs: int
+    """Pairs of its corpus."""
     length: float
+    """Mean number of tokens of an example's longer side."""
     share: float
+    """Share of all draws."""
     epochs: float
+    """Number of epochs of its corpus."""
     rows_per_draw: float
+    """Mean number of examples per draw."""
     full: float
+    """Share of a draw that is not padding."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """The plan of a run.
-
-    Attributes:
-        steps: Optimizer steps.
-        directions: Plan of every direction.
-        tokens: Tokens of the sources. The log counts a little fewer: both sides are assumed to be as long as the
-            longer. Targets have as many again.
-        flops: Operations of forward and backward passes, without padding.
-        hours: Duration at the given speed.
-        dataset_bytes: Disk space of all encoded directions.
-        order_bytes: Memory for the order of examples, in every training process.
-        model_bytes: Weights, gradients and Adam's two moments in fp32, without activations.
-    """
+    """The plan of a run."""
 
     steps: int
+    """Optimizer steps."""
     directions: tuple[DirectionPlan, ...]
+    """Plan of every direction."""
     tokens: float
+    """Tokens of the sources. The log counts a little fewer: both sides are assumed to be as long as the longer. Targets
+    have as many again."""
     flops: float
+    """Operations of forward and backward passes, without padding."""
     hours: float | None
+    """Duration at the given speed."""
     dataset_bytes: float
+    """Disk space of all encoded directions."""
     order_bytes: int
+    """Memory for the order of examples, in every training process."""
     model_bytes: int
+    """Weights, gradients and Adam's two moments in fp32, without activations."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
@@ -153,36 +147,47 @@ def plan_run(
         flops_per_second: Operations per second that the device reaches, for the hours.
         tokens_per_second: Or the training speed of the same model on it.
     """
-    budget, steps = _checked(recipe, sizes)
-    wanted = {direction: sizes[frozenset(direction.split("/"))] for direction in _directions(recipe)}
-    draws_D = np.array([_draws_per_epoch(size, budget, longest=_longest(recipe)) for size in wanted.values()])
-    draws_of_run = steps * recipe.mixture.datasets_per_batch
-    pairs_D = np.array([size.pairs for size in wanted.values()], dtype=np.float64)
-    shares_D = _shares(recipe.mixture, pairs_D, draws_D, draws_of_run)
-    directions = tuple(
+    directions, steps, budget = _check_run(recipe, sizes)
+    mixture, longest = recipe.mixture, recipe.data.filter.max_length + 2  # with two special tokens
+
+    # How often each corpus is drawn from, and how many of its examples a draw takes.
+    sizes_D = [sizes[frozenset(direction.split("/"))] for direction in directions]
+    draws_D = np.array([_draws_per_epoch(size, budget, longest=longest) for size in sizes_D])
+    pairs_D = np.array([size.pairs for size in sizes_D], dtype=np.float64)
+    draws_of_run = steps * mixture.datasets_per_batch
+    if mixture.strategy == "temperature":
+        shares_D = temperature_of_draws(pairs_D, draws_D, mixture.temperature)
+    else:
+        assert mixture.max_repeats is not None
+        shares_D = unimax(draws_D, draws_of_run, mixture.max_repeats)
+    plans = tuple(
         DirectionPlan(
             direction=direction, pairs=size.pairs, length=size.length, share=share,
             epochs=share * draws_of_run / draws, rows_per_draw=size.pairs / draws,
             full=size.pairs / draws * size.length / budget,
         )
-        for (direction, size), share, draws in zip(wanted.items(), shares_D.tolist(), draws_D.tolist(), strict=True)
+        for direction, size, share, draws in zip(directions, sizes_D, shares_D.tolist(), draws_D.tolist(), strict=True)
     )  # fmt: skip
+
+    # Gradients of activations cost as much as the way forward; those of weights, where the backbone is trained, too.
     cost, backbone = costs.costs()[costs.chosen], empty_backbone(recipe.backbone)
-    examples = {d: d.epochs * d.pairs for d in directions}
-    tokens = sum(count * d.length for d, count in examples.items())
-    dataset_bytes = [d.pairs * (_FIXED_BYTES + 8 * (d.length - 2)) for d in directions]
     trains = {group for stage in cost.stages for group in stage.trains}
-    times = 3 if "backbone" in trains else 2  # gradients of activations cost as much as the way forward, of weights too
-    flops = times * sum(
-        count * (example_flops(backbone, d.length) + 2 * d.length * cost.extra_flops_per_token)
-        for d, count in examples.items()
-    )
+    passes = 3 if "backbone" in trains else 2
+    tokens, flops, dataset_bytes = 0.0, 0.0, []
+    for plan in plans:
+        examples = plan.epochs * plan.pairs
+        tokens += examples * plan.length
+        flops_per_example = example_flops(backbone, plan.length) + 2 * plan.length * cost.extra_flops_per_token
+        flops += passes * examples * flops_per_example
+        dataset_bytes.append(plan.pairs * (_FIXED_BYTES + 8 * (plan.length - 2)))
     seconds = None
-    if tokens_per_second or flops_per_second:
-        seconds = tokens / tokens_per_second if tokens_per_second else flops / (flops_per_second or 0)
+    if tokens_per_second:
+        seconds = tokens / tokens_per_second
+    elif flops_per_second:
+        seconds = flops / flops_per_second
     return RunPlan(
         steps=steps,
-        directions=directions,
+        directions=plans,
         tokens=tokens,
         flops=flops,
         hours=seconds / 3600 if seconds is not None else None,
@@ -199,48 +204,34 @@ def example_flops(backbone: Backbone, length: float) -> float:
     """
     weights = sum(m.weight.numel() for m in backbone.model.modules() if isinstance(m, nn.Linear))
     shape = backbone.shape
-    # A decoder layer attends to both sides: two products with states each, for scores and for sums.
-    looks = sum(2 if site.stack != shape.stacks[0] else 1 for site in shape.sites)
-    return 2 * length * weights + 4 * shape.width * length**2 * looks
+    # A decoder layer attends to both sides. Each attention is two products with states: for scores and for sums.
+    attentions = sum(2 if site.stack != shape.stacks[0] else 1 for site in shape.sites)
+    return 2 * length * weights + 4 * shape.width * length**2 * attentions
 
 
-def _checked(recipe: Recipe, sizes: Mapping[frozenset[str], Size]) -> tuple[int, int]:
-    """Return the tokens per draw and the steps; raise an error if settings are missing."""
-    directions = _directions(recipe)
-    missing = [direction for direction in directions if frozenset(direction.split("/")) not in sizes]
+def _check_run(recipe: Recipe, sizes: Mapping[frozenset[str], Size]) -> tuple[list[str], int, int]:
+    """Return the directions, the steps, and the tokens per draw; raise an error if settings are missing."""
     mistakes = []
+    conditions = [Condition.parse(name) for name in recipe.data.train]
+    # Without training data in the recipe, all directions are planned.
+    directions = [f"{c.source}/{c.target}" for c in conditions if TASKS[c.task].bilingual]
+    directions = directions or list(recipe.inventory().directions)
     if not any(TASKS[name].bilingual for name in recipe.tasks) or not directions:
         mistakes.append("directions: runs are planned for translation: `tasks: {mt: {}}`, and directions.")
+    missing = [direction for direction in directions if frozenset(direction.split("/")) not in sizes]
     if missing:
-        mistakes.append(f"--pairs: nothing for {_listed(missing)}.")
-    if recipe.train.steps is None:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        mistakes.append(f"--pairs: nothing for {missing[0]}{more}.")
+    steps, tokens, strategy = recipe.train.steps, recipe.train.tokens_per_batch, recipe.mixture.strategy
+    if steps is None:
         mistakes.append("train.steps: missing. Add train.steps=100000, say.")
-    if recipe.train.tokens_per_batch is None:
+    if tokens is None:
         mistakes.append("train.tokens_per_batch: missing; runs are planned for batches by tokens.")
-    if recipe.mixture.strategy not in ("temperature", "unimax"):
-        mistakes.append(
-            f"mixture.strategy: no run of {recipe.mixture.strategy} can be planned. Known: temperature, unimax."
-        )
-    if mistakes:
+    if strategy not in ("temperature", "unimax"):
+        mistakes.append(f"mixture.strategy: no run of {strategy} can be planned. Known: temperature, unimax.")
+    if mistakes or steps is None or tokens is None:
         raise ConfigError("recipe", mistakes)
-    assert recipe.train.tokens_per_batch is not None
-    assert recipe.train.steps is not None
-    return recipe.train.tokens_per_batch // recipe.mixture.datasets_per_batch, recipe.train.steps
-
-
-def _directions(recipe: Recipe) -> list[str]:
-    """Return the directions of the training data; if there is none yet, all directions."""
-    named = [Condition.parse(name) for name in recipe.data.train]
-    return [f"{c.source}/{c.target}" for c in named if TASKS[c.task].bilingual] or list(recipe.inventory().directions)
-
-
-def _listed(names: Iterable[str]) -> str:
-    first, *more = names
-    return f"{first} and {len(more)} more" if more else first
-
-
-def _longest(recipe: Recipe) -> int:
-    return recipe.data.filter.max_length + 2
+    return directions, steps, tokens // recipe.mixture.datasets_per_batch
 
 
 def _draws_per_epoch(size: Size, budget: int, *, longest: int) -> float:
@@ -251,10 +242,3 @@ def _draws_per_epoch(size: Size, budget: int, *, longest: int) -> float:
     counts_B = np.rint(size.pairs * np.diff(below_B, prepend=0.0) / below_B[-1])
     rows_B = np.maximum(1, budget // np.array(bounds))
     return max(1.0, float(count_draws(counts_B[None].astype(np.int64), rows_B)[0]))
-
-
-def _shares(mixture: MixtureConfig, pairs_D: Floats, draws_D: Floats, draws_of_run: int) -> Floats:
-    if mixture.strategy == "temperature":
-        return temperature_of_draws(pairs_D, draws_D, mixture.temperature)
-    assert mixture.max_repeats is not None
-    return unimax(draws_D, draws_of_run, mixture.max_repeats)
