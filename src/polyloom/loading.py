@@ -17,7 +17,7 @@ from polyloom.config.build import build_backbone, configure_tasks, find_corpora
 from polyloom.data.catalog import Corpus, data_root
 from polyloom.data.tokenization.tokenizer import load_hf_tokenizer, load_tokenizer
 from polyloom.errors import CheckpointError, ExportError
-from polyloom.export.adapter import BACKBONE, Adapter, backbone_note, load_adapters_into, read_adapter
+from polyloom.export.adapter import BACKBONE, backbone_note, load_adapters_into, read_adapter
 from polyloom.inference.predictor import Predictor
 from polyloom.inference.untrained import TrainedParts
 from polyloom.io.access import Access
@@ -93,11 +93,17 @@ def load_run_dir(path: str | Path, *, checkpoint: str | None = None, device: str
     """Load a checkpoint of a run, by default the best one."""
     directory = RunDir(path)
     directory.require()
-    recipe, chosen = _moved(load_recipe(directory.recipe), directory), directory.choose(checkpoint)
+    recipe, chosen = load_recipe(directory.recipe), directory.choose(checkpoint)
+
+    # A run with added tokens has its own backbone in its directory, also after the directory was moved.
+    name, own = Path(recipe.backbone.name or ""), directory.backbone
+    if name.name == own.name and name.is_absolute() and not name.exists() and own.is_dir():
+        recipe = replace(recipe, backbone=replace(recipe.backbone, name=str(own.resolve())))
+
     access = access_to(directory)
-    for name in filter(None, (recipe.backbone.name, recipe.backbone.tokenizer)):
-        if Path(name).exists():  # else it is one on the Hub
-            access.require(Path(name))
+    for folder in (recipe.backbone.name, recipe.backbone.tokenizer):
+        if folder is not None and Path(folder).exists():  # else it is the name of one on the Hub
+            access.require(Path(folder))
     with directory.advising():
         return load_run_checkpoint(directory.path, recipe, chosen, device=device)
 
@@ -105,14 +111,6 @@ def load_run_dir(path: str | Path, *, checkpoint: str | None = None, device: str
 def access_to(directory: RunDir) -> Access:
     """Return what a run may read: everything if this user trained it, else its own folder and the data root."""
     return Access(directory.path, None if directory.is_own() else (directory.path, data_root()))
-
-
-def _moved(recipe: Recipe, directory: RunDir) -> Recipe:
-    """Find the backbone of a run with added tokens, which is in the run's directory, after the directory was moved."""
-    name, own = Path(recipe.backbone.name or ""), directory.backbone
-    if name.name == own.name and name.is_absolute() and not name.exists() and own.is_dir():
-        return replace(recipe, backbone=replace(recipe.backbone, name=str(own.resolve())))
-    return recipe
 
 
 def load_run_checkpoint(
@@ -129,7 +127,7 @@ def load_run_checkpoint(
     """
     manifest = read_manifest(checkpoint)
     tokenizers = [] if extended else [manifest.get("tokenizer")]
-    with ThreadPoolExecutor(1) as thread:  # the weights are read and hashed while the backbone is built
+    with ThreadPoolExecutor(1) as thread:  # reads and hashes the weights while the backbone is built
         parts = thread.submit(read_parts, checkpoint)
 
         def build(backbone: Backbone) -> Model:
@@ -147,7 +145,7 @@ def _build_predictor(
     place: Path,
     device: str | None,
 ) -> Predictor:
-    """Build tokenizer, backbone and model, and check that the model was trained with this tokenizer."""
+    """Build tokenizer, backbone and model; raise an error if the model was trained with another tokenizer."""
     tokenizer = load_tokenizer(recipe.backbone.tokenizer_name)
     if any(identity != tokenizer.identity for identity in tokenizers):
         raise CheckpointError(
@@ -167,22 +165,42 @@ def _build_predictor(
 
 
 def _load_adapters(path: Path, *, device: str | None) -> LoadedModel:
-    folders = sorted(
-        file.parent
-        for depth in _DEPTHS
-        for file in path.glob(depth + MANIFEST)
-        if not any(part.startswith(".") for part in file.relative_to(path).parts)  # of writers at work, or killed
-    )
+    """Load one exported adapter, or all in a folder, as one model; they must be for the same backbone."""
+    manifests = [file for depth in _DEPTHS for file in path.glob(depth + MANIFEST)]
+    # Names with a dot belong to an export that is under way, or was killed.
+    hidden = [file for file in manifests if any(part.startswith(".") for part in file.relative_to(path).parts)]
+    folders = sorted(file.parent for file in manifests if file not in hidden)
     if not folders:
         raise CheckpointError(
             f"{path}: neither a run ({RunDir(path).recipe.name}) nor an exported adapter ({MANIFEST}) is here."
         )
     adapters = [read_adapter(folder) for folder in folders]
-    lengths = [length for adapter in adapters if (length := adapter.about.get("max_length"))]
+    lengths = [adapter.about["max_length"] for adapter in adapters if adapter.about.get("max_length")]
     if any(length != lengths[0] for length in lengths):
         raise CheckpointError(f"{path}: adapters with different `max_length`. Load them one by one.")
-    access = Access(path, (path, *(_beside(*found) for found in zip(folders, adapters, strict=True))))
-    recipe = _recipe_of_adapters(adapters, folders[0], access, max_length=next(iter(lengths), None))
+
+    # An export of several adapters has its backbone beside the folders of tasks and languages.
+    depths = [str(adapter.condition).count("/") for adapter in adapters]
+    beside = [folder.resolve().parents[depth] / BACKBONE for folder, depth in zip(folders, depths, strict=True)]
+    access = Access(path, (path, *beside))
+
+    # The adapters say what a recipe would. It is checked as any recipe is, since the files may be untrusted.
+    first, about = folders[0], adapters[0].about
+    if not isinstance(about.get("settings"), dict):
+        raise CheckpointError(f"{first}: does not say which backbone it is for.")
+    backbone_settings, tokenizer = dict(about["settings"]), str(about.get("tokenizer"))
+    for key, content in (("name", backbone_note(adapters[0].identity)), ("tokenizer", tokenizer)):
+        if isinstance(backbone_settings.get(key), str):
+            backbone_settings[key] = _find_folder(backbone_settings[key], first, access, content)
+    languages = dict.fromkeys(language for adapter in adapters for language in adapter.condition.languages)
+    settings = {
+        "backbone": backbone_settings,
+        "method": {"name": "full"},
+        "languages": list(languages),
+        "tasks": {adapter.condition.task: dict(adapter.settings) for adapter in adapters},
+        "train": {"max_length": lengths[0]} if lengths else {},
+    }
+    recipe = parse_recipe(settings, source=str(first))
 
     def build(backbone: Backbone) -> Model:
         return load_adapters_into(adapters, backbone, list(map(str, folders)))
@@ -193,38 +211,13 @@ def _load_adapters(path: Path, *, device: str | None) -> LoadedModel:
     return LoadedModel(path, recipe, path, predictor, trained_on, access)
 
 
-def _beside(folder: Path, adapter: Adapter) -> Path:
-    """Return where an export with several adapters has its backbone: beside the folders of tasks and languages."""
-    depth = str(adapter.condition).count("/")
-    return folder.resolve().parents[depth] / BACKBONE
-
-
-def _recipe_of_adapters(adapters: Sequence[Adapter], folder: Path, access: Access, *, max_length: object) -> Recipe:
-    """Make a recipe with the backbone, languages and tasks of adapters; it is checked as any recipe is."""
-    about = adapters[0].about
-    settings = about.get("settings")
-    if not isinstance(settings, dict):
-        raise CheckpointError(f"{folder}: does not say which backbone it is for.")
-    settings = dict(settings)
-    for key, content in (("name", backbone_note(adapters[0].identity)), ("tokenizer", str(about.get("tokenizer")))):
-        if isinstance(settings.get(key), str):
-            settings[key] = _find_folder(settings[key], folder, access, content)
-    languages = dict.fromkeys(language for adapter in adapters for language in adapter.condition.languages)
-    tasks = {adapter.condition.task: dict(adapter.settings) for adapter in adapters}
-    plain = {
-        "backbone": settings, "method": {"name": "full"}, "languages": list(languages), "tasks": tasks,
-        "train": {"max_length": max_length} if max_length else {},
-    }  # fmt: skip
-    return parse_recipe(plain, source=str(folder))
-
-
 def _find_folder(name: str, folder: Path, access: Access, content: str) -> str:
     """Return the path of a backbone or tokenizer that an adapter in `folder` names; names on the Hub are kept."""
     if (folder / name).is_dir():
         access.require(folder / name)
         return str((folder / name).resolve())
-    if found := noted_folder(content):
-        return str(found)
+    if noted := noted_folder(content):
+        return str(noted)
     if not is_local(name):
         if Path(name).exists():
             access.require(Path(name))
