@@ -34,8 +34,14 @@ from polyloom.errors import (
     TooLongError,
     UnavailableError,
 )
-from polyloom.inference.long_inputs import describe_long
-from polyloom.inference.predictions import Input, Names, check_characters, pair_with_conditions, show_value
+from polyloom.inference.predictions import (
+    Input,
+    Names,
+    check_characters,
+    describe_long,
+    pair_with_conditions,
+    show_value,
+)
 
 TIMEOUT = 60.0
 LONGEST_TIMEOUT = 3600.0

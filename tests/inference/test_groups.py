@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyloom.inference.groups import group_by_length
+from polyloom.inference.predictor import group_by_length
 
 
 @given(st.lists(st.integers(1, 60), max_size=40), st.integers(1, 200))

@@ -153,7 +153,7 @@ def answer_hostile(
     model, languages = (translator, "sw/fi") if task == "mt" else (predictor, "aa")
     good = json.dumps({"condition": f"{task}/{languages}", **inputs(task, "ka")}).encode()
     bodies = {name: json.dumps(inputs(task, text)).encode() for name, text in TEXTS.items()} | BODIES
-    worked, work = 0.0, Predictor._window
+    worked, work = 0.0, Predictor._run_in_batches
 
     def clocked(self: Predictor, *arguments: Any, **options: Any) -> list[Any]:
         nonlocal worked
@@ -162,7 +162,7 @@ def answer_hostile(
         worked += time.process_time() - began
         return made
 
-    monkeypatch.setattr(Predictor, "_window", clocked)
+    monkeypatch.setattr(Predictor, "_run_in_batches", clocked)
     answered(model, [good])
     took = {}
     refused = 0

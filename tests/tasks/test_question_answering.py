@@ -20,8 +20,7 @@ from polyloom.errors import ConfigError, ExportError, PolyloomError
 from polyloom.export.adapter import generate_adapters
 from polyloom.export.adapterhub import write_adapterhub
 from polyloom.export.onnx import write_onnx
-from polyloom.inference.groups import group_by_length
-from polyloom.inference.predictor import Predictor
+from polyloom.inference.predictor import Predictor, group_by_length
 from polyloom.inference.streams import choose_formats, predict_stream
 from polyloom.loading import load_predictor
 from polyloom.model import Model

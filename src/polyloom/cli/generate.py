@@ -30,7 +30,7 @@ def generate(  # noqa: PLR0913 - options of a command
 ) -> None:
     """Continue each line of stdin (lm), or answer it (chat).
 
-    At a terminal, chat is a conversation: every answer knows what was said before. Ctrl-D ends it.
+    At a terminal, chat is a conversation: each answer depends on all messages before it. Ctrl-D ends it.
 
     Example: echo "Habari ya" | polyloom generate runs/swahili lm/sw
     """
@@ -43,10 +43,9 @@ def generate(  # noqa: PLR0913 - options of a command
         _converse(loaded, condition, options)
         return
     prompts = (line.rstrip("\n") for line in sys.stdin if line.strip())
-    while some := list(islice(prompts, TOGETHER)):
-        for prompt, text in zip(some, loaded.generate(some, condition, **options), strict=True):
-            shown = to_json({"prompt": prompt, "text": text}) if as_json else text
-            print(shown, flush=True)
+    while batch := list(islice(prompts, TOGETHER)):
+        for prompt, text in zip(batch, loaded.generate(batch, condition, **options), strict=True):
+            print(to_json({"prompt": prompt, "text": text}) if as_json else text, flush=True)
 
 
 def _converse(run: "Run", condition: str, options: dict[str, Any]) -> None:

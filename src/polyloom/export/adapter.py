@@ -24,7 +24,7 @@ from polyloom.checkpoint import (
 )
 from polyloom.conditions import Condition
 from polyloom.errors import CheckpointError, ConditionError, ExportError, suggest
-from polyloom.inference.modes import eval_mode
+from polyloom.inference.cache import eval_mode
 from polyloom.io.atomic import is_taken
 from polyloom.methods.exported import ExportedAdapters
 from polyloom.model import Model

@@ -1,7 +1,8 @@
 """Cache the weights of the conditions that were used last, up to a number of bytes."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -9,10 +10,11 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from polyloom.conditions import Condition
+from polyloom.methods.base import Method
 from polyloom.model import Model
 from polyloom.weights import Weights
 
-AHEAD = 8  # conditions that are made together with those of a batch
+AHEAD = 8  # conditions of later batches whose weights are computed together with those of a batch
 _optimizer_steps = 0  # of all optimizers in this process
 
 
@@ -110,3 +112,15 @@ class WeightCache:
 def _version(parameter: Tensor) -> int:
     """Return how often a tensor was changed in place; inference tensors do not count it, and do not change."""
     return 0 if parameter.is_inference() else parameter._version  # noqa: SLF001
+
+
+@contextmanager
+def eval_mode(method: Method) -> Iterator[None]:
+    """Put a method into evaluation mode, without gradients. In training mode weights may be random (dropout, noise)."""
+    was_training = method.training
+    method.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        method.train(was_training)

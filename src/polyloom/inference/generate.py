@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -10,8 +11,7 @@ from torch import Tensor
 from polyloom.conditions import Condition
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import BackboneError, PolyloomError
-from polyloom.inference.groups import group_by_length
-from polyloom.inference.predictor import TOKENS, Predictor
+from polyloom.inference.predictor import TOKENS, Predictor, group_by_length
 
 NEW_TOKENS = 128
 
@@ -33,8 +33,8 @@ def continue_prompts(
         predictor: A model with its tokenizer.
         prompts: Conditions and tokens, at least one for each prompt.
         seed: Seed of samples. Default: none, PyTorch's state is used.
-        until: Texts behind which nothing more of a row is generated. They are part of what is returned, perhaps with a
-            few letters more, as a token may hold both.
+        until: Texts that end a row. They are part of the result, perhaps with a few more letters, as one token may hold
+            both.
         **options: Settings of Transformers' `generate`. Defaults here: greedy search, 128 new tokens.
     """
     backbone, tokenizer = predictor.model.backbone, predictor.tokenizer
@@ -50,14 +50,18 @@ def continue_prompts(
             )
     if seed is not None:
         torch.manual_seed(seed)
-    ends = _ends(predictor)
+
+    # A text ends with a token of the tokenizer, or one that the model was published with.
+    published = backbone.model.generation_config.eos_token_id
+    candidates = [tokenizer.eos_id, tokenizer.text_end, *(published if isinstance(published, list) else [published])]
+    ends = [token for token in dict.fromkeys(candidates) if token is not None]
     generated: dict[int, list[int]] = {}
     lengths = [len(ids) + options["max_new_tokens"] for _, ids in prompts]
     for group in group_by_length(lengths, tokens=TOKENS):
         inputs = _pad_left([prompts[place][1] for place in group], tokenizer.pad_id)
         width = inputs["input_ids"].shape[1]
         conditions = [prompts[place][0] for place in group]
-        written_BT = predictor.model.generate(
+        ids_BT = predictor.model.generate(
             {name: tensor.to(backbone.model.device) for name, tensor in inputs.items()},
             conditions,
             weights=predictor.cache.rows(conditions),
@@ -66,9 +70,8 @@ def continue_prompts(
             **_stop_at(until, begin=width, tokenizer=tokenizer),
             **options,
         )[:, width:]
-        for place, ids in zip(group, written_BT.tolist(), strict=True):
-            end = next((i for i, token in enumerate(ids) if token in ends), len(ids))
-            generated[place] = ids[:end]
+        for place, ids in zip(group, ids_BT.tolist(), strict=True):
+            generated[place] = list(takewhile(lambda token: token not in ends, ids))
     return [generated[place] for place in range(len(prompts))]
 
 
@@ -92,11 +95,3 @@ def _has_ended(ids_BT: Tensor, _: Any, *, begin: int, until: Sequence[str], toke
     """Return which rows contain a text that ends them, behind their prompts."""
     written = [tokenizer.decode(ids) for ids in ids_BT[:, begin:].tolist()]
     return torch.tensor([any(end in text for end in until) for text in written], device=ids_BT.device)
-
-
-def _ends(predictor: Predictor) -> list[int]:
-    """List the tokens that end a text or an answer: the tokenizer's, and those that the model was published with."""
-    known = predictor.model.backbone.model.generation_config.eos_token_id
-    listed = known if isinstance(known, list) else [known]
-    ours = [predictor.tokenizer.eos_id, predictor.tokenizer.text_end]
-    return [token for token in dict.fromkeys([*ours, *listed]) if token is not None]

@@ -1,8 +1,14 @@
-"""Greedy search over rows that come and go: a row leaves when its text ends, and others join between two steps.
+"""Greedy search over rows that join and leave: between two steps finished texts leave and waiting ones join.
 
-The tokens of all rows end in the same column of the decoder's cache; what stands before a row's first token is masked.
+The tokens of all rows end in the same column of the decoder's cache. A row that joins later has fewer tokens, so its
+cache is padded on the left and the padding is masked::
+
+    row 1  a b c d e        joined first
+    row 2  . . c d e        joined two steps later: its token in column 2 has position 0
+
 So rows differ in the positions of their tokens, and a model that embeds positions is told them (`DecoderPositions`).
-Relative positions, as in T5, need nothing: distances are the same in all rows.
+Relative positions, as in T5, need nothing: distances are the same in all rows. Sources are padded on the right, as the
+encoder saw them. Nothing else is shared between rows: each has its weights, its limit and its end.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,23 +31,19 @@ from polyloom.weights import Weights
 
 @dataclass(eq=False)
 class Row:
-    """A text that is being generated.
-
-    Attributes:
-        key: What the caller knows it by.
-        condition: Its condition.
-        limit: Number of tokens that it may have.
-        prefix: Tokens that it must begin with, such as its language.
-        ids: Its tokens so far, with the prefix.
-        failed: Whether its scores were not finite.
-    """
+    """A text that is being generated."""
 
     key: Any
+    """What the caller knows it by."""
     condition: Condition
     limit: int
+    """Number of tokens that it may have, with its end."""
     prefix: Sequence[int]
+    """Tokens that it must begin with, such as its language."""
     ids: list[int] = field(default_factory=list)
+    """Its tokens so far, with the prefix."""
     failed: bool = False
+    """Whether its scores were not finite."""
 
     def append(self, token: int, *, eos_id: int) -> None:
         """Append the next token, or the one that must stand there."""
@@ -59,28 +61,23 @@ class Row:
 
 @dataclass
 class _State:
-    """Tensors of the rows, in the order of `rows`.
-
-    Attributes:
-        rows: The rows.
-        mask_BT: Which columns of the cache hold tokens of a row.
-        cache: Keys and values of the decoder's attention to the text and to the source.
-        source_BT: Mask of the source.
-        encoded_BTD: Encoded source.
-        weights: Weights of the rows.
-        layout: The weights as the decoder reads them, once a token was generated.
-    """
+    """Tensors of the rows, in the order of `rows`."""
 
     rows: list[Row]
     mask_BT: Tensor
+    """Which columns of the cache hold tokens of a row."""
     cache: DecoderCache
+    """Keys and values of the decoder's attention to the text and to the source."""
     source_BT: Tensor
+    """Mask of the source."""
     encoded_BTD: Tensor
+    """Encoded source."""
     weights: Weights
     layout: Layout | None = None
+    """The weights as the decoder reads them, until rows join or leave."""
 
     def select(self, kept: Sequence[int]) -> "_State":
-        """Keep some rows, and the columns that they need."""
+        """Keep some rows, and the columns that they need: of texts the last ones, of sources the first ones."""
         index = torch.tensor(kept, device=self.mask_BT.device)
         mask_BT, source_BT = self.mask_BT[index], self.source_BT[index]
         first, last = int(mask_BT.any(0).int().argmax()), int(source_BT.sum(-1).max())
@@ -100,13 +97,13 @@ class _State:
         """Add the rows of another state."""
         return _State(
             self.rows + other.rows,
-            _stack(self.mask_BT, other.mask_BT, dim=1, end=True),
+            _stack(self.mask_BT, other.mask_BT, dim=1, pad_left=True),
             DecoderCache(
-                _stack_layers(self.cache.own, other.cache.own, end=True),
-                _stack_layers(self.cache.cross, other.cache.cross, end=False),
+                _stack_layers(self.cache.own, other.cache.own, pad_left=True),
+                _stack_layers(self.cache.cross, other.cache.cross, pad_left=False),
             ),
-            _stack(self.source_BT, other.source_BT, dim=1, end=False),
-            _stack(self.encoded_BTD, other.encoded_BTD, dim=1, end=False),
+            _stack(self.source_BT, other.source_BT, dim=1, pad_left=False),
+            _stack(self.encoded_BTD, other.encoded_BTD, dim=1, pad_left=False),
             weights,
         )
 
@@ -143,30 +140,32 @@ class InFlight:
             Row(key, condition, limit, prefix, [prefix[0]])
             for key, condition, limit, prefix in zip(keys, batch.conditions, limits, prefix_BP.tolist(), strict=True)
         ]
+        # The encoder runs once for each row, alone with those that join with it.
         weights = self.weight_cache.rows(batch.conditions)
         backbone, mask_BT = self.model.backbone, batch.inputs["attention_mask"]
         with backbone.using(weights, num_rows=len(rows)):
             encoder = backbone.model.get_encoder()
             encoded_BTD = encoder(input_ids=batch.inputs["input_ids"], attention_mask=mask_BT).last_hidden_state
-        nothing = torch.zeros(len(rows), 0, dtype=mask_BT.dtype, device=mask_BT.device)
-        joined = self._advance(_State(rows, nothing, DecoderCache(), mask_BT, encoded_BTD, weights))
+        # Their first step is one of their own, which fills their cache; from then on they step with all others.
+        no_tokens_B0 = torch.zeros(len(rows), 0, dtype=mask_BT.dtype, device=mask_BT.device)
+        joining = self._advance(_State(rows, no_tokens_B0, DecoderCache(), mask_BT, encoded_BTD, weights))
         if self._state is None:
-            self._state = joined
+            self._state = joining
         else:
-            together = [row.condition for row in (*self._state.rows, *rows)]
-            self._state = self._state.merge(joined, self.weight_cache.rows(together))
+            conditions = [row.condition for row in (*self._state.rows, *rows)]
+            self._state = self._state.merge(joining, self.weight_cache.rows(conditions))
 
     @torch.inference_mode()
     def step(self) -> list[tuple[Any, list[int] | PredictionError]]:
         """Return the texts that have ended, by their keys, and generate one token of every other row."""
         if self._state is None:
             return []
-        going = [place for place, row in enumerate(self._state.rows) if not self._ended(row)]
+        unfinished = [place for place, row in enumerate(self._state.rows) if not self._ended(row)]
         ended = [(row.key, row.text()) for row in self._state.rows if self._ended(row)]
-        if not going:
+        if not unfinished:
             self._state = None
         else:
-            state = self._state.select(going) if ended else self._state
+            state = self._state.select(unfinished) if ended else self._state
             self._state = self._advance(state)
         return ended
 
@@ -201,6 +200,7 @@ class InFlight:
                 use_cache=True,
             ).last_hidden_state
             scores_BV = backbone.vocabulary(hidden_B1D)[:, 0].float()
+        # One number shows whether a row is finite: NaN in the decoder reaches every score of its row.
         finite, chosen = (~scores_BV[:, 0].isnan()).tolist(), scores_BV.argmax(-1).tolist()
         for row, token, is_finite in zip(rows, chosen, finite, strict=True):
             row.failed = not is_finite
@@ -208,21 +208,21 @@ class InFlight:
         return replace(state, mask_BT=mask_BT, layout=layout)
 
 
-def _stack(one: Tensor, other: Tensor, *, dim: int, end: bool) -> Tensor:
-    """Concatenate rows of different lengths, which are filled with zeros: before them if they must end together."""
+def _stack(one: Tensor, other: Tensor, *, dim: int, pad_left: bool) -> Tensor:
+    """Concatenate rows whose lengths differ in a dimension; the shorter ones are padded with zeros."""
     length = max(one.shape[dim], other.shape[dim])
-    return torch.cat([_fill(one, length, dim, end=end), _fill(other, length, dim, end=end)])
+    padded = []
+    for tensor in (one, other):
+        missing = list(tensor.shape)
+        missing[dim] = length - tensor.shape[dim]
+        zeros = tensor.new_zeros(missing)
+        parts = [zeros, tensor] if pad_left else [tensor, zeros]
+        padded.append(torch.cat(parts, dim) if missing[dim] else tensor)
+    return torch.cat(padded)
 
 
-def _fill(tensor: Tensor, length: int, dim: int, *, end: bool) -> Tensor:
-    missing = list(tensor.shape)
-    missing[dim] = length - tensor.shape[dim]
-    if not missing[dim]:
-        return tensor
-    zeros = tensor.new_zeros(missing)
-    return torch.cat([zeros, tensor] if end else [tensor, zeros], dim)
-
-
-def _stack_layers(one: Sequence[Layer], other: Sequence[Layer], *, end: bool) -> list[Layer]:
-    pairs = zip(one, other, strict=True)
-    return [(_stack(k1, k2, dim=2, end=end), _stack(v1, v2, dim=2, end=end)) for (k1, v1), (k2, v2) in pairs]
+def _stack_layers(one: Sequence[Layer], other: Sequence[Layer], *, pad_left: bool) -> list[Layer]:
+    return [
+        (_stack(k1, k2, dim=2, pad_left=pad_left), _stack(v1, v2, dim=2, pad_left=pad_left))
+        for (k1, v1), (k2, v2) in zip(one, other, strict=True)
+    ]

@@ -1,6 +1,6 @@
-"""Pair inputs with conditions, and make records of them."""
+"""Pair inputs with conditions, make records of them, and say which were too long. Imports no torch, for clients."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from polyloom.conditions import Condition
@@ -58,3 +58,17 @@ def show_value(value: object) -> str:
     """Show the beginning of a value and its type, for an error."""
     text = repr(value)
     return f"{text if len(text) <= 60 else text[:57] + '…'} ({type(value).__name__})"
+
+
+def describe_long(counts: Mapping[Condition, int] | Mapping[str, int], became: str, *, max_length: int) -> str:
+    """Return a sentence about inputs that were too long; an empty text if there were none.
+
+    Args:
+        counts: Number of such inputs by condition.
+        became: What was done with them: ``cut`` or ``split``.
+        max_length: Tokens that the model allows.
+    """
+    total = sum(counts.values())
+    where = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count)
+    inputs = "1 input was" if total == 1 else f"{total:,} inputs were"
+    return f"{inputs} longer than {max_length} tokens and {became} ({where})." if total else ""

@@ -1,8 +1,12 @@
-"""Predict records: sorted by length within a window, batched by tokens, returned in order."""
+"""Predict records: sorted by length within a window, batched by tokens, returned in order.
+
+The way of a prediction: `Predictor.predictions` takes a window of records and leaves out empty ones, `encode` tokenizes
+them, `predict_encoded` sends those whose text is generated one way and all others another, `_run_in_batches` makes
+batches, and the task turns what its head decoded into a prediction.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -15,8 +19,7 @@ from polyloom.data.tokenization.sentences import join_sentences
 from polyloom.data.tokenization.tokenizer import Tokenizer
 from polyloom.errors import PolyloomError, PredictionError
 from polyloom.inference.cache import WeightCache
-from polyloom.inference.groups import group_by_length
-from polyloom.inference.long_inputs import describe_long
+from polyloom.inference.predictions import describe_long
 from polyloom.metrics.score import Array, Metric
 from polyloom.model import Model, nonfinite_error
 from polyloom.tasks.base import Example
@@ -79,7 +82,7 @@ class Predictor:
         stream = iter(inputs)
         while window := list(islice(stream, WINDOW)):
             tasks = [self.model.task(condition.task) for condition, _ in window]
-            # A record without words or text is not run through the model.
+            # A sentence without words, or a translation of white space, is not run through the model.
             predictions = {
                 place: task.record_kind().empty_prediction(record)
                 for place, (task, (_, record)) in enumerate(zip(tasks, window, strict=True))
@@ -133,29 +136,37 @@ class Predictor:
         self, examples: Sequence[Example], records: Sequence[Record], *, losses: bool = False, confidences: bool = False
     ) -> list[Any]:
         """Predict records that are encoded already, as `predict_mixed` does; errors take the place of predictions."""
-        generated = [not losses and self.model.task(example.condition.task).generates for example in examples]
-        places = [place for place, generates in enumerate(generated) if generates]
-        texts = iter(self._texts([examples[p] for p in places], [records[p] for p in places]))
-        others = [example for example, generates in zip(examples, generated, strict=True) if not generates]
-        self._count_cut(others)
-        decoded = iter(self._window(others, partial(self._decode, confidences=confidences)))
-        predictions = [next(texts if generates else decoded) for generates in generated]
-        if not confidences:
-            return predictions
-        return [(p, None) if g and isinstance(p, str) else p for p, g in zip(predictions, generated, strict=True)]
+        # Text is generated token by token; everything else is decoded from one forward pass. Each has its own batches.
+        generates = [not losses and self.model.task(example.condition.task).generates for example in examples]
+        generated = [place for place, is_generated in enumerate(generates) if is_generated]
+        decoded = [place for place, is_generated in enumerate(generates) if not is_generated]
 
-    def translate(self, asked: Sequence[tuple[Condition, Record]], *, progress: Progress = lambda _: None) -> list[str]:
+        def decode(batch: Batch) -> list[Any]:
+            return self.model.predict(batch, confidences=confidences, weights=self.cache.rows(batch.conditions))
+
+        texts: list[Any] = self._texts([examples[p] for p in generated], [records[p] for p in generated])
+        if confidences:  # a text has none
+            texts = [(text, None) if isinstance(text, str) else text for text in texts]
+        others = [examples[place] for place in decoded]
+        self._count_cut(others)
+        predictions: dict[int, Any] = dict(zip(generated, texts, strict=True))
+        predictions |= zip(decoded, self._run_in_batches(others, decode), strict=True)
+        return [predictions[place] for place in range(len(examples))]
+
+    def translate(
+        self, inputs: Sequence[tuple[Condition, Record]], *, progress: Progress = lambda _: None
+    ) -> list[str]:
         """Generate text for records of any conditions, in order.
 
         All inputs are sorted by length together, so that batches are full: a step of beam search takes hardly longer
         for many rows than for one.
 
         Args:
-            asked: Conditions and records.
+            inputs: Conditions and records.
             progress: Called with the number of texts of each finished batch.
         """
         texts = []
-        for text in self._texts(self.encode(asked), [record for _, record in asked], progress=progress):
+        for text in self._texts(self.encode(inputs), [record for _, record in inputs], progress=progress):
             if isinstance(text, PredictionError):
                 raise text
             texts.append(text)
@@ -164,20 +175,22 @@ class Predictor:
     def _texts(
         self, examples: Sequence[Example], records: Sequence[Record], *, progress: Progress = lambda _: None
     ) -> list[str | PredictionError]:
-        """Generate the texts of examples; those of the parts of a long one are joined."""
+        """Generate the texts of examples. A source that is too long is generated in parts, which are joined."""
         parts = [self.prompts(example, record) for example, record in zip(examples, records, strict=True)]
-        prompts = [prompt for prompts in parts for prompt in prompts]
+        prompts = [prompt for own in parts for prompt in own]
+        owners = [number for number, own in enumerate(parts) for _ in own]
+        ends = [place + 1 == len(own) for own in parts for place in range(len(own))]  # whether a text is complete
         self._count_cut(prompts)
-        lasts = [number == len(prompts) for prompts in parts for number in range(1, len(prompts) + 1)]
-        texts = iter(
-            self._window(
-                prompts,
-                self._generate,
-                tokens=TOKENS * BEAMS // max(BEAMS, self.decoding.beams),
-                finished=lambda group: progress(sum(lasts[i] for i in group)),
-            )
+
+        # Beams multiply the rows of a step, so more beams than usual take smaller batches.
+        tokens = TOKENS * BEAMS // max(BEAMS, self.decoding.beams)
+        texts = self._run_in_batches(
+            prompts, self._generate, tokens=tokens, finished=lambda group: progress(sum(ends[i] for i in group))
         )
-        return [join_texts([next(texts) for _ in prompts]) for prompts in parts]
+        pieces: list[list[str | PredictionError]] = [[] for _ in examples]
+        for owner, text in zip(owners, texts, strict=True):
+            pieces[owner].append(text)
+        return [join_texts(own) for own in pieces]
 
     def prompts(self, example: Example, record: Record) -> list[Example]:
         """Remove the target of an example whose target is to be generated; split the source if it is too long."""
@@ -209,7 +222,7 @@ class Predictor:
 
     def encode(self, inputs: Sequence[tuple[Condition, Record]], *, first_key: int = 0) -> list[Example]:
         """Encode records of any conditions; random choices for a record depend on `first_key` and its place."""
-        by_condition: dict[Condition, list[int]] = {}
+        by_condition: dict[Condition, list[int]] = {}  # tokenizers are faster on many texts at a time
         for place, (condition, _) in enumerate(inputs):
             by_condition.setdefault(condition, []).append(place)
         examples: dict[int, Example] = {}
@@ -218,9 +231,6 @@ class Predictor:
             rows = self.model.task(condition.task).encode([inputs[place][1] for place in places], self.tokenizer)
             examples |= {p: Example(condition, row, first_key + p) for p, row in zip(places, rows, strict=True)}
         return [examples[place] for place in range(len(inputs))]
-
-    def _decode(self, batch: Batch, *, confidences: bool) -> list[Any]:
-        return self.model.predict(batch, confidences=confidences, weights=self.cache.rows(batch.conditions))
 
     def _generate(self, batch: Batch) -> list[str | PredictionError]:
         weights = self.cache.rows(batch.conditions)
@@ -236,7 +246,7 @@ class Predictor:
         ]
 
     @torch.inference_mode()
-    def _window(
+    def _run_in_batches(
         self,
         examples: Sequence[Example],
         run: Callable[[Batch], list[Any]],
@@ -244,16 +254,18 @@ class Predictor:
         tokens: int = TOKENS,
         finished: Callable[[list[int]], None] = lambda _: None,
     ) -> list[Any]:
-        predictions: dict[int, Any] = {}
+        """Run a function on batches of examples of similar length, and return its results in the order of examples."""
+        # Dropout and the noise of methods would change predictions; a model in training goes on training afterwards.
         was_training = [module for module in self.model.modules() if module.training]
         self.model.eval()
+        results: dict[int, Any] = {}
         for group in group_by_length([self.length(example) for example in examples], tokens=tokens):
-            chosen = [examples[i] for i in group]
-            predictions |= zip(group, run(self.make_batch(chosen)), strict=True)
+            # A batch mixes conditions: each row has weights of its own, so it gets what it would get alone.
+            results |= zip(group, run(self.make_batch([examples[i] for i in group])), strict=True)
             finished(group)
         for module in was_training:
             module.training = True
-        return [predictions[i] for i in range(len(examples))]
+        return [results[i] for i in range(len(examples))]
 
     def make_batch(self, examples: Sequence[Example]) -> Batch:
         """Lay out examples as one batch, on the device of the model."""
@@ -273,3 +285,21 @@ def join_texts(texts: Sequence[str | Error]) -> str | Error:
         if not isinstance(text, str):
             return text
     return texts[0] if len(texts) == 1 else join_sentences([text for text in texts if isinstance(text, str)])
+
+
+def group_by_length(lengths: Sequence[int], *, tokens: int) -> Iterator[list[int]]:
+    """Yield the positions of rows that share a batch, the shortest first: rows of similar length need little padding.
+
+    Args:
+        lengths: Number of tokens of each row.
+        tokens: Budget of a batch, with padding. A row that is longer is alone.
+    """
+    group: list[int] = []
+    for position in sorted(range(len(lengths)), key=lengths.__getitem__):
+        # Rows are sorted, so this one is the longest of its batch, to which all others are padded.
+        if group and (len(group) + 1) * lengths[position] > tokens:
+            yield group
+            group = []
+        group.append(position)
+    if group:
+        yield group

@@ -30,18 +30,24 @@ def translate(
         strict: Whether a text that cannot be translated raises an error; see `Predictor.predict_mixed`.
     """
     if sentences:
-        texts = [split_sentences(record.source) for record in records if isinstance(record, Bitext)]
-        parts = [Bitext(sentence, "") for text in texts for sentence in text]
-        translations = translate(predictor, parts, condition, pivot=pivot, strict=strict)
-        yield from (join_texts([next(translations) for _ in text]) for text in texts)
+        # All sentences of all texts share batches, then each text is put together from its own.
+        split = [split_sentences(record.source) for record in records if isinstance(record, Bitext)]
+        parts = [Bitext(sentence, "") for own in split for sentence in own]
+        translations = list(translate(predictor, parts, condition, pivot=pivot, strict=strict))
+        begin = 0
+        for own in split:
+            yield join_texts(translations[begin : begin + len(own)])
+            begin += len(own)
     elif len(steps(condition, pivot)) == 1:
         yield from predictor.predict(records, condition, strict=strict)
     else:
+        # What could not be translated into the pivot stays an error; the rest goes on from there.
         first, second = steps(condition, pivot)
-        between = list(predictor.predict(records, first, strict=strict))
-        sources = [Bitext(text, "") for text in between if isinstance(text, str)]
-        translated = predictor.predict(sources, second, strict=strict)
-        yield from (next(translated) if isinstance(text, str) else text for text in between)
+        texts = dict(enumerate(predictor.predict(records, first, strict=strict)))
+        places = [place for place, text in texts.items() if isinstance(text, str)]
+        sources = [Bitext(texts[place], "") for place in places]
+        texts |= zip(places, predictor.predict(sources, second, strict=strict), strict=True)
+        yield from texts.values()
 
 
 def steps(condition: Condition, pivot: str | None) -> list[Condition]:
@@ -59,11 +65,18 @@ def translate_all(
     progress: Progress = lambda _: None,
 ) -> dict[Condition, list[str]]:
     """Translate many directions in shared batches; the translations are those of each direction alone."""
-    routes = [(steps(condition, pivot), record) for condition, sources in records.items() for record in sources]
-    texts = predictor.translate([(route[0], record) for route, record in routes], progress=progress)
-    pivoted = [place for place, (route, _) in enumerate(routes) if len(route) > 1]
-    second = [(routes[place][0][1], Bitext(texts[place], "")) for place in pivoted]
-    for place, text in zip(pivoted, predictor.translate(second, progress=progress), strict=True):
+    inputs = [(condition, record) for condition, sources in records.items() for record in sources]
+    routes = [steps(condition, pivot) for condition, _ in inputs]
+    first = [(route[0], record) for route, (_, record) in zip(routes, inputs, strict=True)]
+    texts = predictor.translate(first, progress=progress)
+
+    # Those that went into the pivot go on from there.
+    places = [place for place, route in enumerate(routes) if len(route) > 1]
+    second = [(routes[place][1], Bitext(texts[place], "")) for place in places]
+    for place, text in zip(places, predictor.translate(second, progress=progress), strict=True):
         texts[place] = text
-    translations = iter(texts)
-    return {condition: [next(translations) for _ in sources] for condition, sources in records.items()}
+
+    translations: dict[Condition, list[str]] = {condition: [] for condition in records}
+    for (condition, _), text in zip(inputs, texts, strict=True):
+        translations[condition].append(text)
+    return translations

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
-from polyloom.inference.modes import eval_mode
+from polyloom.inference.cache import eval_mode
 from polyloom.methods.base import Method
 from polyloom.model import Model
 from polyloom.probe.chunks import CHUNK_BYTES, chunks

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
-from polyloom.inference.modes import eval_mode
+from polyloom.inference.cache import eval_mode
 from polyloom.methods.base import Method
 from polyloom.probe.chunks import CHUNK_BYTES, chunks
 from polyloom.probe.spectra import Array, effective_rank, spectrum

@@ -3,7 +3,7 @@
 import torch
 
 from polyloom.conditions import Condition
-from polyloom.inference.modes import eval_mode
+from polyloom.inference.cache import eval_mode
 from polyloom.methods.base import Stage
 from polyloom.model import Model
 from polyloom.training.events import ParameterGroup

@@ -20,8 +20,7 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from polyloom.conditions import Condition
 from polyloom.errors import ConditionError, PolyloomError, PolyloomWarning
 from polyloom.inference.generate import continue_prompts
-from polyloom.inference.groups import group_by_length
-from polyloom.inference.predictor import TOKENS
+from polyloom.inference.predictor import TOKENS, group_by_length
 from polyloom.model import nonfinite_error
 from polyloom.tasks.lm import around_texts
 from polyloom.workflows.run import Run, load
