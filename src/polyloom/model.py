@@ -1,6 +1,6 @@
 """A model is a backbone, a method and task heads: from rows with conditions to losses, predictions or text."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -54,6 +54,8 @@ class Model(nn.Module):
             inventory = inventory_of(languages, configs, directions)
             method = build_method(method, shape=backbone.shape, inventory=inventory)
         self.method = method
+
+        # A task without names of its labels (only their number is known, for planning) has weights, but no head.
         self.heads = nn.ModuleDict(
             {
                 name: build_task(name, config, width=backbone.shape.width)
@@ -63,7 +65,19 @@ class Model(nn.Module):
         )
         self.register_state_dict_post_hook(_drop_tied)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_restore_tied)  # type: ignore[no-untyped-call]
-        self._keep_trained_parts_exact()
+
+        # Small updates are lost in bf16: 1 + 0.003 is 1. Parts of a backbone that are trained become fp32.
+        stage_groups = {group for stage in self.method.stages() for group in stage.trains}
+        if backbone.model.dtype != torch.float32:
+            if "backbone" in stage_groups:
+                name = self.method.config.name
+                raise BackboneError(f"backbone.dtype: {name} trains the backbone, which must be in fp32 for that.")
+            parts = parameter_groups(self.method, backbone)
+            for group in stage_groups:
+                if group.startswith("backbone."):
+                    for parameter in parts[group]:
+                        parameter.data = parameter.data.float()
+
         raw_text = [name for name, task in self.tasks.items() if task.raw_text]
         if raw_text and backbone.untrained:
             raise BackboneError(
@@ -71,18 +85,6 @@ class Model(nn.Module):
                 f"random head. Choose a backbone with a language-modelling head, or leave out {raw_text[0]}."
             )
         self.set_stage(0)
-
-    def _keep_trained_parts_exact(self) -> None:
-        """Refuse to train a backbone in bf16, where small updates are lost in rounding; trained parts become fp32."""
-        trained = {group for stage in self.method.stages() for group in stage.trains}
-        if self.backbone.model.dtype == torch.float32 or "backbone" not in {g.partition(".")[0] for g in trained}:
-            return
-        if "backbone" in trained:
-            name = self.method.config.name
-            raise BackboneError(f"backbone.dtype: {name} trains the backbone, which must be in fp32 for that.")
-        parts = parameter_groups(self.method, self.backbone)
-        for parameter in (p for group in trained if group.startswith("backbone.") for p in parts[group]):
-            parameter.data = parameter.data.float()
 
     @property
     def tasks(self) -> dict[str, Task]:
@@ -135,9 +137,14 @@ class Model(nn.Module):
         return logits_BTE
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Compute the sum of the loss over a batch, by task."""
-        parts = self._states(batch)
-        return {task: self.tasks[task].loss(states, batch.by_task[task]) for task, states in parts}
+        """Compute the sum of the loss over a batch, by task: one forward pass for all rows, then each task's head."""
+        weights, hidden_BTD = self._hidden(batch)
+        losses = {}
+        for name, task_batch in batch.by_task.items():
+            rows = task_batch.rows
+            states = self.head_inputs(hidden_BTD[rows], weights.slice_rows(rows))
+            losses[name] = self.tasks[name].loss(states, task_batch)
+        return losses
 
     @torch.no_grad()
     def generate_ids(
@@ -158,6 +165,8 @@ class Model(nn.Module):
             weights: Weights of these rows, if they are known already.
             finite: Notices rows whose scores are NaN; their texts mean nothing.
         """
+        # Transformers decodes from one start token per row. The rest of a prefix is forced, token by token. Each row has
+        # a length limit of its own; `max_new_tokens` is only the end of the longest.
         prefix_BP = batch.inputs["decoder_input_ids"]
         limits_B = decoding.limits(batch.inputs["attention_mask"])
         ids_BT = self.generate(
@@ -176,12 +185,12 @@ class Model(nn.Module):
                 ForcedPrefix(prefix_BP),
             ],
         )
-        written = ids_BT[:, prefix_BP.shape[1] :].tolist()
-        return [ids[: ids.index(eos_id)] if eos_id in ids else ids for ids in written]
+        texts = ids_BT[:, prefix_BP.shape[1] :].tolist()
+        return [ids[: ids.index(eos_id)] if eos_id in ids else ids for ids in texts]
 
     @torch.no_grad()
     def predict(self, batch: Batch, *, confidences: bool = False, weights: Weights | None = None) -> list[Any]:
-        """Decode the prediction for each example of a batch, in the order in which the examples were given.
+        """Decode the prediction for each example of a batch, in the order of the examples of `make_batch`.
 
         The prediction for an example whose hidden states or classifier are not finite is a `PredictionError`.
 
@@ -192,31 +201,26 @@ class Model(nn.Module):
         """
         weights, hidden_BTD = self._hidden(batch, weights)
         finite_B = _finite_rows(hidden_BTD, weights, batch)
-        if not finite_B.all():
-            hidden_BTD = hidden_BTD.masked_fill(~finite_B[:, None, None], 0.0)  # a parser refuses NaN
-        decoded: dict[int, Any] = {}
-        for name, part in batch.by_task.items():
-            task, states = self.tasks[name], self.head_inputs(hidden_BTD[part.rows], weights.slice_rows(part.rows))
-            predictions = task.decode(states, part)
+        if not finite_B.all():  # one bad row must not fail the others: a parser refuses NaN
+            hidden_BTD = hidden_BTD.masked_fill(~finite_B[:, None, None], 0.0)
+
+        by_position: dict[int, Any] = {}
+        for name, task_batch in batch.by_task.items():
+            task, rows = self.tasks[name], task_batch.rows
+            states = self.head_inputs(hidden_BTD[rows], weights.slice_rows(rows))
+            predictions = task.decode(states, task_batch)
             if confidences:
-                predictions = list(zip(predictions, task.confidences(states, part, predictions), strict=True))
-            for row in (~finite_B[part.rows]).nonzero()[:, 0].tolist():
-                condition = batch.conditions[part.rows.start + row]
-                predictions[part.examples[row]] = nonfinite_error(condition)
-            decoded |= zip(part.positions, predictions, strict=True)
-        return [decoded[position] for position in sorted(decoded)]
+                predictions = list(zip(predictions, task.confidences(states, task_batch, predictions), strict=True))
+            for row in (~finite_B[rows]).nonzero()[:, 0].tolist():
+                predictions[task_batch.examples[row]] = nonfinite_error(batch.conditions[rows.start + row])
+            by_position |= zip(task_batch.positions, predictions, strict=True)
+        return [by_position[position] for position in sorted(by_position)]
 
     def _hidden(self, batch: Batch, weights: Weights | None = None) -> tuple[Weights, Tensor]:
-        """Run the backbone once for all rows."""
+        """Run the backbone once for all rows; return the weights of the rows, and their last hidden states."""
         weights = self.weights(batch.conditions) if weights is None else weights
         with self.backbone.using(weights, num_rows=_count(batch.inputs, batch.conditions, weights)):
             return weights, self.backbone.hidden(**batch.inputs).float()  # heads are fp32
-
-    def _states(self, batch: Batch) -> Iterator[tuple[str, HeadInputs]]:
-        """Run the backbone, and yield each task with the inputs of its head."""
-        weights, hidden_BTD = self._hidden(batch)
-        for task, part in batch.by_task.items():
-            yield task, self.head_inputs(hidden_BTD[part.rows], weights.slice_rows(part.rows))
 
     def head_inputs(self, hidden_BTD: Tensor, weights: Weights) -> HeadInputs:
         """Build the inputs of a head: last hidden states, projection to the vocabulary, generated classifiers."""
@@ -249,6 +253,8 @@ class Model(nn.Module):
         """
         weights = self.weights(rows) if weights is None else weights
         layout = self.backbone.lay_out(weights, num_rows=_count(inputs, rows, weights), search=True)
+
+        # Transformers repeats each row as often as it has beams or samples; hooks must know how often.
         defaults = self.backbone.model.generation_config
         beams, returned = (
             int(options.get(key) or getattr(options.get("generation_config", defaults), key, None) or 1)
@@ -339,7 +345,10 @@ def inventory_of(
 
 
 def _tied(model: nn.Module) -> dict[str, str]:
-    """Return the further names of tied parameters, each with the name that is kept."""
+    """Return the further names of tied parameters, each with the name that is kept.
+
+    Safetensors refuses two names for one tensor. So `state_dict` leaves the further ones out, and loading adds them.
+    """
     first: dict[int, str] = {}
     named = model.named_parameters(remove_duplicate=False)
     return {name: first[id(p)] for name, p in named if first.setdefault(id(p), name) != name}
@@ -392,7 +401,7 @@ def classify(hidden_BTD: Tensor, weights: Weights) -> Tensor:
 
 def _count(inputs: Mapping[str, Any], rows: Conditions, weights: Weights) -> int:
     """Return the number of rows; raise an error if inputs, conditions and weights differ in it."""
-    batch = next(len(value) for value in inputs.values() if isinstance(value, Tensor))
+    batch, *_ = [len(value) for value in inputs.values() if isinstance(value, Tensor)]
     if isinstance(rows, ConditionIds):
         count, distinct = len(rows.rows_B), len(rows.task_K)
     else:

@@ -53,7 +53,8 @@ def test_scores_are_log_likelihoods(model, tokenizer, normalize):
     examples = [Example(condition, row) for condition, row in zip(CONDITIONS, rows, strict=True)]
     batch = make_batch(examples, tasks={"choice": task}, tokenizer=tokenizer, max_length=200)
     data = batch.by_task["choice"]
-    ((_, states),) = model._states(batch)
+    weights, hidden = model._hidden(batch)
+    states = model.head_inputs(hidden, weights)
     scores = task._scores(states, data)
     premises = ["it was cold. What happened as a result?", "good film", "x" * 90]
     for record, premise, condition, found in zip(RECORDS, premises, CONDITIONS, scores, strict=True):

@@ -229,7 +229,8 @@ def test_the_loss_is_that_of_transformers_label_by_label(kind, checkpoints, setu
         data = batch.by_task["mt"]
         assert data.targets["labels_BL"][0].tolist() == labels.tolist()
         with torch.no_grad():
-            ((_, states),) = ours.model._states(batch)
+            weights, hidden = ours.model._hidden(batch)
+            states = ours.model.head_inputs(hidden, weights)
             losses = vocabulary_losses(states, data)
             torch.testing.assert_close(losses, expected, rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(ours.model.losses(batch)["mt"], expected.sum(), rtol=1e-5, atol=1e-4)
