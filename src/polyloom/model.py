@@ -165,8 +165,8 @@ class Model(nn.Module):
             weights: Weights of these rows, if they are known already.
             finite: Notices rows whose scores are NaN; their texts mean nothing.
         """
-        # Transformers decodes from one start token per row. The rest of a prefix is forced, token by token. Each row has
-        # a length limit of its own; `max_new_tokens` is only the end of the longest.
+        # Transformers decodes from one start token per row; the rest of a prefix is forced, token by token. Each row
+        # has a length limit of its own; `max_new_tokens` is only the end of the longest.
         prefix_BP = batch.inputs["decoder_input_ids"]
         limits_B = decoding.limits(batch.inputs["attention_mask"])
         ids_BT = self.generate(
