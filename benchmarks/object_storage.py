@@ -9,25 +9,24 @@ first step waits for its batch whatever is read ahead, so it is reported apart. 
 server need the other core.
 """
 
-import argparse
 import json
 import math
-import os
 import re
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from benchmarks.prepare_bitext import write_corpus
+import typer
 from tests.io.storage_server import Proxy, Request, call, environment, moto_server
 
+from benchmarks.corpora import write_corpus
+from benchmarks.measure import Json, Rounds, Tiny, command, make_app, report, run_polyloom
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
 from polyloom.io.files import read_lines
 
+app = make_app()
 URL = "s3://corpora/text"
 LATENCIES = (0, 30)  # milliseconds
 MODEL = {
@@ -68,18 +67,9 @@ def write_recipe(folder: Path, *, languages: int, lines: int, rows: int) -> Path
     return path
 
 
-def polyloom(*arguments: object, storage: str, cache: Path) -> None:
-    """Run a command in a fresh process with one thread."""
-    environ = os.environ | environment(storage) | {"OMP_NUM_THREADS": "1", "POLYLOOM_CACHE": str(cache)}
-    command = [sys.executable, "-m", "polyloom", *map(str, arguments)]
-    done = subprocess.run(command, check=False, env=environ, capture_output=True, text=True)  # noqa: S603
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-
-
 def train(recipe: Path, run: Path, *settings: str, storage: str, cache: Path) -> dict[str, Any]:
     """Train, and return what the steps took: of the first one, and of all others."""
-    polyloom("train", recipe, "-o", run, *settings, storage=storage, cache=cache)
+    run_polyloom("train", recipe, "-o", run, *settings, **environment(storage), POLYLOOM_CACHE=str(cache))
     events = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     seconds = [event["seconds"] for event in events if event["event"] == "step"]
     sums = [sum(step.values()) for step in seconds]
@@ -89,10 +79,10 @@ def train(recipe: Path, run: Path, *settings: str, storage: str, cache: Path) ->
     }  # fmt: skip
 
 
-def counted(requests: list[Request], steps: int) -> dict[str, float]:
+def count_requests(requests: list[Request], steps: int) -> dict[str, float]:
     """Count requests for blocks, and their bytes, by step, and all other requests."""
     ranges = [re.fullmatch(r"bytes=(\d+)-(\d+)", r.headers["range"]) for r in requests if "/part-" in r.path]
-    of_blocks = [int(found[2]) + 1 - int(found[1]) for found in ranges if found]
+    of_blocks = [int(match[2]) + 1 - int(match[1]) for match in ranges if match]
     return {
         "requests_per_step": len(of_blocks) / steps, "bytes_per_step": sum(of_blocks) / steps,
         "other_requests": len(requests) - len(of_blocks),
@@ -101,67 +91,71 @@ def counted(requests: list[Request], steps: int) -> dict[str, float]:
 
 def measure(folder: Path, recipe: Path, *, rounds: int, steps: int) -> dict[str, list[dict[str, Any]]]:
     """Train from files and from storage, in turn, and return what the runs of each variant took."""
-    found: dict[str, list[dict[str, Any]]] = {"files": [], **{f"storage {latency} ms": [] for latency in LATENCIES}}
+    runs: dict[str, list[dict[str, Any]]] = {"files": [], **{f"storage {latency} ms": [] for latency in LATENCIES}}
     with moto_server(folder) as address:
         proxy = Proxy(address)
         call("PUT", f"{address}/corpora")
-        polyloom("data", "prepare", recipe, "--to", URL, storage=proxy.url, cache=folder / "cache")
+        settings = environment(proxy.url) | {"POLYLOOM_CACHE": str(folder / "cache")}
+        run_polyloom("data", "prepare", recipe, "--to", URL, **settings)
         for number in range(rounds):
             run, length = folder / f"files-{number}", f"train.steps={steps}"
-            found["files"].append(train(recipe, run, length, storage=proxy.url, cache=folder / "cache"))
+            runs["files"].append(train(recipe, run, length, storage=proxy.url, cache=folder / "cache"))
             for latency in LATENCIES:
                 proxy.clear()
                 proxy.before = lambda _, latency=latency: time.sleep(latency / 1000)
                 run, cache = (folder / f"{kind}-{latency}-{number}" for kind in ("storage", "cache"))
                 took = train(recipe, run, length, f"data.prepared={URL}", storage=proxy.url, cache=cache)
-                found[f"storage {latency} ms"].append(took | counted(proxy.requests, steps))
+                runs[f"storage {latency} ms"].append(took | count_requests(proxy.requests, steps))
         proxy.close()
-    return found
+    return runs
 
 
-def summarize(found: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, float]]:
+def summarize(runs: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, float]]:
     """Summarize the runs of each variant: medians over runs, and the least time of every step over all runs.
 
     Runs of all variants take the same steps in the same order, so their sums of least times can be compared, and what
     a slow moment of the machine costs one run is not counted.
     """
-    of_files = [statistics.mean(run["steps"]) for run in found["files"]]
+    of_files = [statistics.mean(run["steps"]) for run in runs["files"]]
     summary = {}
-    for variant, runs in found.items():
-        means = [statistics.mean(run["steps"]) for run in runs]
+    for variant, some in runs.items():
+        means = [statistics.mean(run["steps"]) for run in some]
         summary[variant] = {
             "seconds_per_step": statistics.median(means),
             "against_files": statistics.median(mean / files for mean, files in zip(means, of_files, strict=True)),
-            "least_against_files": _least(runs) / _least(found["files"]),
-            "data_seconds_per_step": statistics.median(statistics.mean(run["data"]) for run in runs),
-            "first_data_seconds": statistics.median(run["first_data"] for run in runs),
-        } | {key: runs[0][key] for key in ("requests_per_step", "bytes_per_step", "other_requests") if key in runs[0]}
+            "least_against_files": least(some) / least(runs["files"]),
+            "data_seconds_per_step": statistics.median(statistics.mean(run["data"]) for run in some),
+            "first_data_seconds": statistics.median(run["first_data"] for run in some),
+        } | {key: some[0][key] for key in ("requests_per_step", "bytes_per_step", "other_requests") if key in some[0]}
     return summary
 
 
-def _least(runs: list[dict[str, Any]]) -> float:
-    return math.fsum(map(min, zip(*(run["steps"] for run in runs), strict=True)))
+def least(runs: list[dict[str, Any]]) -> float:
+    """Return the sum over steps of the least time of a step."""
+    return math.fsum(min(times) for times in zip(*(run["steps"] for run in runs), strict=True))
 
 
-def main() -> None:
-    """Measure, print, keep."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--languages", type=int, default=8)
-    parser.add_argument("--lines", type=int, default=20_000, help="of each language")
-    parser.add_argument("--rows", type=int, default=96, help="of a batch")
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=121, help="of each run")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+@command(app, __doc__)
+def main(  # noqa: PLR0913 - options of a command
+    *,
+    languages: Annotated[int, typer.Option(help="Number of languages.")] = 8,
+    lines: Annotated[int, typer.Option(help="Lines of each language.")] = 20_000,
+    rows: Annotated[int, typer.Option(help="Rows of a batch.")] = 96,
+    steps: Annotated[int, typer.Option(help="Steps of each run.")] = 121,
+    rounds: Rounds = 8,
+    tiny: Tiny = False,
+    file: Json = None,
+) -> None:
+    """Train from files and from storage, in turn."""
+    if tiny:
+        languages, lines, rows, steps = 2, 200, 8, 3
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        recipe = write_recipe(folder, languages=options.languages, lines=options.lines, rows=options.rows)
-        runs = measure(folder, recipe, rounds=options.rounds, steps=options.steps)
+        recipe = write_recipe(folder, languages=languages, lines=lines, rows=rows)
+        runs = measure(folder, recipe, rounds=rounds, steps=steps)
     summary = summarize(runs)
-    print(json.dumps(summary, indent=1))
-    if options.json:
-        options.json.write_text(json.dumps({"summary": summary, "runs": runs}, indent=1) + "\n")
+    report({"summary": summary, "runs": runs}, file, summary=summary)
 
 
 if __name__ == "__main__":
-    main()
+    app()

@@ -5,28 +5,29 @@ transcribe from one into another: a model that ignores the languages cannot lear
 Hyper-Adapters of width d_h, with and without rescaling; recorded are the final loss and the size of the activations
 that leave the last layer.
 
-    python benchmarks/rescaling.py --json benchmarks/results/rescaling.json --figure docs/figures/rescaling.png
+    python -m benchmarks.rescaling --json benchmarks/results/rescaling.json --figure docs/figures/rescaling.png
 """
 
-import argparse
-import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
+import typer
 from torch import Tensor
 
 import polyloom as pl
+from benchmarks.measure import Json, Tiny, command, make_app, report, use_one_thread
 
+app = make_app()
 WIDTHS = (16, 64, 256, 1024)
 LANGUAGES = tuple(f"l{i}" for i in range(16))
 LETTERS, LENGTH, ROWS = 48, 8, 48
 
 
 def build(hidden_size: int, *, rescale: bool, seed: int) -> pl.Model:
-    """A fresh small encoder with hyper-adapters in all layers."""
+    """Return a fresh small encoder with hyper-adapters in all layers."""
     torch.manual_seed(seed)
     backbone = pl.backbone_from_config(
         {
@@ -44,7 +45,7 @@ def build(hidden_size: int, *, rescale: bool, seed: int) -> pl.Model:
 
 
 def batch(alphabets: Tensor, generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor, list[str]]:
-    """Words drawn at random, written in a source and a target alphabet; no language token tells which."""
+    """Draw words, written in a source and a target alphabet; no language token names them."""
     words = torch.randint(LETTERS, (ROWS, LENGTH), generator=generator)
     pairs = torch.randint(len(LANGUAGES), (ROWS, 2), generator=generator)
     source, target = (alphabets[pairs[:, side : side + 1], words] for side in (0, 1))
@@ -53,7 +54,7 @@ def batch(alphabets: Tensor, generator: torch.Generator) -> tuple[dict[str, Tens
 
 
 def train(hidden_size: int, *, rescale: bool, seed: int, steps: int, lr: float) -> dict[str, Any]:
-    """Train one model and report what became of it."""
+    """Train one model; return its losses and activations."""
     model = build(hidden_size, rescale=rescale, seed=seed).train()
     generator = torch.Generator().manual_seed(seed)
     alphabets = torch.stack([torch.randperm(LETTERS, generator=generator) for _ in LANGUAGES])
@@ -82,40 +83,41 @@ def train(hidden_size: int, *, rescale: bool, seed: int, steps: int, lr: float) 
     }
 
 
-def main() -> None:
-    """Run all widths and seeds, print a table, keep the raw numbers, draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--figure", type=Path)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    began = time.perf_counter()
+@command(app, __doc__)
+def main(  # noqa: PLR0913 - options of a command
+    *,
+    steps: Annotated[int, typer.Option(help="Steps of each training.")] = 300,
+    seeds: Annotated[int, typer.Option(help="Trainings of each width.")] = 2,
+    lr: Annotated[float, typer.Option(help="Learning rate.")] = 2e-3,
+    widths: Annotated[list[int] | None, typer.Option("--width", help="Default: 16, 64, 256 and 1024.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the results here.")] = None,
+    tiny: Tiny = False,
+    file: Json = None,
+) -> None:
+    """Train all widths, with and without rescaling."""
+    use_one_thread()
+    if tiny:
+        steps, seeds, widths = 20, 1, [16]
+    started = time.perf_counter()
     results = []
-    for hidden_size in options.widths:
+    for hidden_size in widths or WIDTHS:
         for rescale in (True, False):
-            for seed in range(options.seeds):
-                result = train(hidden_size, rescale=rescale, seed=seed, steps=options.steps, lr=options.lr)
-                results.append(result)
+            for seed in range(seeds):
+                results.append(train(hidden_size, rescale=rescale, seed=seed, steps=steps, lr=lr))
                 print(
                     f"d_h {hidden_size:5d}  rescale {rescale!s:5}  seed {seed}  activation at start "
-                    f"{result['activation_at_start']:8.2f}  largest {result['largest_activation']:9.2f}  "
-                    f"final loss {result['final_loss']:.3f}",
+                    f"{results[-1]['activation_at_start']:8.2f}  largest {results[-1]['largest_activation']:9.2f}  "
+                    f"final loss {results[-1]['final_loss']:.3f}",
                     flush=True,
                 )
-    settings = {"steps": options.steps, "lr": options.lr, "seconds": round(time.perf_counter() - began, 1)}
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps({"settings": settings, "results": results}, indent=1) + "\n")
-    if options.figure:
-        draw(results, options.figure)
+    settings = {"steps": steps, "lr": lr, "seconds": round(time.perf_counter() - started, 1)}
+    report({"settings": settings, "results": results}, file, summary="")
+    if figure:
+        draw(results, figure)
 
 
 def draw(results: list[dict[str, Any]], path: Path) -> None:
-    """Two panels over d_h: activations and final loss, with the seeds as dots and their mean as a line."""
+    """Draw two panels over d_h: activations and final loss, with the seeds as dots and their mean as a line."""
     import matplotlib.pyplot as plt  # noqa: PLC0415 - only for drawing
 
     figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
@@ -144,4 +146,4 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    app()

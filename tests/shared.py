@@ -20,9 +20,10 @@ from polyloom.data.catalog import resolve
 from polyloom.data.records import Text
 from polyloom.errors import PolyloomError
 
-SHARED = Path(os.environ.get("POLYLOOM_SHARED", Path(__file__).parents[2] / "shared"))
+ROOT = Path(__file__).parents[1]
+SHARED = Path(os.environ.get("POLYLOOM_SHARED", ROOT.parent / "shared"))
 DATA = SHARED / "data"
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = ROOT / "examples"
 UNPACK = SHARED / "backbones" / "unpack.py"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the corpora at {SHARED} (POLYLOOM_SHARED)")
 
@@ -96,6 +97,12 @@ def start_command(*arguments: object, **options: Any) -> "subprocess.Popen[str]"
 
     words = ["polyloom", *map(str, arguments)]
     return subprocess.Popen(words, preexec_fn=in_child(main, words), text=True, **options)  # noqa: PLW1509
+
+
+def start_benchmark(name: str, *arguments: object) -> None:
+    """Run a benchmark in a process of one thread; it must end well."""
+    command = [sys.executable, "-m", f"benchmarks.{name}", *map(str, arguments)]
+    subprocess.run(command, check=True, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"})
 
 
 class Done(NamedTuple):

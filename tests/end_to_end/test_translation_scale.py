@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from benchmarks.prepare_bitext import in_fresh_process, write_corpus, write_vocabulary
+from benchmarks.corpora import write_corpus
+from benchmarks.measure import in_fresh_process
+from benchmarks.pipeline import prepare_corpus, write_vocabulary
 
 from polyloom.checkpoint import read_tensors
 from polyloom.conditions import Condition
@@ -85,7 +87,7 @@ def test_memory_to_prepare_grows_by_the_hashes_alone(tmp_path, monkeypatch):
         folder.mkdir()
         write_corpus(folder, pairs, mean_words=3)
         write_vocabulary(folder, size=500, lines=2000)
-        found.append(in_fresh_process(folder))
+        found.append(in_fresh_process(prepare_corpus, folder))
     small, large = found
     assert small["rows"] == 50_000
     assert large["rows"] == 150_000

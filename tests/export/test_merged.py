@@ -26,7 +26,7 @@ CASES = [
     ("lm/tr", "hyper-stack", "llama"), ("lm/tr", "madx", "qwen3"), ("mlm/tr", "hyperx", "bert"),
     ("mlm/tr", "multilingual", "modernbert"), ("mt/en/tr", "hyper-adapters", "m2m_100"), ("mt/en/tr", "madx", "mt5"),
 ]  # fmt: skip
-CT2 = Path(__file__).parents[2] / "benchmarks" / "translation_ct2.py"
+CT2 = Path(__file__).parents[2] / "benchmarks" / "peer_ctranslate2.py"
 
 
 @pytest.mark.parametrize(("condition", "method", "family"), CASES)

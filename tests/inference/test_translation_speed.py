@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from benchmarks.translation import Case, Search, decode
+from benchmarks.decoding import Case, Search, decode
 
 from tests.contracts.tiny import ROWS, logits, tiny_backbone, tiny_inputs, tiny_model
 
@@ -35,7 +35,7 @@ def test_whether_weights_are_ready_and_rows_together_changes_no_text(beams):
     """What the benchmark asserts before it measures, with fewer rows."""
     search = Search(Case("mini", beams, rows=8, new=8))
     search.check()
-    search.check_round({name: write() for name, write in search.variants().items()})
+    search.check_round(0, {name: write(0) for name, write in search.variants().items()})
 
 
 def test_in_bf16_every_site_finds_its_weights_side_by_side_in_memory():

@@ -1,9 +1,6 @@
 """Thousands of languages: constant numbers of tensors, constant cost of growth, one batched generation."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,8 +9,8 @@ from polyloom.conditions import Inventory
 from polyloom.methods import METHODS, build_method
 from polyloom.weights import BackboneShape, Site
 from tests.contracts.tiny import LANGUAGES, ROWS, logits, tiny_inputs, tiny_model
+from tests.shared import start_benchmark
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 LARGE = BackboneShape(
     "xlm-roberta", 1024, tuple(Site("encoder", i) for i in range(24)), ("layer", "output", "norm"),
     {"q": (1024, 1024), "v": (1024, 1024)},
@@ -61,8 +58,8 @@ def test_a_bank_moves_seldom_while_it_grows():
 @pytest.mark.timing
 def test_the_scale_benchmark_holds(tmp_path):
     """Adding the 300th language against the first, and batched against single generation; ratios in one run."""
-    script, output = BENCHMARKS / "scale.py", tmp_path / "scale.json"
-    subprocess.run([sys.executable, script, "--quick", "--json", output], check=True)
+    output = tmp_path / "generation.json"
+    start_benchmark("generation", "--tiny", "--rounds", 8, "--json", output)
     measured = json.loads(output.read_text())
     assert measured["adding"][0]["ratio"] <= 1.2
     assert measured["generating"][0]["speedup"] >= 3.0
@@ -70,7 +67,7 @@ def test_the_scale_benchmark_holds(tmp_path):
 
 @pytest.mark.timing
 def test_a_step_of_training_costs_no_more_with_a_bank_of_many_languages(tmp_path):
-    """G14 wants 1.1 at full size (`benchmarks/banks.py`); with dense gradients this one costs several times more."""
-    script, output = BENCHMARKS / "banks.py", tmp_path / "banks.json"
-    subprocess.run([sys.executable, script, "--quick", "--rounds", "20", "--json", output], check=True)
+    """G14 wants 1.1 at full size (`benchmarks.training banks`); dense gradients cost several times more."""
+    output = tmp_path / "banks.json"
+    start_benchmark("training", "banks", "--tiny", "--rounds", 20, "--json", output)
     assert json.loads(output.read_text())["step_over_step"] < 1.2

@@ -1,8 +1,6 @@
 """Generated weights start at the right size, at every width, and rescaling keeps activations in bounds."""
 
-import subprocess
-import sys
-from pathlib import Path
+import json
 
 import pytest
 import torch
@@ -11,6 +9,7 @@ from polyloom.conditions import Condition, Inventory
 from polyloom.methods.hyper_adapters import HyperAdapters, HyperAdaptersConfig
 from polyloom.nn.blocks import SMALL_STD, xavier_std
 from polyloom.weights import BackboneShape, Site, Weights
+from tests.shared import start_benchmark
 
 WIDTHS = (64, 102, 204, 612, 2048)
 SHAPE = BackboneShape("test", 64, tuple(Site(s, i) for s in ("encoder", "decoder") for i in range(3)), ("layer",))
@@ -72,12 +71,9 @@ def test_hyperx_generates_what_the_published_model_started_from():
 
 @pytest.mark.nightly
 def test_toy_training_without_rescaling_blows_up_with_width(tmp_path):
-    script = Path(__file__).parents[2] / "benchmarks" / "rescaling.py"
     result = tmp_path / "result.json"
-    command = [sys.executable, script, "--steps", "120", "--seeds", "1", "--widths", "16", "128", "--json", result]
-    subprocess.run([*map(str, command)], check=True, capture_output=True)
-    import json
-
+    options = ["--steps", "120", "--seeds", "1", "--width", "16", "--width", "128", "--json", result]
+    start_benchmark("rescaling", *options)
     runs = {(r["hidden_size"], r["rescale"]): r for r in json.loads(result.read_text())["results"]}
     assert runs[128, False]["largest_activation"] > 20 * runs[16, False]["largest_activation"]
     assert runs[128, True]["largest_activation"] < 5 * runs[16, True]["largest_activation"]

@@ -2,7 +2,7 @@
 
 `ask` builds our models with large random weights, writes them down under AdapterHub's names, lets `reference.py` answer
 in its own virtual environment and returns a `Pair` per case: our model, the inputs, the reference's answers. The parity
-tests stand on it, and so does `benchmarks/mixed_batch_vs_adapters.py`.
+tests stand on it, and so does `benchmarks.forward mixed`.
 
 A batch has six rows. The reference runs each stack of adapters alone on all rows; what it says of row i under the
 stack of row i's own condition is the right answer for a mixed batch.

@@ -1,31 +1,26 @@
-"""Two minutes of what `benchmarks/soak.py` does for longer: memory stays, and nothing fails (R16).
+"""Two minutes of what `benchmarks.serving soak` does for longer: memory stays, and nothing fails (R16).
 
 That the cache keeps its bytes while conditions come and go is counted in `test_engine`.
 """
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("fastapi")
 
-from benchmarks.soak import is_disturbed
+from benchmarks.serving import is_disturbed
 
-SOAK = Path(__file__).parents[2] / "benchmarks" / "soak.py"
+from tests.shared import start_benchmark
 
 
-@pytest.mark.nightly
 @pytest.mark.nightly
 def test_memory_stays_while_conditions_come_and_go(tmp_path):
     """50,000 languages in a cache of 16 MB. Other tests run beside it, so latency is not judged here.
 
     Rows are refused only while other machines of the host have the processors.
     """
-    command = [sys.executable, SOAK, "--minutes", "2", "--json", tmp_path / "soak.json"]
-    subprocess.run(command, check=True, capture_output=True)
+    start_benchmark("serving", "soak", "--minutes", 2, "--json", tmp_path / "soak.json")
     found = json.loads((tmp_path / "soak.json").read_text())
     assert not [w for w in found["windows"] if w["failed"] > w["refused"]]
     assert not [w for w in found["windows"] if w["refused"] and not is_disturbed(w)]

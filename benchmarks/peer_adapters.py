@@ -1,11 +1,9 @@
 """How many rows a micro-batching server around `adapters` can answer, in the virtual environment of `adapters` 1.3.0.
 
-    ../venv-adapters/bin/python benchmarks/serving_adapters.py rows.json --layers 12 --width 768
-
-`benchmarks/serving.py --adapters-python` starts it with the rows that the engine answers, and writes a kind of rows
-whenever it is this server's turn. There is no HTTP, no tokenizer and no queue: 64 rows always wait, and each answer is
-followed by the next row at once. A batch has rows of one language, since `set_active_adapters` is for the whole model:
-the language of the row that has waited longest, with all others of it.
+`benchmarks.serving engine --python` starts it with the rows that the engine answers, and asks for a kind of rows
+whenever it is this server's turn; questions and answers are lines of JSON. There is no HTTP, no tokenizer and no queue:
+64 rows always wait, and each answer is followed by the next row at once. A batch has rows of one language, since
+`set_active_adapters` is for the whole model: the language of the row that has waited longest, with all others of it.
 """
 
 import argparse
@@ -58,8 +56,8 @@ def answer(model: Any, source: Iterator[tuple[str, int]], seconds: float) -> flo
 
 
 def main() -> None:
-    """Read kinds of rows; answer rows of each for some seconds, and print how many in a second."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Read the kind of rows; answer such rows for some seconds, and print how many in a second."""
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", type=Path, help="JSON: kinds of traffic, each a list of [language, tokens]")
     parser.add_argument("--layers", type=int, required=True)
     parser.add_argument("--width", type=int, required=True)
@@ -71,7 +69,7 @@ def main() -> None:
     model = make_model(options.layers, options.width, languages)
     sources = {kind: itertools.cycle(rows) for kind, rows in kinds.items()}
     for line in sys.stdin:
-        print(answer(model, sources[line.strip()], options.seconds), flush=True)
+        print(answer(model, sources[json.loads(line)["kind"]], options.seconds), flush=True)
 
 
 if __name__ == "__main__":

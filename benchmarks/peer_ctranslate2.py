@@ -1,7 +1,7 @@
-"""The other side of `benchmarks.translation peer`: CTranslate2, in the environment that has it.
+"""The other side of `benchmarks.decoding ctranslate2`, in the environment that has CTranslate2.
 
-Questions come as lines of JSON, and so do answers. Pieces are called by their numbers, so no tokenizer is needed;
-with it goes the part of CTranslate2 4.8's converter for M2M100 that Transformers 5 breaks.
+Questions are lines of JSON, and so are answers. Pieces are named by their numbers. So no tokenizer is needed, nor the
+part of CTranslate2 4.8's converter for M2M100 that breaks with Transformers 5.
 """
 
 import json
@@ -20,7 +20,7 @@ KINDS = ("float32", "int8")
 
 
 class Numbered(Converter):  # type: ignore[misc]
-    """A model of the family M2M100 whose pieces are their numbers, and whose decoder begins with what it is given."""
+    """A model of the family M2M100 whose pieces are their numbers; the caller chooses how the decoder begins."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -37,27 +37,27 @@ class Numbered(Converter):  # type: ignore[misc]
 
 
 def load(folder: Path, kind: str) -> Any:
-    """A translator with one thread."""
+    """Return a translator with one thread."""
     return ctranslate2.Translator(str(folder / kind), device="cpu", compute_type=kind, inter_threads=1, intra_threads=1)
 
 
 def convert(folder: Path) -> dict[str, int]:
-    """Write the model once for each kind; how large they are."""
+    """Write the model once for each kind; return their sizes in bytes."""
     for kind in KINDS:
         Numbered(folder).convert(str(folder / kind), quantization=None if kind == "float32" else kind)
     return {kind: (folder / kind / "model.bin").stat().st_size for kind in KINDS}
 
 
 def translate(translator: Any, question: dict[str, Any]) -> dict[str, Any]:
-    """Pieces of every row, and the CPU time they took."""
+    """Return the pieces of every row, and the CPU seconds of the search."""
     sources = [[str(number) for number in row] for row in question["sources"]]
     prefixes = [[str(number)] for number in question["starts"]]
     began = time.process_time()
-    found = translator.translate_batch(
+    results = translator.translate_batch(
         sources, target_prefix=prefixes, beam_size=question["beams"], max_decoding_length=question["new"]
     )
     spent = time.process_time() - began
-    return {"seconds": spent, "ids": [[int(piece) for piece in one.hypotheses[0]] for one in found]}
+    return {"seconds": spent, "ids": [[int(piece) for piece in result.hypotheses[0]] for result in results]}
 
 
 def main() -> None:
