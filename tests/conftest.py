@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -25,7 +26,7 @@ from tests.own import OWN
 from tests.shared import EXAMPLES, SHARED, UNPACK
 
 torch.set_num_threads(1)
-REGISTRIES = (METHODS, TASKS, BLOCKS, FAMILIES, READERS, METRICS, RECORDS)
+REGISTRIES: tuple[registry.Registry[Any], ...] = (METHODS, TASKS, BLOCKS, FAMILIES, READERS, METRICS, RECORDS)
 STATE = pytest.StashKey[dict[str, object]]()
 VARIABLES = os.environ.keys() - {"PYTEST_CURRENT_TEST"}
 
@@ -67,10 +68,13 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_configure(config):
     if config.getoption("code"):
-        before = {name for table in REGISTRIES for name in table}
+        before = [set(table) for table in REGISTRIES]
         for file in config.getoption("code"):
             load_code(file)
-        OWN.update({name for table in REGISTRIES for name in table} - before)
+        for table, names in zip(REGISTRIES, before, strict=True):  # the same name may be in another table
+            OWN.update(set(table) - names)
+        if not OWN:
+            raise pytest.UsageError("--code: the files register nothing")
 
 
 def pytest_collection_finish():

@@ -7,10 +7,10 @@ import pytest
 
 from tests.shared import EXAMPLES
 
-ADAPTED = ("own_block", "own_family", "own_method", "own_prefix")
+CHECKED = ("own_block", "own_family", "own_method", "own_metric", "own_prefix", "own_record", "own_task")
 
 
-@pytest.mark.parametrize("example", ADAPTED)
+@pytest.mark.parametrize("example", CHECKED)
 def test_an_example_keeps_the_contracts(example):
     command = [sys.executable, "-m", "pytest", "tests/contracts", "-q", "-p", "no:cacheprovider", "--code"]
     done = subprocess.run(

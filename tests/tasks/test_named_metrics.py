@@ -1,7 +1,6 @@
 """A recipe names the metrics of a task, also registered ones: they are validated, evaluated, compared and reported."""
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,27 +16,14 @@ from polyloom.tasks.translation import Translation, TranslationConfig
 from polyloom.training.history import History
 from tests.tiny_run import tiny_recipe
 
-
-def count_exact(records: Sequence[Any], predictions: Sequence[Any]) -> Any:
-    """Count for each sentence whether all its labels are right, and one."""
-    return np.array([[int(r.tags == p.labels), 1] for r, p in zip(records, predictions, strict=True)])
-
-
-EXACT = Metric(
-    "exact",
-    ("exact", "sentences"),
-    lambda sums: 100 * sums[..., 0] / sums[..., 1],
-    measure=count_exact,
-    kinds=("tags",),
-)
 ERRORS = Metric(  # another function of what accuracy counts
     "errors", ("right", "total"), lambda sums: 100 - 100 * sums[..., 0] / sums[..., 1], higher_is_better=False
 )
 
 
 @pytest.fixture
-def _registered(own_registries: None) -> None:
-    pl.register_metric(EXACT)
+def _registered(load_example) -> None:
+    load_example("own_metric")
     pl.register_metric(ERRORS)
 
 
@@ -50,12 +36,14 @@ def recipe(folder, metrics: list[str]) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("_registered")
 def test_named_metrics_select_and_are_shown(tmp_path):
-    runs = [pl.train(recipe(tmp_path, ["exact", "errors", "accuracy"]), tmp_path / name) for name in ("one", "two")]
+    runs = [
+        pl.train(recipe(tmp_path, ["exact_match", "errors", "accuracy"]), tmp_path / name) for name in ("one", "two")
+    ]
     run = pl.load(runs[0].path)
 
     # Validation scored the first metric, which selects checkpoints.
     validations = History.read(RunDir(run.path).log).validations
-    assert {metric for event in validations for metric in event.metrics.values()} == {"exact"}
+    assert {metric for event in validations for metric in event.metrics.values()} == {"exact_match"}
 
     # Scores from statistics are those computed directly.
     matrix = run.evaluate()
@@ -69,25 +57,28 @@ def test_named_metrics_select_and_are_shown(tmp_path):
         right = [tag == label for tags, labels in pairs for tag, label in zip(tags, labels, strict=True)]
         exact = [tags == labels for tags, labels in pairs]
         scores = {score.metric.name: score.value for score in result.scores}
-        assert list(scores) == ["exact", "errors", "accuracy"]
-        assert scores["exact"] == pytest.approx(100 * np.mean(exact))
+        assert list(scores) == ["exact_match", "errors", "accuracy"]
+        assert scores["exact_match"] == pytest.approx(100 * np.mean(exact))
         assert scores["accuracy"] == pytest.approx(100 * np.mean(right))
         assert scores["errors"] == pytest.approx(100 - scores["accuracy"])
 
     # Comparison and report have them.
     runs[1].evaluate()
     differences = pl.compare(*runs).differences
-    assert {difference.metric for difference in differences} >= {"exact"}
-    assert "exact" in run.report(tmp_path / "report.html").read_text()
+    assert {difference.metric for difference in differences} >= {"exact_match"}
+    assert "exact_match" in run.report(tmp_path / "report.html").read_text()
 
 
 @pytest.mark.usefixtures("_registered")
 @pytest.mark.parametrize(
     ("metrics", "says"),
     [
-        (["exakt"], "tasks.pos.metrics: 'exakt': unknown metric. Did you mean 'exact'"),
-        (["bleu"], "tasks.pos.metrics: 'bleu': pos does not count what it needs. Known: accuracy, f1, exact, errors"),
-        (["exact", "exact"], "tasks.pos.metrics: 'exact' is listed twice"),
+        (["exact_mach"], "tasks.pos.metrics: 'exact_mach': unknown metric. Did you mean 'exact_match'"),
+        (
+            ["bleu"],
+            "tasks.pos.metrics: 'bleu': pos does not count what it needs. Known: accuracy, f1, exact_match",
+        ),
+        (["exact_match", "exact_match"], "tasks.pos.metrics: 'exact_match' is listed twice"),
     ],
 )
 def test_metrics_that_cannot_be_are_refused(tmp_path, metrics, says):
