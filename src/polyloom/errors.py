@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 
 class PolyloomError(Exception):
@@ -116,6 +116,17 @@ class DataError(PolyloomError):
     def __reduce__(self) -> tuple[type, tuple[object, int | None, str]]:
         """Support pickling between processes."""
         return type(self), (self.path, self.line, self.what)
+
+
+class Location(NamedTuple):
+    """A file, stream or data set, and a line or row of it: what a mistake in data is reported with."""
+
+    source: object
+    line: int | None = None
+
+    def error(self, what: str) -> DataError:
+        """Return an error that begins with this location."""
+        return DataError(self.source, self.line, what)
 
 
 class TrainingError(PolyloomError):

@@ -202,7 +202,7 @@ def test_what_grows_without_end_is_refused_in_little_memory(tmp_path, name, data
 
 def test_json_lines_are_objects_with_their_numbers(tmp_path):
     path = write(tmp_path / "a.jsonl", b'{"a": 1}\r\n\n{"a": NaN}\n')
-    assert [(number, list(row)) for number, row in read_json_lines(path)] == [(1, ["a"]), (3, ["a"])]
+    assert [(at.line, list(row)) for at, row in read_json_lines(path)] == [(1, ["a"]), (3, ["a"])]
     for bad in (b"[1]", b"{", b'"text"', b"{'a': 1}"):
         with pytest.raises(DataError, match=r"a\.jsonl:2: "):
             list(read_json_lines(write(tmp_path / "a.jsonl", b'{"a": 1}\n' + bad)))

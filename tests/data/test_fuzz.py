@@ -229,7 +229,7 @@ def use(records: Iterator[object], content: bytes, used: list[type]) -> None:
             written += len(data)
             ask(record)
             continue
-        values = [getattr(record, field.name) for field in dataclasses.fields(record)]  # type: ignore[arg-type]
+        values = [getattr(record, field.name) for field in dataclasses.fields(record) if field.compare]  # type: ignore[arg-type]
         assert len({len(value) for value in values if isinstance(value, tuple)}) <= 1
         text = "".join(value if isinstance(value, str) else "".join(value) for value in values)
         assert "\0" not in text.encode().decode()

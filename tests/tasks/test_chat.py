@@ -11,7 +11,7 @@ from polyloom.conditions import Condition
 from polyloom.data.readers.conversations import make_conversation, read_conversations
 from polyloom.data.records import Conversation, Message
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.errors import DataError, PolyloomError
+from polyloom.errors import DataError, Location, PolyloomError
 from polyloom.metrics.score import BITS_PER_BYTE
 from polyloom.tasks.base import Example, TaskConfig
 from polyloom.tasks.batch import make_batch
@@ -135,4 +135,4 @@ def test_both_layouts_are_read(tmp_path):
 )
 def test_mistakes_are_told(row, mistake):
     with pytest.raises(DataError, match=mistake):
-        make_conversation(row, "file", 1)
+        make_conversation(row, Location("file", 1))

@@ -35,7 +35,7 @@ from polyloom.data.records import (
     Text,
     Tree,
 )
-from polyloom.errors import DataError, PolyloomError
+from polyloom.errors import DataError, Location, PolyloomError
 from polyloom.io.files import checked_text, json_object
 from polyloom.io.plain_json import to_json
 from polyloom.registry import Registry
@@ -161,7 +161,7 @@ class RecordKind(ABC):
         if not set(self.fields) <= entry.keys():
             expected = ", ".join(f'"{name}": "…"' for name in self.fields)
             raise DataError(STDIN, line, f"expected {{{expected}}}.")
-        texts = [checked_text(entry[name], STDIN, line, name=name).strip() for name in self.fields]
+        texts = [checked_text(entry[name], Location(STDIN, line), name=name).strip() for name in self.fields]
         return self.from_texts(texts) if any(texts) else None
 
     # -- predictions -------------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class RecordKind(ABC):
         """
         number, content = lines[0].number, lines[0].content
         if form == "jsonl":
-            entry = json_object(content, STDIN, number)
+            entry = json_object(content, Location(STDIN, number))
         else:
             entry = self.from_columns(content.split("\t") if form == "columns" else [content], number)
         record = self.from_json(entry, number, language)
@@ -403,7 +403,7 @@ class ChoicesKind(RecordKind):
 
     def from_json(self, entry: Mapping[str, Any], line: int, language: str) -> Record | None:  # noqa: ARG002
         """Make a record of an object in one of the layouts of corpora."""
-        return make_choices(entry, STDIN, line, labelled=False)
+        return make_choices(entry, Location(STDIN, line), labelled=False)
 
     def from_columns(self, texts: Sequence[str], line: int) -> dict[str, Any]:
         """Take all columns behind the question as choices."""
@@ -443,7 +443,7 @@ class QuestionKind(RecordKind):
 
     def from_json(self, entry: Mapping[str, Any], line: int, language: str) -> Record | None:  # noqa: ARG002
         """Make a question; white space stays, because positions in the context count it."""
-        return make_question(entry, STDIN, line, labelled=False)
+        return make_question(entry, Location(STDIN, line), labelled=False)
 
     def to_line(self, prediction: Prediction) -> str:
         """Return the answer, with single spaces."""
@@ -524,14 +524,14 @@ class WordsKind(RecordKind):
                 return _word_item(sentence.line, sentence.words, sentence)
             case "columns":
                 return _word_item(line.number, _first_column(lines), "")
-        entry = json_object(line.content, STDIN, line.number)
+        entry = json_object(line.content, Location(STDIN, line.number))
         if isinstance(entry.get("words"), list):
-            words = [checked_text(word, STDIN, line.number, name="words") for word in entry["words"]]
+            words = [checked_text(word, Location(STDIN, line.number), name="words") for word in entry["words"]]
             if any(not word.strip() or set(word) & set("\t\n\r") for word in words):
                 raise DataError(STDIN, line.number, "a word is empty, or has a tab or a line end in it.")
             return _word_item(line.number, words, entry)
         if "text" in entry:
-            text = checked_text(entry["text"], STDIN, line.number, name="text")
+            text = checked_text(entry["text"], Location(STDIN, line.number), name="text")
             return _segmented_item(line.number, text, entry, language)
         raise DataError(STDIN, line.number, 'expected {"words": ["…", …]} or {"text": "…"}.')
 

@@ -25,7 +25,7 @@ from typing import Any, cast, get_args
 from polyloom.conditions import Condition
 from polyloom.data.kinds import STDIN, Format, Line, StreamItem, write_json
 from polyloom.data.records import Prediction, Record
-from polyloom.errors import DataError, PolyloomError, PredictionError, suggest
+from polyloom.errors import DataError, Location, PolyloomError, PredictionError, suggest
 from polyloom.inference.predictor import WINDOW
 from polyloom.io.files import LIMITS, checked_text, decoded, json_object
 from polyloom.tasks import TASKS
@@ -202,7 +202,7 @@ class _ItemReader:
         line, source = unit[0], self.formats[0]
         if line.error is not None:
             raise line.error
-        named = json_object(line.content, STDIN, line.number).get("condition") if source == "jsonl" else None
+        named = json_object(line.content, Location(STDIN, line.number)).get("condition") if source == "jsonl" else None
         condition = self.default if named is None else self._parse(named, line)
         if condition is None:
             raise DataError(STDIN, line.number, 'no "condition", such as pos/tr, and none was given for all lines.')
@@ -212,7 +212,7 @@ class _ItemReader:
     def _parse(self, name: Any, line: Line) -> Condition:
         """Parse a condition that a JSON object names, and check that it can be predicted."""
         try:
-            condition = Condition.parse(checked_text(name, STDIN, line.number, name="condition"))
+            condition = Condition.parse(checked_text(name, Location(STDIN, line.number), name="condition"))
             if condition not in self.checked:
                 choose_formats(condition.task, *self.formats)
                 self.check(condition)
@@ -273,7 +273,9 @@ def _grouped(items: Iterable[StreamItem | None]) -> Iterator[list[StreamItem]]:
 def _readable_part(line: Line, source: Format) -> dict[str, Any] | str:
     """Return the JSON object of an input that is wrong, as far as it can be read."""
     try:
-        return json_object(line.content, STDIN, line.number) if source == "jsonl" and line.error is None else ""
+        return (
+            json_object(line.content, Location(STDIN, line.number)) if source == "jsonl" and line.error is None else ""
+        )
     except DataError:
         return ""
 

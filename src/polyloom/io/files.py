@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from polyloom.errors import DataError
+from polyloom.errors import DataError, Location
 from polyloom.io.hashes import remembered_sha256
 
 _PACKED = 32 * 1024  # small, so that the ratio of a bomb shows before much of it is decompressed
@@ -77,11 +77,12 @@ def decoded(raw: bytes, path: Path, number: int | None) -> str:
     return line
 
 
-def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Read one JSON object per line, with line numbers; empty lines are left out."""
+def read_json_lines(path: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
+    """Read one JSON object per line, each with its location; empty lines are left out."""
     for number, line in read_lines(path):
         if line.strip():
-            yield number, json_object(line, path, number)
+            at = Location(path, number)
+            yield at, json_object(line, at)
 
 
 def read_json_document(path: Path, *, limits: Limits = LIMITS) -> Any:
@@ -94,38 +95,38 @@ def read_json_document(path: Path, *, limits: Limits = LIMITS) -> Any:
                 raise _LimitError(f"more than {limits.document_bytes} bytes in one JSON document. Split it.")
     except _FAILURES as error:
         raise _data_error(error, path, None) from None
-    return _parse_json(decoded(bytes(content), path, None).removeprefix("\ufeff"), path, None)
+    return _parse_json(decoded(bytes(content), path, None).removeprefix("\ufeff"), Location(path))
 
 
-def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
+def json_object(line: str, at: Location) -> dict[str, Any]:
     """Parse a line of JSON, which must be an object."""
-    value = _parse_json(line, path, number)
+    value = _parse_json(line, at)
     if not isinstance(value, dict):
-        raise DataError(path, number, 'expected an object such as {"text": "…"} on every line.')
+        raise at.error('expected an object such as {"text": "…"} on every line.')
     return value
 
 
-def _parse_json(text: str, path: Path, number: int | None) -> Any:
+def _parse_json(text: str, at: Location) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise DataError(path, number, "JSON is nested too deep.") from None
+        raise at.error("JSON is nested too deep.") from None
     except json.JSONDecodeError as error:
-        raise DataError(path, number, f"not JSON: {error}.") from None
-    except ValueError:
-        raise DataError(path, number, "a number of thousands of digits.") from None
+        raise at.error(f"not JSON: {error}.") from None
+    except ValueError:  # Python refuses to parse them, since it takes quadratic time
+        raise at.error("a number of thousands of digits.") from None
 
 
-def checked_text(value: Any, path: object, line: int | None, *, name: str) -> str:
+def checked_text(value: Any, at: Location, *, name: str) -> str:
     """Check a value of JSON: a string without NUL and without halves of surrogate pairs."""
     if not isinstance(value, str):
-        raise DataError(path, line, f"{name!r} is not a string.")
+        raise at.error(f"{name!r} is not a string.")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise DataError(path, line, f"{name!r} has half a surrogate pair, which is no character.") from None
+        raise at.error(f"{name!r} has half a surrogate pair, which is no character.") from None
     if "\0" in value:
-        raise DataError(path, line, f"{name!r} has a NUL character.")
+        raise at.error(f"{name!r} has a NUL character.")
     return value
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from polyloom.data.readers.conversations import make_messages
 from polyloom.data.records import Conversation, Kind, Record
 from polyloom.data.tokenization.tokenizer import Tokenizer
+from polyloom.errors import Location
 from polyloom.metrics.score import Array
 from polyloom.tasks.base import Columns, EncodedExample, Example, TaskBatch
 from polyloom.tasks.lm import CausalLm
@@ -74,7 +75,7 @@ class Chat(CausalLm):
     def prompt_tokens(cls, prompt: Any, tokenizer: Tokenizer) -> list[int]:
         """Return the tokens of a conversation that an answer follows; a text is what the user says."""
         listed = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        return tokenizer.chat.tokens(make_messages(listed, "chat", None), answer=True)
+        return tokenizer.chat.tokens(make_messages(listed, Location("chat")), answer=True)
 
     @classmethod
     def opening(cls, record: Any, *, letters: int) -> tuple[Any, str]:  # noqa: ARG003 - messages stay whole

@@ -18,7 +18,7 @@ from annotated_types import Ge
 from polyloom.data.readers.tables import SKIPPED
 from polyloom.data.readers.tmx import read_tmx
 from polyloom.data.records import Bitext, Kind, Record, Text
-from polyloom.errors import DataError
+from polyloom.errors import DataError, Location
 from polyloom.io.files import File, as_file, checked_text, read_json_lines, read_lines
 from polyloom.io.hashes import remembered_sha256
 from polyloom.ranges import Count
@@ -211,22 +211,20 @@ def _json_rows(path: Path, direction: Direction | None) -> Iterator[tuple[str, s
 
     Without them, ``source`` and ``target`` are taken, or the ``text`` and ``translation`` of ``polyloom predict``.
     """
-    for number, row in read_json_lines(path):
+    for at, row in read_json_lines(path):
         texts = row.get("translation", row)
         if isinstance(texts, str) and "text" in row:  # as `polyloom predict` writes it
             texts = {"source": row["text"], "target": texts}
         if not isinstance(texts, dict):
-            raise DataError(path, number, "'translation' is not an object with a text for each language.")
-        keys = _keys(texts, direction, path, number)
+            raise at.error("'translation' is not an object with a text for each language.")
+        keys = _keys(texts, direction, at)
         if direction is None and keys != ("source", "target"):
             direction = keys  # in the order of the first line, whatever the order in later lines
-        source, target = (
-            "" if texts[key] is None else checked_text(texts[key], path, number, name=key[:40]) for key in keys
-        )
+        source, target = ("" if texts[key] is None else checked_text(texts[key], at, name=key[:40]) for key in keys)
         yield source, target
 
 
-def _keys(texts: dict[str, Any], direction: Direction | None, path: Path, number: int) -> Direction:
+def _keys(texts: dict[str, Any], direction: Direction | None, at: Location) -> Direction:
     """Choose the keys of source and target."""
     if direction and all(language in texts for language in direction):
         return direction
@@ -235,9 +233,9 @@ def _keys(texts: dict[str, Any], direction: Direction | None, path: Path, number
     known = ", ".join(repr(key[:40]) for key in list(texts)[:12]) or "none"
     if direction:
         missing = direction[0] if direction[0] not in texts else direction[1]
-        raise DataError(path, number, f"no {missing!r} here, nor 'source' and 'target'. Known: {known}.")
+        raise at.error(f"no {missing!r} here, nor 'source' and 'target'. Known: {known}.")
     if len(texts) != 2:
-        raise DataError(path, number, f"{len(texts)} languages. Say which two are meant. Known: {known}.")
+        raise at.error(f"{len(texts)} languages. Say which two are meant. Known: {known}.")
     first, second = texts
     return first, second
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from polyloom.data.records import Choices
-from polyloom.errors import DataError
+from polyloom.errors import Location
 from polyloom.io.files import File, as_file, checked_text, read_json_lines
 
 EXPECTED = '{"premise": "…", "question": "cause", "choice1": "…", "choice2": "…", "label": 0}'
@@ -18,8 +18,8 @@ _LETTERED = re.compile(r"answer([A-Z])")
 def read_choices(source: Path | File) -> Iterator[Choices]:
     """Read JSON lines with choices."""
     path = as_file(source).path
-    for number, row in read_json_lines(path):
-        yield make_choices(row, path, number)
+    for at, row in read_json_lines(path):
+        yield make_choices(row, at)
 
 
 def first_label(row: Mapping[str, Any]) -> int:
@@ -27,15 +27,14 @@ def first_label(row: Mapping[str, Any]) -> int:
     return int("answerA" in row)
 
 
-def make_choices(row: Mapping[str, Any], source: Any, number: int, *, labelled: bool = True) -> Choices:
+def make_choices(row: Mapping[str, Any], at: Location, *, labelled: bool = True) -> Choices:
     """Make a record of a row, by the names of its columns.
 
     Args:
         row: ``premise``, ``question``, the choices as ``choice1``, ``choice2``, … or as a list ``choices``, and their
             ``label``, counted from 0. Or as in Social IQa: ``context``, ``question``, ``answerA``, ``answerB``, …, with
             a ``label`` counted from 1.
-        source: Where it is from, for messages.
-        number: Number of the row, for messages.
+        at: Where it is from, for messages.
         labelled: Whether the label is read; otherwise it is empty.
     """
     lettered = first_label(row) == 1
@@ -44,17 +43,16 @@ def make_choices(row: Mapping[str, Any], source: Any, number: int, *, labelled: 
     choices = listed if isinstance(listed, list) and not names else [row[name] for name in names]
     premise = "context" if lettered else "premise"
     if not {premise, "question"} <= row.keys() or not 2 <= len(choices) <= MAX_CHOICES:
-        raise DataError(source, number, f"expected {EXPECTED}, with 2 to {MAX_CHOICES} choices.")
-    texts = [
-        checked_text(value, source, number, name=name).strip()
-        for name, value in ((premise, row[premise]), ("question", row["question"]), *(("choices", c) for c in choices))
-    ]
-    label = _label(row.get("label"), len(choices), first=first_label(row), place=(source, number)) if labelled else ""
+        raise at.error(f"expected {EXPECTED}, with 2 to {MAX_CHOICES} choices.")
+    named = [(premise, row[premise]), ("question", row["question"]), *(("choices", choice) for choice in choices)]
+    texts = [checked_text(value, at, name=name).strip() for name, value in named]
+    label = _label(row.get("label"), len(choices), first_label(row), at) if labelled else ""
     return Choices(texts[0], texts[1], tuple(texts[2:]), label)
 
 
-def _label(value: Any, count: int, *, first: int, place: tuple[Any, int]) -> str:
+def _label(value: Any, count: int, first: int, at: Location) -> str:
+    """Return the position of the right choice, counted from 0."""
     known = [str(position) for position in range(first, first + count)]
     if isinstance(value, bool) or str(value).strip() not in known:
-        raise DataError(*place, f"label {value!r:.40}: it is none of the choices. Expected: {', '.join(known)}.")
+        raise at.error(f"label {value!r:.40}: it is none of the choices. Expected: {', '.join(known)}.")
     return str(int(value) - first)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from polyloom.data.readers.tables import Layout, find_layout
 from polyloom.data.records import Tagged
-from polyloom.errors import DataError
+from polyloom.errors import DataError, Location
 from polyloom.io.files import LIMITS, File, as_file, read_lines
 
 _LANGUAGE = re.compile(r"([a-z]{2,3}(?:-[a-z]+)*:).+", re.DOTALL)
@@ -128,7 +128,7 @@ def _layout(line: str, file: File, number: int) -> Layout:
         return Layout((1, 2), ("", ""), width, has_header=False)
     names = {cell.casefold() for cell in cells}
     if file.columns or (names <= _KNOWN and all(names & set(part) for part in _PARTS)):
-        layout = find_layout(cells, _PARTS, file, line=number)
+        layout = find_layout(cells, _PARTS, file.columns, Location(file.path, number))
         assert layout is not None
         return layout
     if tabs and width != 2 and not _is_conll_2003(cells):

@@ -11,9 +11,9 @@ from polyloom.data.readers.conversations import make_conversation
 from polyloom.data.readers.questions import make_question
 from polyloom.data.readers.tables import COLUMNS, choose_columns, make_record
 from polyloom.data.records import Kind, Record
-from polyloom.errors import DataError, PolyloomError
+from polyloom.errors import DataError, Location, PolyloomError
 
-_WHOLE_ROWS: Mapping[Kind, Callable[[Mapping[str, Any], str, int], Record]] = {
+_WHOLE_ROWS: Mapping[Kind, Callable[[Mapping[str, Any], Location], Record]] = {
     "choices": make_choices, "question": make_question, "conversation": make_conversation,
 }  # fmt: skip
 
@@ -49,9 +49,11 @@ class HubTable:
         if kind in _WHOLE_ROWS:
             if self.columns:
                 raise DataError(self.name, None, f"read as {kind} it has no columns to name.")
-            yield from (_WHOLE_ROWS[kind](row, self.name, number) for number, row in enumerate(table, start=1))
+            yield from (
+                _WHOLE_ROWS[kind](row, Location(self.name, number)) for number, row in enumerate(table, start=1)
+            )
             return
-        places = choose_columns(table.column_names, COLUMNS[kind], self.columns, source=self.name)
+        places = choose_columns(table.column_names, COLUMNS[kind], self.columns, at=Location(self.name))
         columns = [table.column_names[place] for place in places]
         # A column of classes has numbers, or lists of numbers; its feature, or that of its items, has the names.
         classes = {}
@@ -61,7 +63,7 @@ class HubTable:
         for number, row in enumerate(table.select_columns(columns), start=1):
             cells = [self._cell(row[column], classes[column], column, number) for column in columns]
             if kind not in ("tags", "tree") or cells[0] != []:
-                yield make_record(kind, cells, source=self.name, number=number)
+                yield make_record(kind, cells, Location(self.name, number))
 
     def sha256(self) -> str:
         """Hash of all rows and columns: it changes if the data set does."""

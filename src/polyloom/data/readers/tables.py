@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from polyloom.data.records import Kind, LabelledText, Pair, Record, Tagged, Text, Tree
-from polyloom.errors import DataError, suggest
+from polyloom.errors import DataError, Location, suggest
 from polyloom.io.files import File, as_file, checked_text, read_json_lines, read_lines
 
 # By kind: for each part of a record, the names that its column goes by.
@@ -52,8 +52,7 @@ def choose_columns(
     parts: Sequence[Sequence[str]],
     named: Sequence[str] = (),
     *,
-    source: object,
-    line: int | None = None,
+    at: Location,
     first: bool = False,
 ) -> list[int]:
     """Choose the columns of a table that make up a record.
@@ -62,8 +61,7 @@ def choose_columns(
         names: The names of the table's columns; case does not matter.
         parts: For each part of the record, the names that its column goes by, in lower case.
         named: The names that the user wrote after ``#``: of all parts in order, or of the last part only.
-        source: The table, for messages.
-        line: The line of the names, for messages.
+        at: Where the names are, for messages.
         first: Whether the first of several possible names is taken. By default several are an error.
 
     Returns:
@@ -73,32 +71,39 @@ def choose_columns(
     shown = [name[:40] for name in names]
     for name in named:
         if name.casefold() not in header:
-            raise DataError(source, line, f"no column {name!r}. {suggest(name, shown)}")
+            raise at.error(f"no column {name!r}. {suggest(name, shown)}")
     if len(named) not in (0, 1, len(parts)):
         shape = ", ".join(part[0] for part in parts)
-        raise DataError(source, line, f"{len(named)} columns are named after #, but {len(parts)} are needed: {shape}.")
+        raise at.error(f"{len(named)} columns are named after #, but {len(parts)} are needed: {shape}.")
     chosen = []
     for usual in parts[: len(parts) - len(named)]:
         present = [name for name in usual if name in header]
         if len(present) > 1 and not first:
-            raise DataError(source, line, f"which column? {', '.join(present)}. Write {source}#{present[0]}.")
+            raise at.error(f"which column? {', '.join(present)}. Write {at.source}#{present[0]}.")
         if not present:
             hint = "Name the columns after #."
-            raise DataError(source, line, f"none of the columns {', '.join(usual)}. {suggest(usual[0], shown)} {hint}")
+            raise at.error(f"none of the columns {', '.join(usual)}. {suggest(usual[0], shown)} {hint}")
         chosen.append(present[0])
     return [header.index(name) for name in (*chosen, *map(str.casefold, named))]
 
 
 def find_layout(
-    cells: Sequence[str], parts: Sequence[Sequence[str]], file: File, *, line: int, first: bool = False
+    cells: Sequence[str], parts: Sequence[Sequence[str]], columns: Sequence[str], at: Location, *, first: bool = False
 ) -> Layout | None:
     """Find the columns of a record by the first line of a file and by the names that the user wrote after ``#``.
+
+    Args:
+        cells: The first line.
+        parts: For each part of the record, the names that its column goes by, in lower case.
+        columns: The names after ``#``.
+        at: Where the first line is, for messages.
+        first: Whether the first of several possible names is taken. By default several are an error.
 
     Returns:
         The layout, or ``None`` if the columns have no names.
     """
     header = [cell.strip().casefold() for cell in cells]
-    columns = [name.casefold() for name in file.columns]
+    columns = [name.casefold() for name in columns]
     named = [name for name in columns if name != SKIPPED]
     if len(columns) > 1 and not set(named) <= set(header):
         # Names that the header does not have are names for all columns in their order: `#word,tag,_`.
@@ -106,55 +111,55 @@ def find_layout(
             what = (
                 f"{len(columns)} columns are named after #, but there are {len(header)}. Write _ for one to leave out."
             )
-            raise DataError(file.path, line, what)
-        places = choose_columns(columns, parts, source=file.path, line=line)
+            raise at.error(what)
+        places = choose_columns(columns, parts, at=at)
         has_header = all(any(name in header for name in part) for part in parts)
         return Layout(places, ["" for _ in places], len(header), has_header=has_header)
     if named or any(name in header for part in parts for name in part):
-        places = choose_columns(header, parts, named, source=file.path, line=line, first=first)
+        places = choose_columns(header, parts, named, at=at, first=first)
         return Layout(places, [header[place] for place in places], len(header), has_header=True)
     return None
 
 
-def table_layout(cells: Sequence[str], kind: Kind, file: File, *, line: int) -> Layout:
+def table_layout(cells: Sequence[str], kind: Kind, columns: Sequence[str], at: Location) -> Layout:
     """Find the columns of a record; without names, the table must have as many columns as the record has parts."""
     parts = COLUMNS[kind]
-    layout = find_layout(cells, parts, file, line=line, first=kind == "pair")
+    layout = find_layout(cells, parts, columns, at, first=kind == "pair")
     if layout is None and len(cells) != len(parts):
         shape = ", ".join(part[0] for part in parts)
         what = f"{len(cells)} columns and no names. Without names in the first line, the columns are {shape}."
-        raise DataError(file.path, line, f"{what} Name them after #, such as #{shape.replace(' ', '')}.")
+        raise at.error(f"{what} Name them after #, such as #{shape.replace(' ', '')}.")
     return layout or Layout(range(len(parts)), ["" for _ in parts], len(parts), has_header=False)
 
 
-def read_table(source: Path | File, kind: Kind) -> Iterator[tuple[int, Sequence[str], list[str]]]:
+def read_table(source: Path | File, kind: Kind) -> Iterator[tuple[Location, Sequence[str], list[str]]]:
     """Read the columns of a record from a TSV or CSV file.
 
     Yields:
-        The number of a line, the names of the columns (empty where there are none), and the cells, without white space
-        around them.
+        Where a row is, the names of the columns (empty where there are none), and the cells, without white space around
+        them.
     """
     file = as_file(source)
     layout: Layout | None = None
-    for number, cells in table_rows(file):
+    for at, cells in table_rows(file):
         if layout is None:
-            layout = table_layout(cells, kind, file, line=number)
+            layout = table_layout(cells, kind, file.columns, at)
             if layout.has_header:
                 continue
         if len(cells) != layout.width:
-            raise DataError(file.path, number, f"{len(cells)} columns, but {layout.width} in the first line.")
-        yield number, layout.names, [cells[place].strip() for place in layout.places]
+            raise at.error(f"{len(cells)} columns, but {layout.width} in the first line.")
+        yield at, layout.names, [cells[place].strip() for place in layout.places]
 
 
 def table_header(file: File, kind: Kind) -> str | None:
     """Return the first line of a file if it is a header with the names of columns; else ``None``."""
-    for number, cells in table_rows(file):
-        return "\t".join(cells) if table_layout(cells, kind, file, line=number).has_header else None
+    for at, cells in table_rows(file):
+        return "\t".join(cells) if table_layout(cells, kind, file.columns, at).has_header else None
     return None
 
 
-def table_rows(file: File) -> Iterator[tuple[int, list[str]]]:
-    """Read the cells of each line that is not blank, with its number; CSV may also be separated by tabs."""
+def table_rows(file: File) -> Iterator[tuple[Location, list[str]]]:
+    """Read the cells of each line that is not blank, with its location; CSV may also be separated by tabs."""
     width = 0
     for number, line in read_lines(file.path):
         if not line.strip():
@@ -163,10 +168,10 @@ def table_rows(file: File) -> Iterator[tuple[int, list[str]]]:
             yield from _csv_rows(file, ";" if ";" in line and "," not in line else ",")
             return
         width = width or line.count("\t") + 1
-        yield number, _tsv_cells(line, width)
+        yield Location(file.path, number), _tsv_cells(line, width)
 
 
-def _csv_rows(file: File, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _csv_rows(file: File, delimiter: str) -> Iterator[tuple[Location, list[str]]]:
     """Read CSV, whose cells may have line ends between quotation marks."""
     lines = (
         line.removeprefix("\ufeff") if number == 1 else line for number, line in read_lines(file.path, keep_ends=True)
@@ -176,7 +181,7 @@ def _csv_rows(file: File, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     try:
         for cells in rows:
             if any(cell.strip() for cell in cells):
-                yield number, cells
+                yield Location(file.path, number), cells
             number = rows.line_num + 1  # of the first line of the next row
     except csv.Error as error:
         raise DataError(file.path, number, f"not CSV: {error}.") from None
@@ -196,10 +201,9 @@ def _tsv_cells(line: str, width: int) -> list[str]:
 
 def read_labelled(source: Path | File) -> Iterator[LabelledText]:
     """Read texts with a label from TSV or CSV."""
-    path = as_file(source).path
-    for number, _, (text, label) in read_table(source, "labelled"):
+    for at, _, (text, label) in read_table(source, "labelled"):
         if not label:
-            raise DataError(path, number, "no label.")
+            raise at.error("no label.")
         yield LabelledText(text, label)
 
 
@@ -211,9 +215,9 @@ def read_pairs(source: Path | File) -> Iterator[Pair]:
     """
     file = as_file(source)
     rows = _json_pairs(file) if file.ending == ".jsonl" else read_table(file, "pair")
-    for number, names, (first, second, label) in rows:
+    for at, names, (first, second, label) in rows:
         if not label:
-            raise DataError(file.path, number, "no label.")
+            raise at.error("no label.")
         if label == "-":
             continue
         plain = label.casefold()
@@ -222,65 +226,65 @@ def read_pairs(source: Path | File) -> Iterator[Pair]:
         yield Pair(first, second, plain if plain in _INFERENCE.values() else label)
 
 
-def _json_pairs(file: File) -> Iterator[tuple[int, Sequence[str], list[str]]]:
+def _json_pairs(file: File) -> Iterator[tuple[Location, Sequence[str], list[str]]]:
     """Read the columns of pairs from JSON lines, as `read_table` does."""
-    for number, row in read_json_lines(file.path):
+    for at, row in read_json_lines(file.path):
         keys = list(row)
-        places = choose_columns(keys, COLUMNS["pair"], file.columns, source=file.path, line=number, first=True)
+        places = choose_columns(keys, COLUMNS["pair"], file.columns, at=at, first=True)
         names = [keys[place] for place in places]
         label = row[names[2]]
         if isinstance(label, int) and not isinstance(label, bool) and abs(label) < 1_000_000:
             row[names[2]] = str(label)
-        cells = [checked_text(row[name], file.path, number, name=name).strip() for name in names]
-        yield number, [name.casefold() for name in names], cells
+        cells = [checked_text(row[name], at, name=name).strip() for name in names]
+        yield at, [name.casefold() for name in names], cells
 
 
 def read_json_records(source: Path | File, kind: Kind) -> Iterator[Record]:
     """Read JSON lines that have the parts of a record by name; sentences without words are left out."""
     file = as_file(source)
     chosen: list[str] | None = None
-    for number, row in read_json_lines(file.path):
+    for at, row in read_json_lines(file.path):
         # The keys of the first line hold for all lines that have them.
         if chosen is None or not row.keys() >= set(chosen):
             keys = list(row)
-            places = choose_columns(keys, COLUMNS[kind], file.columns, source=file.path, line=number)
+            places = choose_columns(keys, COLUMNS[kind], file.columns, at=at)
             chosen = [keys[place] for place in places]
-        cells = [_json_cell(row[key], file.path, number, name=key) for key in chosen]
+        cells = [_json_cell(row[key], at, name=key) for key in chosen]
         if kind not in ("tags", "tree") or cells[0] != []:
-            yield make_record(kind, cells, source=file.path, number=number)
+            yield make_record(kind, cells, at)
 
 
-def _json_cell(value: Any, path: Path, number: int, *, name: str) -> Any:
+def _json_cell(value: Any, at: Location, *, name: str) -> Any:
     if isinstance(value, list):
-        return [_json_cell(item, path, number, name=name) for item in value]
-    return checked_text(value, path, number, name=name[:40]) if isinstance(value, str) else value
+        return [_json_cell(item, at, name=name) for item in value]
+    return checked_text(value, at, name=name[:40]) if isinstance(value, str) else value
 
 
-def make_record(kind: Kind, cells: Sequence[Any], *, source: object, number: int) -> Record:
+def make_record(kind: Kind, cells: Sequence[Any], at: Location) -> Record:
     """Make a record of the cells of a row: strings, or lists of strings and numbers."""
     if kind == "text" and isinstance(cells[0], str):
         return Text(cells[0])
     if kind == "labelled" and isinstance(cells[0], str):
-        return LabelledText(cells[0].strip(), _label(cells[1], source, number))
+        return LabelledText(cells[0].strip(), _label(cells[1], at))
     if kind == "pair" and isinstance(cells[0], str) and isinstance(cells[1], str):
-        return Pair(cells[0], cells[1], _label(cells[2], source, number))
+        return Pair(cells[0], cells[1], _label(cells[2], at))
     if kind in ("tags", "tree") and all(isinstance(cell, list) for cell in cells):
         if len(set(map(len, cells))) > 1:
-            raise DataError(source, number, "the columns of a row differ in length.")
+            raise at.error("the columns of a row differ in length.")
         if all(isinstance(value, str) for cell in (cells[0], cells[-1]) for value in cell):
             words, last = tuple(cells[0]), tuple(cells[-1])
-            return Tagged(words, last) if kind == "tags" else Tree(words, _heads(cells[1], source, number), last)
-        raise DataError(source, number, "words and labels must be text, or classes with names.")
-    raise DataError(source, number, f"this row is not a {kind} record.")
+            return Tagged(words, last) if kind == "tags" else Tree(words, _heads(cells[1], at), last)
+        raise at.error("words and labels must be text, or classes with names.")
+    raise at.error(f"this row is not a {kind} record.")
 
 
-def _label(value: Any, source: object, number: int) -> str:
+def _label(value: Any, at: Location) -> str:
     if not isinstance(value, str | int) or not str(value).strip():
-        raise DataError(source, number, f"no label: {value!r:.40}.")
+        raise at.error(f"no label: {value!r:.40}.")
     return str(value).strip()
 
 
-def _heads(heads: Sequence[Any], source: object, number: int) -> tuple[int, ...]:
+def _heads(heads: Sequence[Any], at: Location) -> tuple[int, ...]:
     if not all(str(head).isdecimal() and int(head) <= len(heads) for head in heads):
-        raise DataError(source, number, f"heads must be numbers from 0 to {len(heads)}.")
+        raise at.error(f"heads must be numbers from 0 to {len(heads)}.")
     return tuple(map(int, heads))

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from polyloom.data.records import Text
-from polyloom.errors import DataError
 from polyloom.io.files import File, as_file, checked_text, read_json_lines, read_lines
 
 
@@ -19,9 +18,9 @@ def read_json_text(source: Path | File) -> Iterator[Text]:
     """Read the ``text`` of every line of JSON, or the column that was named; empty texts are left out."""
     file = as_file(source)
     name = file.columns[0] if file.columns else "text"
-    for number, row in read_json_lines(file.path):
+    for at, row in read_json_lines(file.path):
         if name not in row:
             known = ", ".join(map(repr, list(row)[:12])) or "none"
-            raise DataError(file.path, number, f"no {name!r} here. Known: {known}.")
-        if text := checked_text(row[name], file.path, number, name=name).strip():
+            raise at.error(f"no {name!r} here. Known: {known}.")
+        if text := checked_text(row[name], at, name=name).strip():
             yield Text(text)
