@@ -1,4 +1,4 @@
-"""Blocks: the unit in which encoded examples lie on disk and in object storage, of about 128 KB.
+"""Blocks: the unit in which encoded examples are stored on disk and in object storage, of about 128 KB.
 
 A block is a sequence of 32-bit integers. Column after column it holds one number per row, or where each row's list
 begins and the lists of all rows. Blocks of a dataset have the same number of rows, apart from the last one.
@@ -75,9 +75,10 @@ class Block:
         begin = int(bounds[place])
         if bounds[place + 1] - begin > length:
             return values[begin : bounds[place + 1]], np.zeros(1, np.int64)
-        if begin + length <= len(values):
+        if begin + length <= len(values):  # lists are stored one after another, so this is a view
             stop = int(np.searchsorted(bounds[:-1], begin + length))
             return values[begin : begin + length], bounds[place:stop].astype(np.int64) - begin
+        # Past the end of the block: go around it, as often as it takes to fill the length.
         turns = np.arange(2 + length // len(values))
         starts = (bounds[:-1] + len(values) * turns[:, None] - begin).ravel()[place:]
         return values[np.arange(begin, begin + length) % len(values)], starts[starts < length]

@@ -1,7 +1,8 @@
 """Write datasets: shuffle rows once, however many there are, and cut them into blocks.
 
-Rows are first written as they come. When their number is known, a keyed permutation gives the place of each. Rows are
-then distributed to parts, each of which fits into memory, and every part is put into order and cut into blocks.
+Rows are first spooled as they come. When their number is known, a keyed permutation gives the place of each. Rows are
+then distributed to parts, each of which fits into memory, and every part is put into order and cut into blocks: two
+passes over the disk, and no more memory than a part.
 """
 
 import json
@@ -135,6 +136,8 @@ class _Writer:
             if whole:
                 yield concatenated(whole), np.argsort(self._places(0, self.spool.rows))
             return
+
+        # Distribute: a row goes to the part that its place is in, together with the place.
         spools = [Spool(self.folder / f"rows-{n}") for n in range(-(-self.spool.rows // self.part_rows))]
         places, first = [_Places(spool.path.with_suffix(".places")) for spool in spools], 0
         for packed in self.spool.read():
@@ -146,6 +149,8 @@ class _Writer:
                 spools[number].append(select(packed, chosen))
                 places[number].append(place_N[chosen])
         self.spool.remove()
+
+        # Then sort each part by the places of its rows.
         for spool, places_of_part in zip(spools, places, strict=True):
             packed = concatenated([*spool.read()])
             spool.remove()

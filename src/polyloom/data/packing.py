@@ -1,4 +1,4 @@
-"""Pack encoded examples into arrays, row after row, so that they can be moved without looking at each."""
+"""Pack encoded examples into arrays, row after row, so that NumPy moves thousands of them at once."""
 
 import itertools
 from array import array
@@ -16,17 +16,14 @@ ROWS_PER_PACK = 10_000
 
 
 class Packed(NamedTuple):
-    """Rows as integers.
-
-    Attributes:
-        words: Row after row: how long each list is, the numbers, the lists.
-        sizes: Number of words of each row.
-        lengths: The column ``length``.
-    """
+    """Rows as 32-bit integers, called words here."""
 
     words: Words
+    """Row after row: the length of each list, the numbers, the lists."""
     sizes: Words
+    """Number of words of each row."""
     lengths: Words
+    """The column ``length``."""
 
     def starts(self) -> Integers:
         """Return where each row starts."""
@@ -44,33 +41,33 @@ def pack(rows: Iterable[EncodedExample], columns: Columns, *, name: object) -> I
     """
     if columns.get("length") != "int":
         raise DataError(name, None, "a dataset needs a column `length` of kind int.")
-    iterator, number = iter(rows), 0
+    iterator, first = iter(rows), 0
     while chunk := list(itertools.islice(iterator, ROWS_PER_PACK)):
-        yield _pack(chunk, columns, name, number)
-        number += len(chunk)
+        for number, row in enumerate(chunk, first):
+            if row.keys() != columns.keys():
+                message = f"row {number} has the columns {', '.join(row)}. Known: {', '.join(columns)}."
+                raise DataError(name, None, message)
+        try:
+            packed = _pack_chunk(chunk, columns)
+        except (TypeError, OverflowError):
+            where = f"rows {first} to {first + len(chunk) - 1}"
+            raise DataError(name, None, f"{where}, {_mistake(chunk, columns)}.") from None
+        if packed.lengths.min() < 1:
+            message = f"row {first + int(packed.lengths.argmin())}: its length is {packed.lengths.min()}."
+            raise DataError(name, None, message)
+        yield packed
+        first += len(chunk)
 
 
-def _pack(rows: Sequence[EncodedExample], columns: Columns, name: object, number: int) -> Packed:
-    for i, row in enumerate(rows, number):
-        if row.keys() != columns.keys():
-            raise DataError(name, None, f"row {i} has the columns {', '.join(row)}. Known: {', '.join(columns)}.")
-    try:
-        packed = _packed(rows, columns)
-    except (TypeError, OverflowError):
-        where = f"rows {number} to {number + len(rows) - 1}"
-        raise DataError(name, None, f"{where}, {_mistake(rows, columns)}.") from None
-    if packed.lengths.min() < 1:
-        what = f"row {number + int(packed.lengths.argmin())}: its length is {packed.lengths.min()}."
-        raise DataError(name, None, what)
-    return packed
-
-
-def _packed(rows: Sequence[Any], columns: Columns) -> Packed:
+def _pack_chunk(rows: Sequence[Any], columns: Columns) -> Packed:
+    # The head of a row: how long each list is, then the numbers.
     lists = [column for column, kind in columns.items() if kind == "ints"]
     numbers = [column for column, kind in columns.items() if kind == "int"]
     heads = [array("i", [len(row[column]) for row in rows]) for column in lists]
     heads += [array("i", [row[column] for row in rows]) for column in numbers]
     head_NC = np.stack([np.frombuffer(head, np.int32) for head in heads], axis=1)
+
+    # Heads are written where rows start. Then the lists, column by column, each behind that of the column before.
     sizes = len(heads) + head_NC[:, : len(lists)].sum(1, dtype=np.int64)
     starts = np.cumsum(sizes) - sizes
     words = np.empty(int(sizes.sum()), np.int32)
@@ -96,7 +93,7 @@ def _mistake(rows: Sequence[Any], columns: Columns) -> str:
 
 
 def unpack(packed: Packed, columns: Columns, starts: Integers) -> Words:
-    """Lay out the rows that start at some places as the content of a block."""
+    """Lay out the rows that start at some places as the content of a block: column after column, see `data.blocks`."""
     lists = [column for column, kind in columns.items() if kind == "ints"]
     numbers = [column for column, kind in columns.items() if kind == "int"]
     begin, parts = starts + len(lists) + len(numbers), {}
@@ -115,7 +112,7 @@ def gather(words: Words, starts: Integers, sizes: Integers) -> Words:
 
 
 def _places(starts: Integers, sizes: Integers) -> Integers:
-    """Return the places of ranges that begin at some places and have some sizes."""
+    """Return the indices of all words of ranges, which begin at some places and have some sizes."""
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
     places: Integers = np.repeat(starts - (ends - sizes), sizes) + np.arange(total)

@@ -1,4 +1,8 @@
-"""Leave out repeated rows, however many rows there are: their keys are compared on the disk, partition by partition."""
+"""Leave out repeated rows, however many rows there are.
+
+A set of all keys would not fit into memory. So keys are hashed into partitions on the disk: rows with the same key are
+in the same partition, and one partition at a time fits. What has to be kept is one bit for every row.
+"""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -34,6 +38,7 @@ class Repeats:
 
     def without(self, packs: Iterable[tuple[Packed, Keys]]) -> Iterator[Packed]:
         """Read all rows with their keys, then yield the first row of each key, in order."""
+        # First pass: rows go to a spool, keys with the numbers of their rows to the partitions.
         spool = Spool(self._folder / "unique")
         waiting: list[Any] = []
         for packed, keys in packs:
@@ -47,7 +52,9 @@ class Repeats:
                 waiting = []
         if waiting:
             self._write(np.concatenate(waiting))
-        repeated = self._find(spool.rows)
+
+        # Second pass over the rows, without those whose bit is set.
+        repeated = self._repeated_rows(spool.rows)
         first = 0
         for packed in spool.read():
             count = len(packed.sizes)
@@ -63,7 +70,7 @@ class Repeats:
 
     def _write(self, entries: Any) -> None:
         """Append entries to the partitions of their keys."""
-        numbers = (entries["high"] >> np.uint64(56)).astype(np.int64)
+        numbers = (entries["high"] >> np.uint64(56)).astype(np.int64)  # the first byte of a key: 256 partitions
         order = np.argsort(numbers, kind="stable")
         bounds = np.searchsorted(numbers[order], np.arange(PARTITIONS + 1))
         for number, (begin, end) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
@@ -71,7 +78,7 @@ class Repeats:
                 with self._partition(number).open("ab") as file:
                     entries[order[begin:end]].tofile(file)
 
-    def _find(self, rows: int) -> NDArray[np.uint8]:
+    def _repeated_rows(self, rows: int) -> NDArray[np.uint8]:
         """Return a bit for each row: whether its key came before."""
         bits = np.zeros((rows + 7) // 8, np.uint8)
         for path in filter(Path.exists, map(self._partition, range(PARTITIONS))):

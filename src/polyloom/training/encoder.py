@@ -17,17 +17,14 @@ _AHEAD = 4  # batches of each process that wait or are encoded
 
 
 class Encoded(NamedTuple):
-    """A batch of records and what became of it.
-
-    Attributes:
-        records: The records.
-        packed: Their examples.
-        sides: For bitext: the number of tokens of each source, and of each target.
-    """
+    """A batch of records with their encoded examples."""
 
     records: Sequence[Any]
+    """The records."""
     packed: Packed
+    """Their examples."""
     sides: tuple[Sequence[int], Sequence[int]] | None
+    """For bitext: the number of tokens of each source, and of each target."""
 
 
 class Encoder:
@@ -73,18 +70,15 @@ def encode_in_processes(encoder: Encoder, batches: Iterable[list[Any]], processe
         for batch in batches:
             waiting.append((batch, pool.submit(_encode, batch)))
             if len(waiting) >= _AHEAD * processes:
-                yield _result(*waiting.popleft())
-        while waiting:
-            yield _result(*waiting.popleft())
+                records, future = waiting.popleft()
+                yield future.result()._replace(records=records)
+        for records, future in waiting:
+            yield future.result()._replace(records=records)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _result(batch: list[Any], future: "Future[Encoded]") -> Encoded:
-    return future.result()._replace(records=batch)
-
-
-_ENCODER: list[Encoder] = []  # of this process, if it is one of several
+_ENCODER: list[Encoder] = []  # of a worker process; sent once, not with every batch
 
 
 def _start(encoder: Encoder) -> None:
@@ -93,4 +87,4 @@ def _start(encoder: Encoder) -> None:
 
 
 def _encode(records: list[Any]) -> Encoded:
-    return _ENCODER[0](records)._replace(records=())  # the caller has them
+    return _ENCODER[0](records)._replace(records=())  # the caller has them: they need not travel back

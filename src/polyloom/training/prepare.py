@@ -60,28 +60,40 @@ def prepare_dataset(
         The dataset. Its ``meta["labels"]`` has the labels in order of appearance, its ``meta["dropped"]`` the number of
         filtered pairs by rule.
     """
+    # The name of the dataset is a hash of all that its content depends on, the code of tasks and readers from outside
+    # the package included. So a dataset in the cache is the right one, or none.
     task = TASKS[condition.task]
-    origin = [{"corpus": c.name, "sha256": c.sha256, "start": c.start, "stop": c.stop} for c in corpora]
-    described = describe_dataset(task.name, tokenizer.fingerprint, origin)
+    corpora_meta = [{"corpus": c.name, "sha256": c.sha256, "start": c.start, "stop": c.stop} for c in corpora]
+    description = describe_dataset(task.name, tokenizer.fingerprint, corpora_meta)
     if task.kind == "bitext":
-        described |= {"direction": [condition.source, condition.target], "rules": asdict(rules)}
+        description |= {"direction": [condition.source, condition.target], "rules": asdict(rules)}
     readers = [reader_of(c.source, task.kind) for c in corpora if isinstance(c.source, Path | File)]
-    if code := code_hashes([task, *readers]):
-        described["code"] = code
-    path = (folder or cache_folder("datasets")) / dataset_name(described)
-    if (cached := _open_cached(path)) is not None:
+    code = code_hashes([task, *readers])
+    if code:
+        description["code"] = code
+    path = (folder or cache_folder("datasets")) / dataset_name(description)
+    cached = _open_cached(path)
+    if cached is not None:
         return cached
+
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_partial(path.parent)
     pair_filter, encoder = PairFilter(rules), Encoder(task, tokenizer)
-    meta: dict[str, Any] = dict(described)
+    meta: dict[str, Any] = dict(description)
 
     def packs() -> Iterator[Packed]:
         records = batched(chain.from_iterable(task.records(corpus, condition) for corpus in corpora))
-        alone = processes == 1 or task.needs_labels or code
-        encoded = map(encoder, records) if alone else encode_in_processes(encoder, records, processes)
-        yield from _filter(encoded, pair_filter, path) if task.kind == "bitext" else (one.packed for one in encoded)
-        meta.update(labels=list(encoder.index), dropped=dict(pair_filter.dropped))
+        # Labels are numbered in order of appearance, which takes one process. Code from outside the package may not be
+        # there in another one.
+        if processes == 1 or task.needs_labels or code:
+            encoded: Iterator[Encoded] = map(encoder, records)
+        else:
+            encoded = encode_in_processes(encoder, records, processes)
+        if task.kind == "bitext":
+            yield from _filter_pairs(encoded, pair_filter, path)
+        else:
+            yield from (batch.packed for batch in encoded)
+        meta.update(labels=list(encoder.index), dropped=dict(pair_filter.dropped))  # known after the last record
 
     run = LINES_PER_RUN if task.raw_text else 1
     dataset = write_packed(path, packs(), columns=encoder.columns, meta=meta, run=run)
@@ -91,22 +103,22 @@ def prepare_dataset(
     return dataset
 
 
-def _filter(encoded: Iterable[Encoded], pair_filter: PairFilter, path: Path) -> Iterator[Packed]:
-    """Yield the pairs that a filter keeps, each once; temporary files lie beside a path."""
+def _filter_pairs(encoded: Iterable[Encoded], pair_filter: PairFilter, path: Path) -> Iterator[Packed]:
+    """Yield the pairs that a filter keeps, each once; temporary files are written beside a path."""
 
-    def kept() -> Iterator[tuple[Packed, Keys]]:
-        for batch, packed, sides in encoded:
+    def filter_by_length() -> Iterator[tuple[Packed, Keys]]:
+        for records, packed, sides in encoded:
             assert sides is not None
             rows = np.flatnonzero([pair_filter.keeps(*lengths) for lengths in zip(*sides, strict=True)])
-            keys = b"".join(pair_key(batch[row]) for row in rows.tolist())
+            keys = b"".join(pair_key(records[row]) for row in rows.tolist())
             yield select(packed, rows), np.frombuffer(keys, KEY_TYPE)
 
     if not pair_filter.rules.deduplicate:
-        yield from (packed for packed, _ in kept())
+        yield from (packed for packed, _ in filter_by_length())
         return
     with scratch_dir(path) as temporary:
         repeats = Repeats(temporary)
-        yield from repeats.without(kept())
+        yield from repeats.without(filter_by_length())
     if repeats.dropped:
         pair_filter.dropped["duplicate"] = repeats.dropped
 
@@ -116,9 +128,10 @@ def describe_dataset(task: str, tokenizer: str, corpora: Sequence[Mapping[str, A
     return {"format": FORMAT, "task": task, "tokenizer": tokenizer, "corpora": corpora}
 
 
-def dataset_name(described: Mapping[str, Any]) -> str:
+def dataset_name(description: Mapping[str, Any]) -> str:
     """Return the name of the dataset that a description belongs to."""
-    return f"{described['task']}-{hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:24]}"
+    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
+    return f"{description['task']}-{digest[:24]}"
 
 
 def _open_cached(path: Path) -> EncodedDataset | None:
@@ -138,22 +151,23 @@ def _open_cached(path: Path) -> EncodedDataset | None:
 
 
 def label_sets(
-    datasets: Mapping[Condition, EncodedDataset], given: Mapping[str, tuple[str, ...]] | None = None
+    datasets: Mapping[Condition, EncodedDataset], fixed: Mapping[str, tuple[str, ...]] | None = None
 ) -> dict[str, tuple[str, ...]]:
     """Collect the labels of every task from all its datasets, in alphabetical order.
 
     Args:
         datasets: The training data.
-        given: Label sets that are fixed, by task, in their order; other labels in the data are an error.
+        fixed: Label sets of the recipe, by task, in their order; other labels in the data are an error.
     """
+    fixed = fixed or {}
     by_task: dict[str, set[str]] = {}
     for condition, dataset in datasets.items():
-        labels, fixed = dataset.meta["labels"], (given or {}).get(condition.task)
-        if fixed and (unknown := [label for label in labels if label not in fixed]):
+        labels, known = dataset.meta["labels"], fixed.get(condition.task)
+        if known and (unknown := [label for label in labels if label not in known]):
             corpora = ", ".join(corpus["corpus"] for corpus in dataset.meta["corpora"])
             raise DataError(corpora, None, f"tasks.{condition.task}.labels does not list {', '.join(unknown)}.")
         by_task.setdefault(condition.task, set()).update(labels)
-    return {task: (given or {}).get(task) or tuple(sorted(labels)) for task, labels in by_task.items()}
+    return {task: fixed.get(task) or tuple(sorted(labels)) for task, labels in by_task.items()}
 
 
 def training_datasets(
@@ -173,21 +187,17 @@ def training_datasets(
         # Labels that the model does not have (it may continue another run) are ignored in the loss, as padding is.
         numbers = np.array([label_ids.get(label, -1) for label in dataset.meta["labels"]], dtype=np.int64)
         if len(numbers) and (numbers < 0).all():
-            found, known = (", ".join(list(names)[:8]) for names in (dataset.meta["labels"], label_ids))
-            what = f"the model has none of its labels ({found}), so nothing can be learnt from it. It has {known}."
+            in_data, in_model = (", ".join(list(names)[:8]) for names in (dataset.meta["labels"], label_ids))
+            what = f"the model has none of its labels ({in_data}), so nothing can be learnt from it. It has {in_model}."
             corpora = ", ".join(corpus["corpus"] for corpus in dataset.meta["corpora"])
             raise DataError(corpora, None, f"{data_condition}: {what} Take data with these labels, or train a new run.")
+        # A method may train the weights of several conditions on one text (BAD-X: a pair's, on either language).
         for condition in method.trained_by(data_condition):
             name = str(condition) if condition == data_condition else f"{condition}@{data_condition.source}"
             selected.append(TrainDataset(name, condition, dataset, numbers))
     if not selected:
-        kind, hint = {
-            "raw-text": (
-                "raw text",
-                ", such as mlm/tr. That needs a masked language model as backbone, not an encoder-decoder",
-            ),
-            "labelled": ("labelled data", ""),
-            "all": ("data", ""),
-        }[stage.tasks]
+        kind, hint = {"raw-text": "raw text", "labelled": "labelled data", "all": "data"}[stage.tasks], ""
+        if stage.tasks == "raw-text":
+            hint = ", such as mlm/tr. That needs a masked language model as backbone, not an encoder-decoder"
         raise TrainingError(f"stage {stage.name}: no {kind} to train on. Add datasets to data.train{hint}.")
     return tuple(selected)
