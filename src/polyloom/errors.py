@@ -16,7 +16,7 @@ class PolyloomError(Exception):
 
 
 class PolyloomWarning(UserWarning):
-    """A warning about data or predictions that are probably not as the user meant them."""
+    """A warning about data or predictions that are probably not what the user intends."""
 
 
 class ConditionError(PolyloomError):
@@ -50,7 +50,7 @@ class AccessError(PolyloomError):
 
 
 class StorageError(PolyloomError):
-    """Object storage does not give what is asked of it; the message begins with the address."""
+    """A request to object storage fails; the message begins with the address."""
 
 
 class MissingObjectError(StorageError):
@@ -154,7 +154,7 @@ def suggest(word: str, known: Iterable[str], *, limit: int = 12) -> str:
     """Suggest the closest known name and list the known names.
 
     Args:
-        word: The name that was given.
+        word: The unknown name.
         known: The names that are known.
         limit: Maximum number of known names to list.
 

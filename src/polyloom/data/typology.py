@@ -44,8 +44,9 @@ nep npi nor nob ori ory orm gaz que quy sqi als srd src swa swh twi aka uzb uzn 
 
 
 def _table(text: str) -> dict[str, str]:
+    """Read a list of codes, each followed by its ISO 639-3 code."""
     words = text.split()
-    return dict(zip(words[::2], words[1::2], strict=True))
+    return {words[place]: words[place + 1] for place in range(0, len(words), 2)}
 
 
 ISO3 = _table(_TWO) | _table(_MACRO)  # ISO 639-3 by other codes
@@ -80,15 +81,12 @@ def script_of(text: str) -> str | None:
 
 @dataclass(frozen=True)
 class Typology:
-    """Families and features of languages, by ISO 639-3.
-
-    Attributes:
-        families: The name of each language's family.
-        features: Numbers from 0 to 1, or on any scale that all languages share; nan where unknown.
-    """
+    """Families and features of languages, by ISO 639-3."""
 
     families: Mapping[str, str] = field(default_factory=dict)
+    """The name of each language's family."""
     features: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """Numbers from 0 to 1, or on any scale that all languages share; nan where unknown."""
 
     @classmethod
     def read(cls, source: Path | Sequence[Path]) -> Self:
@@ -130,12 +128,12 @@ class Typology:
 
     def distance(self, a: str, b: str) -> float | None:
         """Return the mean difference over the features known of both; for 0/1 features, the share that differs."""
-        first, second = (self.features.get(code, self.features.get(iso3(code) or "")) for code in (a, b))
-        if first is None or second is None:
+        first_F, second_F = self._features_of(a), self._features_of(b)
+        if first_F is None or second_F is None:
             return None
-        differences = np.abs(first - second)
-        known = ~np.isnan(differences)
-        return float(differences[known].mean()) if known.any() else None
+        differences_F = np.abs(first_F - second_F)
+        known_F = ~np.isnan(differences_F)
+        return float(differences_F[known_F].mean()) if known_F.any() else None
 
     def vectors(self, codes: Sequence[str], size: int) -> dict[str, list[float]]:
         """Return languages as vectors: principal components of the features in the tables, scaled to mean square 1.
@@ -143,21 +141,28 @@ class Typology:
         An unknown feature counts as the mean of the other languages. A language without features is an error. With
         fewer features than `size`, the last numbers are zero.
         """
-        known = {code: self.features.get(code, self.features.get(iso3(code) or "")) for code in codes}
-        missing = [code for code, features in known.items() if features is None]
+        known = {code: self._features_of(code) for code in codes}
+        missing = [code for code, features_F in known.items() if features_F is None]
         if missing:
-            raise DataError(
-                "typology", None, f"no features of {', '.join(missing)}. Add a line to the table, or do without."
-            )
+            what = f"no features of {', '.join(missing)}. Add a line to the table, or do without."
+            raise DataError("typology", None, what)
+        # The axes come from all languages of the tables, so that the vectors of a language do not depend on the others
+        # of a run. The sign of a principal component is arbitrary: here its largest weight is positive.
         table_NF = np.array(list(self.features.values()))
         mean_F = np.nanmean(table_NF, axis=0)
-        axes_EF = np.linalg.svd(np.nan_to_num(table_NF - mean_F), full_matrices=False)[2][:size]
-        axes_EF *= np.sign(axes_EF[np.arange(len(axes_EF)), np.abs(axes_EF).argmax(1)])[
-            :, None
-        ]  # otherwise the sign is arbitrary
-        scale = math.sqrt(np.square(np.nan_to_num(table_NF - mean_F) @ axes_EF.T).mean())
-        vectors = {code: np.nan_to_num(features - mean_F) @ axes_EF.T / scale for code, features in known.items()}
-        return {code: np.pad(vector, (0, size - len(vector))).tolist() for code, vector in vectors.items()}
+        centred_NF = np.nan_to_num(table_NF - mean_F)  # an unknown feature is at the mean
+        axes_EF = np.linalg.svd(centred_NF, full_matrices=False)[2][:size]
+        largest_E = np.abs(axes_EF).argmax(axis=1)
+        axes_EF *= np.sign(axes_EF[np.arange(len(axes_EF)), largest_E])[:, None]
+        scale = math.sqrt(np.square(centred_NF @ axes_EF.T).mean())
+        vectors = {}
+        for code, features_F in known.items():
+            vector_E = np.nan_to_num(features_F - mean_F) @ axes_EF.T / scale
+            vectors[code] = np.pad(vector_E, (0, size - len(vector_E))).tolist()
+        return vectors
+
+    def _features_of(self, code: str) -> NDArray[Any] | None:
+        return self.features.get(code, self.features.get(iso3(code) or ""))
 
 
 def read_typology(root: str | None = None) -> Typology | None:

@@ -48,23 +48,20 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence as it is in its file; tags, heads and relations are checked on access.
-
-    Attributes:
-        comments: Lines before the words, each with its ``#``.
-        rows: Words, ranges and empty nodes in order.
-        path: The file, for messages.
-        line: Number of its first line.
-        before: Text before it in the file: empty except for the first sentence.
-        after: Text after its last line: line end and blank line, except for the last sentence.
-    """
+    """A sentence as it is in its file; tags, heads and relations are checked on access."""
 
     comments: tuple[str, ...]
+    """Lines before the words, each with its ``#``."""
     rows: tuple[Row, ...]
+    """Words, ranges and empty nodes in order."""
     path: Path = field(default=Path("sentence"), compare=False)
+    """The file, for messages."""
     line: int = field(default=1, compare=False)
+    """Number of its first line."""
     before: str = ""
+    """Text before it in the file: empty except for the first sentence."""
     after: str = "\n\n"
+    """Text after its last line: line end and blank line, except for the last sentence."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -114,7 +111,9 @@ class Sentence:
         if len(roots) != 1:
             line = self._line_of(roots[1]) if roots else self.line
             raise DataError(self.path, line, f"{len(roots)} words have head 0. A tree has one root.")
-        seen_from = [-1] + [0] * len(heads)  # the word from which a word was first reached on the way to the root
+        # Walk from each word towards the root, up to a word that an earlier walk has visited. A walk that comes back to
+        # a word of its own is in a circle. Every word is visited once: long sentences take linear time.
+        seen_from = [-1] + [0] * len(heads)  # the start of the walk that first visited a word; -1 of the root
         for start in range(1, len(heads) + 1):
             position = start
             while not seen_from[position]:
@@ -176,7 +175,7 @@ def parse_conllu(numbered: Iterable[tuple[int, str]], path: Path) -> Iterator[Se
         if line in ("\n", "\r\n"):
             (after if lines else before).append(line)
             continue
-        if len(after) > 1:
+        if len(after) > 1:  # the sentence has ended: `after` has its line end and blank lines
             yield _sentence(lines, path, first, before="".join(before), after="".join(after))
             lines, before, size = [], [], len(line)
         if not lines:
@@ -208,12 +207,12 @@ def _rows(lines: list[str], path: Path, first: int) -> Iterable[Row]:
     words, nodes = 0, 0
     covered, covered_at = 0, first
     for number, line in enumerate(lines, start=first):
-        fields = line.split("\t")
-        if len(fields) != 10:
-            raise DataError(path, number, _columns(line, len(fields)))
-        if "" in fields:
-            raise DataError(path, number, f"column {fields.index('') + 1} is empty. Write '_' where there is no value.")
-        name = fields[0]
+        cells = line.split("\t")
+        if len(cells) != 10:
+            raise DataError(path, number, _columns(line, len(cells)))
+        if "" in cells:
+            raise DataError(path, number, f"column {cells.index('') + 1} is empty. Write '_' where there is no value.")
+        name = cells[0]
         if name == str(words + 1):
             words, nodes = words + 1, 0
         elif match := _RANGE.fullmatch(name):
@@ -225,7 +224,7 @@ def _rows(lines: list[str], path: Path, first: int) -> Iterable[Row]:
             nodes += 1
         else:
             raise DataError(path, number, f"id {_short(name)} is out of order behind word {words}.")
-        yield Row._make(fields)
+        yield Row._make(cells)
     if not words:
         raise DataError(path, first, "a sentence without words.")
     if covered > words:

@@ -57,31 +57,38 @@ def _split_at(border: re.Pattern[str], text: str, measure: Measure, room: int) -
 
     What has no border, and is too long, is split more finely.
     """
-    ends = [*(match.end() for match in border.finditer(text)), len(text)]
-    reach = max(len(text) * room // max(measure([text])[0], 1), 1)  # letters that probably fit
+    ends = [*(match.end() for match in border.finditer(text)), len(text)]  # where a part may end
+    letters_that_fit = max(len(text) * room // max(measure([text])[0], 1), 1)  # probably: tokens differ in length
     finer = partial(_split_at, _SPACE) if border is _CLAUSE else _split_letters
     parts: list[str] = []
-    begin = at = 0
+    begin = first = 0  # of the next part: its first letter, and the first of `ends` behind it
     while begin < len(text):
-        letters = reach
+        # Take as many borders as probably fit, and fewer letters each time that it turns out to be too long. Measuring
+        # after every border would take quadratic time.
+        letters = letters_that_fit
         while True:
-            after = max(bisect_right(ends, begin + letters, lo=at), at + 1)
-            part = text[begin : ends[after - 1]].strip()
+            last = max(bisect_right(ends, begin + letters, lo=first), first + 1)
+            part = text[begin : ends[last - 1]].strip()
             fits = measure([part])[0] <= room
-            if fits or after == at + 1:
+            if fits or last == first + 1:
                 break
             letters = letters * 4 // 5
         parts += [part] if fits else finer(part, measure, room)
-        begin, at = ends[after - 1], after
+        begin, first = ends[last - 1], last
     return [part for part in parts if part]
 
 
 def _split_letters(text: str, measure: Measure, room: int) -> list[str]:
+    """Split a text into pieces of about equal length, again if one is still too long."""
     size = measure([text])[0]
     if size <= room or len(text) < 2:
         return [text]
     step = max(len(text) // (size // max(room, 1) + 1), 1)
-    return [part for at in range(0, len(text), step) for part in _split_letters(text[at : at + step], measure, room)]
+    return [
+        part
+        for start in range(0, len(text), step)
+        for part in _split_letters(text[start : start + step], measure, room)
+    ]
 
 
 def join_sentences(sentences: Sequence[str]) -> str:
