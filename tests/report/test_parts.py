@@ -178,7 +178,7 @@ def test_arcs_are_wrong_exactly_where_las_counts_them_wrong():
         tree = Tree(words, tuple(map(int, gold[0])), tuple(gold[1]))
         wrong = Parsing.mistakes(tree, Arcs(said[0].tolist(), said[1]))
         assert len(wrong) == size - attachment_statistics([tree], [Arcs(said[0].tolist(), said[1])])[0, 1]
-        drawn = Page(draw_tree(words, (tree.heads, tree.relations), (said[0].tolist(), said[1])))
+        drawn = Page(draw_tree(words, tree, Arcs(said[0].tolist(), said[1])))
         classes = [a.get("class") for name, a in drawn.elements if name == "g"]
         assert classes.count("arc predicted") == classes.count("arc missed") == len(wrong)
         assert classes.count("arc right") == size - len(wrong)

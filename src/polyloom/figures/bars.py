@@ -10,7 +10,7 @@ from polyloom.evaluate.directions import KINDS, Resources, grid, groups, values
 from polyloom.evaluate.matrix import MARK, Matrix
 from polyloom.figures.canvas import new_figure, printable, save, styled
 from polyloom.figures.palette import INK, PAPER, STYLES, series_style
-from polyloom.figures.titles import metric_title
+from polyloom.metrics.score import metric_title
 
 SITE_SERIES = {"between_languages": "between languages", "between_tasks": "between tasks"}
 _KINDS = dict(zip(KINDS, STYLES, strict=False))

@@ -7,6 +7,7 @@ from typing import Any
 
 from polyloom.figures.canvas import new_figure, printable, save, styled, tooltip
 from polyloom.figures.palette import INK, LINE, OTHER, SOFT, STYLES, UNKNOWN, Style
+from polyloom.probe.languages import members
 
 Probe = Mapping[str, Any]
 Families = Mapping[str, str | None]
@@ -125,20 +126,12 @@ def _tree_height(probe: Probe) -> float:
     return 0.7 + (0.17 if len(probe["languages"]) <= _CROWDED else 0.12) * len(probe["languages"])
 
 
-def leaf_order(linkage: Sequence[Sequence[float]], count: int) -> list[int]:
-    """Order leaves so that no branches cross; `linkage` is as SciPy has it."""
-    members: dict[int, list[int]] = {leaf: [leaf] for leaf in range(count)}
-    for number, (left, right, *_) in enumerate(linkage, start=count):
-        members[number] = members[int(left)] + members[int(right)]
-    return members[count + len(linkage) - 1] if linkage else list(range(count))
-
-
 def _draw_dendrogram(ax: Any, probe: Probe) -> None:
     """Draw leaves at the right; each join lies at its distance."""
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - an extra
 
     linkage, languages = probe["linkage"], probe["languages"]
-    order = leaf_order(linkage, len(languages))
+    order = max(members(linkage).values(), key=len)  # the cluster of all languages, without crossings
     at = {leaf: (0.0, float(rank)) for rank, leaf in enumerate(order)}
     for number, (left, right, height, *_) in enumerate(linkage, start=len(languages)):
         (x1, y1), (x2, y2) = at[int(left)], at[int(right)]

@@ -12,8 +12,7 @@ from polyloom.evaluate.transfer import Transfer
 from polyloom.figures.bars import SITE_SERIES, draw_bars
 from polyloom.figures.canvas import new_figure, printable, save, styled
 from polyloom.figures.palette import CMAP, SOFT, STYLES
-from polyloom.figures.titles import metric_title
-from polyloom.metrics.score import Array
+from polyloom.metrics.score import Array, metric_title
 
 Probe = Mapping[str, Any]
 Place = tuple[int, int]  # row and column

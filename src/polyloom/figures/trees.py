@@ -6,31 +6,23 @@ from typing import Literal
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from polyloom.figures.canvas import new_svg, printable
+from polyloom.metrics.attachment import Attached, wrong_words
 
-Heads = tuple[Sequence[int], Sequence[str]]  # of every word its head, counted from 1 with 0 for the root; its relation
 _LEVEL = 26  # pixels between arcs that lie above one another
 _ROOT = 34  # height of an arc from the root
 
 
-def wrong_arcs(gold: Heads, predicted: Heads) -> list[int]:
-    """List the words, counted from 0, whose head or relation is wrong. As in LAS, subtypes of relations are ignored."""
-    universal = [[relation.partition(":")[0] for relation in side[1]] for side in (gold, predicted)]
-    heads = [[int(head) for head in side[0]] for side in (gold, predicted)]
-    ours, theirs = (list(zip(h, u, strict=True)) for h, u in zip(heads, universal, strict=True))
-    return [i for i, (right, given) in enumerate(zip(ours, theirs, strict=True)) if right != given]
-
-
-def draw_tree(words: Sequence[str], gold: Heads, predicted: Heads) -> str:
+def draw_tree(words: Sequence[str], gold: Attached, predicted: Attached) -> str:
     """Draw a tree as SVG for a page; wrong arcs are dashed, lie below the words, and are marked with a cross."""
-    wrong = wrong_arcs(gold, predicted)
-    relations = (*gold[1], *(predicted[1][i] for i in wrong))
+    wrong = wrong_words(gold, predicted)
+    relations = (*gold.relations, *(predicted.relations[i] for i in wrong))
     gap = max(34.0, *(7.0 * len(relation) * 0.62 for relation in relations))
     middles, x = [], 8.0
     for word in words:
         width = text_width(word)
         middles.append(x + max(width, gap) / 2)
         x += max(width, gap) + 10
-    above, below = _levels(gold[0], range(len(words))), _levels(predicted[0], wrong)
+    above, below = _levels(gold.heads, range(len(words))), _levels(predicted.heads, wrong)
     base = _ROOT + _LEVEL * max(above.values(), default=0) + 6
     foot = (_ROOT + _LEVEL * max(below.values(), default=0)) if wrong else 0
     label = f"Tree of {len(words)} words; " + (f"{len(wrong)} of them are attached wrongly" if wrong else "all correct")
@@ -67,12 +59,12 @@ def _levels(heads: Sequence[int], dependents: Sequence[int]) -> dict[int, float]
 
 
 def _add_arc(  # noqa: PLR0913 - keywords
-    layers: tuple[Element, Element], middles: Sequence[float], dependent: int, tree: Heads, *,
+    layers: tuple[Element, Element], middles: Sequence[float], dependent: int, tree: Attached, *,
     base: float, level: float, kind: Literal["right", "missed", "predicted"],
 ) -> None:  # fmt: skip
     """Add the lines of an arc to the first layer and its relation to the second."""
     down = kind == "predicted"
-    head, relation = int(tree[0][dependent]), tree[1][dependent]
+    head, relation = int(tree.heads[dependent]), tree.relations[dependent]
     end, sign = middles[dependent], 1 if down else -1
     tip = base + sign * (_LEVEL * level + 10)
     if head:

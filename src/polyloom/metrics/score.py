@@ -46,6 +46,8 @@ class Metric:
     none, the task counts them. With it, a recipe can name the metric for tasks that do not have it."""
     kinds: tuple[str, ...] = ()
     """Kinds of record that `measure` takes, such as ``tags``."""
+    title: str = ""
+    """Name in figures and reports. Default: `name`."""
 
 
 def _ratio(part: Array, whole: Array, *, empty: float) -> Array:
@@ -76,15 +78,15 @@ def _perplexity(sums: Array) -> Array:
 _ATTACHMENT = ("uas", "las", "words")
 _ANSWERS = ("exact", "overlap", "questions")
 ACCURACY = Metric("accuracy", ("right", "total"), _share(0))
-F1 = Metric("f1", ("true_positives", "predicted", "gold"), _f1)
-UAS = Metric("uas", _ATTACHMENT, _share(0))
-LAS = Metric("las", _ATTACHMENT, _share(1))
-ANSWER_F1 = Metric("answer_f1", _ANSWERS, _share(1))  # a mean over questions, unlike the F1 of entities
-ANSWER_EXACT = Metric("answer_exact", _ANSWERS, _share(0))
+F1 = Metric("f1", ("true_positives", "predicted", "gold"), _f1, title="F1")
+UAS = Metric("uas", _ATTACHMENT, _share(0), title="UAS")
+LAS = Metric("las", _ATTACHMENT, _share(1), title="LAS")
+ANSWER_F1 = Metric("answer_f1", _ANSWERS, _share(1), title="F1")  # a mean over questions, unlike that of entities
+ANSWER_EXACT = Metric("answer_exact", _ANSWERS, _share(0), title="exact match")
 PERPLEXITY = Metric("perplexity", ("loss", "count"), _perplexity, higher_is_better=False)
 BITS_PER_BYTE = Metric("bits_per_byte", ("loss", "tokens", "bytes"), _bits_per_byte, higher_is_better=False)
-BLEU = Metric("bleu", bleu.BLEU_STATISTICS, bleu.bleu, settings=bleu.bleu_signature)
-CHRF = Metric("chrf", bleu.CHRF_STATISTICS, bleu.chrf, settings=bleu.chrf_signature)
+BLEU = Metric("bleu", bleu.BLEU_STATISTICS, bleu.bleu, settings=bleu.bleu_signature, title="BLEU")
+CHRF = Metric("chrf", bleu.CHRF_STATISTICS, bleu.chrf, settings=bleu.chrf_signature, title="chrF")
 CHRF_WORDS = Metric(
     "chrf++",
     bleu.CHRF_WORDS_STATISTICS,
@@ -92,15 +94,22 @@ CHRF_WORDS = Metric(
     settings=partial(bleu.chrf_signature, words=2),
     measure=lambda records, texts: bleu.chrf_statistics([record.target for record in records], texts, words=2),
     kinds=("bitext",),
+    title="chrF++",
 )
 # A mean of sentence scores, which may be negative: positive and negative ones are summed separately.
-COMET = Metric("comet", ("above", "below", "sentences"), _balance)
+COMET = Metric("comet", ("above", "below", "sentences"), _balance, title="COMET")
 METRICS: Registry[Metric] = Registry("metric")
 
 
 def register_metric(metric: Metric) -> Metric:
     """Register a metric under its name: recipes can name it (``tasks.pos.metrics``), and stored scores are read."""
     return METRICS.register(metric.name, metric)
+
+
+def metric_title(name: str) -> str:
+    """Return the name of a metric in figures and reports; the name itself if it is not registered."""
+    metric = METRICS.get(name)
+    return metric.title or name if metric else name
 
 
 for _metric in (

@@ -13,9 +13,9 @@ from polyloom.errors import PolyloomError
 from polyloom.inference.cache import eval_mode
 from polyloom.methods.base import Method
 from polyloom.model import Model
-from polyloom.probe.chunks import CHUNK_BYTES, chunks
 from polyloom.probe.languages import language_vectors
 from polyloom.probe.spectra import Array, effective_rank, participation_ratio, spectrum
+from polyloom.probe.weights import CHUNK_BYTES, chunks
 
 
 def probe_capacity(model: Model, conditions: Sequence[Condition], *, max_bytes: int = CHUNK_BYTES) -> dict[str, Any]:

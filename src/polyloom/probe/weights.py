@@ -15,10 +15,10 @@ from polyloom.conditions import Condition
 from polyloom.errors import PolyloomError
 from polyloom.inference.cache import eval_mode
 from polyloom.methods.base import Method
-from polyloom.probe.chunks import CHUNK_BYTES, chunks
 from polyloom.probe.spectra import Array, effective_rank, spectrum
 from polyloom.weights import Site, Weights
 
+CHUNK_BYTES = 256 << 20  # of weights in float64 that are in memory at a time
 Progress = Callable[[int, int], None]
 
 
@@ -88,6 +88,13 @@ def inner_products(
     if not grams:
         raise PolyloomError(f"method {method.config.name}: has no adapter weights to compare ({method.summary}).")
     return grams
+
+
+def chunks(method: Method, conditions: Sequence[Condition], *, max_bytes: int = CHUNK_BYTES) -> list[slice]:
+    """Divide conditions into slices whose weights fit into a number of bytes; a slice has at least one condition."""
+    size = 8 * method.weights(conditions[:1]).num_parameters()
+    step = max(1, max_bytes // max(1, size))
+    return [slice(start, start + step) for start in range(0, len(conditions), step)]
 
 
 def _by_site(weights: Weights) -> dict[str, list[Tensor]]:

@@ -6,7 +6,7 @@ from typing import Any
 from polyloom.errors import PolyloomError
 from polyloom.evaluate.comparison import Comparison, compare
 from polyloom.figures.forest import Interval, forest_figure
-from polyloom.figures.titles import metric_title
+from polyloom.metrics.score import metric_title
 from polyloom.metrics.significance import LEVEL
 from polyloom.report.elements import Row, Section, Table, TableCell, inline, interval, joined_with_and, p_value, signed
 from polyloom.report.sources import Source

@@ -224,7 +224,7 @@ def _predicted(name: str, example: Example, predicted: Any) -> dict[str, Any]:
     if kind.display == "tags":
         shown["words"] = list(zip(record.words, record.tags, predicted, strict=True))
     elif kind.display == "tree":
-        arcs = draw_tree(record.words, (record.heads, record.relations), (predicted.heads, predicted.relations))
+        arcs = draw_tree(record.words, record, predicted)
         shown["label"] = f"Tree of {name}: {example.condition}, sentence {example.number}"
         shown["svg"] = Markup(arcs)  # noqa: S704 - escaped by ElementTree
         shown["arcs"] = _wrong_arcs(record, predicted, wrong)

@@ -5,7 +5,7 @@ from typing import Any
 
 from polyloom.figures.bars import SITE_SERIES, bar_figure
 from polyloom.figures.languages import dendrogram_figure, map_figure
-from polyloom.figures.titles import metric_title
+from polyloom.metrics.score import metric_title
 from polyloom.probe.capacity import capacity_rows
 from polyloom.report.elements import Row, Section, Shading, Table, TableCell, heat_classes, inline, p_value
 from polyloom.report.sources import Source

@@ -7,8 +7,7 @@ from typing import Any
 from polyloom.conditions import Condition
 from polyloom.evaluate.matrix import MARK, Cell, Column, Matrix, score_table
 from polyloom.figures.palette import SCALE
-from polyloom.figures.titles import metric_title
-from polyloom.metrics.score import read_signature
+from polyloom.metrics.score import metric_title, read_signature
 from polyloom.metrics.significance import bootstrap_interval
 from polyloom.report.elements import Row, Section, Shading, Table, TableCell, heat_classes
 from polyloom.report.sources import Source

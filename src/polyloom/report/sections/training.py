@@ -9,8 +9,7 @@ from markupsafe import Markup
 
 from polyloom.figures.bars import bar_figure
 from polyloom.figures.curves import Curve, Point, curve_figure, line_sample, thinned
-from polyloom.figures.titles import metric_title
-from polyloom.metrics.score import PERPLEXITY
+from polyloom.metrics.score import PERPLEXITY, metric_title
 from polyloom.report.elements import Row, Section, Table, inline, percent
 from polyloom.report.sources import Source
 from polyloom.tasks import TASKS

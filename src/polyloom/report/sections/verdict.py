@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from polyloom.conditions import Condition
 from polyloom.evaluate.matrix import MARK, Matrix
-from polyloom.figures.titles import metric_title
-from polyloom.metrics.score import Metric, Score
+from polyloom.metrics.score import Metric, Score, metric_title
 from polyloom.metrics.significance import LEVEL, BootstrapTest, holm, mean_difference
 from polyloom.report.elements import Section, interval, joined_with_and, listed, p_value, signed
 from polyloom.report.sections.comparison import Compared
