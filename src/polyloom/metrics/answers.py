@@ -37,7 +37,7 @@ def answer_statistics(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -
 
 
 def normalized_answer(text: str) -> str:
-    """Remove what does not count from an answer."""
+    """Remove what does not count from an answer, in the order of the official script."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 

@@ -27,11 +27,12 @@ class Attached(Protocol):
 def attachment_statistics(gold: Sequence[Attached], predicted: Sequence[Attached]) -> Array:
     """Count words with the right head, with the right head and relation, and all words: ``[N, 3]``."""
     counts = []
-    for gold_arcs, predicted_arcs in zip_sentences([*map(_arcs, gold)], [*map(_arcs, predicted)], what="words"):
+    arcs = [[_arcs(tree) for tree in trees] for trees in (gold, predicted)]
+    for gold_arcs, predicted_arcs in zip_sentences(*arcs, what="words"):
         uas = sum(a[0] == b[0] for a, b in zip(gold_arcs, predicted_arcs, strict=True))
         las = sum(a == b for a, b in zip(gold_arcs, predicted_arcs, strict=True))
         counts.append((uas, las, len(gold_arcs)))
-    return np.array(counts, np.int64).reshape(-1, 3)
+    return np.array(counts, np.int64).reshape(-1, 3)  # also of no sentences
 
 
 def wrong_words(gold: Attached, predicted: Attached) -> list[int]:
@@ -41,5 +42,6 @@ def wrong_words(gold: Attached, predicted: Attached) -> list[int]:
 
 
 def _arcs(tree: Attached) -> list[tuple[int, str]]:
+    # `acl:relcl` counts as `acl`: subtypes are of single languages, and conll18_ud_eval removes them.
     universal = (relation.partition(":")[0] for relation in tree.relations)
     return [(int(head), relation) for head, relation in zip(tree.heads, universal, strict=True)]

@@ -61,6 +61,8 @@ def chrf_statistics(references: Sequence[str], hypotheses: Sequence[str], *, wor
     The longest n-grams come first, so that the last statistic counts single characters.
     """
     counts = _counts(_sacrebleu().CHRF(word_order=words), references, hypotheses)
+    # sacrebleu has three counts for each order, characters first. Here the orders of each count lie together, from the
+    # longest n-gram to the shortest, so that the last statistic is the unit.
     orders = counts.reshape(-1, _CHARACTERS + words, 3)  # predicted, reference, right
     return orders[:, ::-1, [2, 0, 1]].swapaxes(1, 2).reshape(-1, 3 * (_CHARACTERS + words))
 
@@ -68,10 +70,14 @@ def chrf_statistics(references: Sequence[str], hypotheses: Sequence[str], *, wor
 def bleu(sums: Array) -> Array:
     """Compute BLEU of sums ``[..., 9]``; the first order without a match counts as 1/2 match, the next as 1/4."""
     right, predicted, reference = sums[..., :_WORDS], sums[..., _WORDS:-1], sums[..., -1]
+    # sacrebleu's score is 0 without any match, and also where the texts are too short to have n-grams of every order.
     scored = np.any(right, axis=-1) & np.all(predicted, axis=-1)
     predicted = np.where(scored[..., np.newaxis], predicted, 1)
+    # Exponential smoothing (`smooth:exp`): the k-th order without a match counts as 2⁻ᵏ matches, so that the geometric
+    # mean does not become 0.
     none = right == 0
     matches = np.where(none, 0.5 ** np.cumsum(none, axis=-1), right)
+    # The logarithm of the brevity penalty exp(1 − r/c), which is 1 for texts that are long enough.
     brevity = np.minimum(0.0, 1 - reference / predicted[..., 0])
     logarithms = np.log(matches / predicted).mean(axis=-1)
     return np.where(scored, 100 * np.exp(brevity + logarithms), 0.0)
@@ -80,6 +86,7 @@ def bleu(sums: Array) -> Array:
 def chrf(sums: Array) -> Array:
     """Compute chrF2 of sums ``[..., 3·orders]``: F2 of mean precision and recall over orders that both sides have."""
     right, predicted, reference = np.split(sums, 3, axis=-1)
+    # Orders that one side has no n-grams of are left out of the mean (`eff:yes`), or short texts would score 0.
     used = (predicted > 0) & (reference > 0)
     orders = np.maximum(used.sum(axis=-1), 1)
     precision, recall = (_ratio(right, whole, used).sum(axis=-1) / orders for whole in (predicted, reference))

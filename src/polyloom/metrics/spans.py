@@ -27,6 +27,8 @@ def spans(tags: Sequence[str]) -> list[Span]:
     before, label_before = "O", ""
     for position, tag in enumerate(tags):
         prefix, label = _split(tag)
+        # After E or S an entity is over, so an I that follows begins a new one. So does an I of another type, and an I
+        # after O: conlleval drops none of them, although BIO2 does not allow them.
         if prefix in ("I", "E") and before in ("B", "I") and label == label_before:
             entities[-1] = entities[-1]._replace(stop=position + 1)
         elif prefix != "O":
@@ -36,7 +38,7 @@ def spans(tags: Sequence[str]) -> list[Span]:
 
 
 def repair_bio(tags: Sequence[str]) -> tuple[str, ...]:
-    """Write valid BIO2 tags for the entities of tags that may be malformed."""
+    """Write valid BIO2 tags for the entities of tags that may be malformed; they are scored as before."""
     repaired = ["O"] * len(tags)
     for label, start, stop in spans(tags):
         repaired[start:stop] = [f"B-{label}", *[f"I-{label}"] * (stop - start - 1)]
@@ -47,6 +49,7 @@ def span_statistics(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[
     """Count entities with the right type and extent, predicted entities, gold entities: ``[N, 3]``, for `F1`."""
     counts = []
     for gold_tags, predicted_tags in zip_sentences(gold, predicted, what="tags"):
+        # An entity is right if type, first and last word are: a set of spans compares all three.
         gold_spans, predicted_spans = set(spans(gold_tags)), set(spans(predicted_tags))
         counts.append((len(gold_spans & predicted_spans), len(predicted_spans), len(gold_spans)))
     return np.array(counts, np.int64).reshape(-1, 3)
@@ -61,8 +64,8 @@ def chunk_statistics(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence
     ends = np.cumsum([length + 1 for length in lengths])  # behind every sentence there is an O
     chunks = [set(_chunks(sentences)) for sentences in (gold, predicted)]
     counts_NP = np.zeros((len(lengths), 3), np.int64)
-    for column, found in enumerate((chunks[0] & chunks[1], chunks[1], chunks[0])):
-        last = [chunk.stop - 1 for chunk in found]
+    for column, counted in enumerate((chunks[0] & chunks[1], chunks[1], chunks[0])):
+        last = [chunk.stop - 1 for chunk in counted]
         np.add.at(counts_NP[:, column], np.searchsorted(ends, last, side="right"), 1)
     return counts_NP
 
@@ -77,17 +80,19 @@ def _chunks(sentences: Sequence[Sequence[str]]) -> Iterator[Span]:
     before, label_before, start = "O", "", 0
     for position, tag in enumerate(tag for tags in sentences for tag in (*tags, "O")):
         prefix, label = tag[:1], tag[1:].split("-", 1)[-1] or "_"
-        other = label != label_before
+        is_other = label != label_before
+        # seqeval's `end_of_chunk` and `start_of_chunk`. Prefixes without a rule of their own, such as the N of NOUN,
+        # only meet the last one: a chunk ends and another begins where the type changes.
         if (
             before in ("E", "S")
             or (before in ("B", "I") and prefix in ("B", "S", "O"))
-            or (before not in "O." and other)
+            or (before not in "O." and is_other)
         ):
             yield Span(label_before, start, position)
         if (
             prefix in ("B", "S")
             or (before in ("E", "S", "O") and prefix in ("E", "I"))
-            or (prefix not in "O." and other)
+            or (prefix not in "O." and is_other)
         ):
             start = position
         before, label_before = prefix, label
