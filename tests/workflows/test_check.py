@@ -258,7 +258,7 @@ def test_the_command_tells_it_on_stderr_and_predicts(trained, monkeypatch, capsy
             main()
     out, err = capsys.readouterr()
     assert not ended.value.code
-    assert out.count("tags") == 3
+    assert out.count('"labels"') == 3
     assert [line for line in err.splitlines() if "donor" in line] == [err.strip()]
     assert err.startswith("polyloom: pos/cc: the language 'cc' has neither")
 

@@ -341,9 +341,9 @@ def test_a_run_closes_its_datasets(tmp_path, monkeypatch):
     opened: list[EncodedDataset] = []
 
     def watch(*arguments, **options):
-        datasets = prepare_recipe(*arguments, **options)
-        opened.extend(datasets.values())
-        return datasets
+        data = prepare_recipe(*arguments, **options)
+        opened.extend(data.datasets.values())
+        return data
 
     monkeypatch.setattr("polyloom.workflows.train.prepare_recipe", watch)
     gc.disable()

@@ -1,6 +1,7 @@
 """``polyloom data``: list, check, fetch, vocab, prepare."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -83,10 +84,14 @@ def check(  # noqa: PLR0913 - options of a command
     languages: Sequence[str] = ()
     if len(names) == 1 and find_file(names[0]).suffix in (".yaml", ".yml"):
         from polyloom.config import load_recipe  # noqa: PLC0415 - imports torch
-        from polyloom.workflows.check import corpora_of  # noqa: PLC0415
+        from polyloom.config.build import find_all_corpora  # noqa: PLC0415
 
         recipe = load_recipe(names[0])
-        uses, languages = list(corpora_of(recipe.data, root=root)), recipe.languages
+        own_root = str(root) if root else recipe.data.root
+        corpora = find_all_corpora(replace(recipe.data, root=own_root, prepared=None))
+        for error in corpora.missing_tests:
+            raise error
+        uses, languages = corpora.roles(), recipe.languages
         if not uses:
             raise ConfigError(names[0], ["data: names no corpora."])
     else:
@@ -170,12 +175,12 @@ def prepare(
         elif isinstance(event, IssueFound) and not event.refused:
             typer.echo(f"Warning: {event.what}", err=True)
 
-    datasets = prepare_recipe(load_recipe(recipe, overrides or ()), processes=processes, on_event=on_event)
+    data = prepare_recipe(load_recipe(recipe, overrides or ()), processes=processes, on_event=on_event)
     if to is not None:
         from polyloom.training.published import publish  # noqa: PLC0415
 
-        publish(datasets, to)
-        typer.echo(f"Uploaded {len(datasets)} datasets. To train with them: data.prepared={to}", err=True)
+        publish(data.datasets, to)
+        typer.echo(f"Uploaded {len(data.datasets)} datasets. To train with them: data.prepared={to}", err=True)
 
 
 def _use(name: str, task: str | None, root: Path | None) -> "CorpusRole":

@@ -4,6 +4,7 @@ Here a recipe meets the disk and the Hub. What is built is handed down; nothing 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -12,9 +13,10 @@ from polyloom.backbones import Backbone, backbone_from_config, load_backbone
 from polyloom.conditions import Condition
 from polyloom.config.recipe import BackboneConfig, DataConfig
 from polyloom.data.catalog import Corpus, resolve
+from polyloom.data.corpus_stats import CorpusRole, Role
 from polyloom.data.tokenization.tokenizer import Tokenizer, load_tokenizer
 from polyloom.data.typology import Typology, read_typology
-from polyloom.errors import ConfigError
+from polyloom.errors import ConfigError, DataError
 from polyloom.model import Model
 from polyloom.tasks import TaskConfig
 from polyloom.tasks.translation import end_of
@@ -25,6 +27,49 @@ def find_corpora(
 ) -> list[Corpus]:
     """Find corpora by their names; `check` raises an error for files that may not be read."""
     return [resolve(name, root=Path(data.root) if data.root else None, check=check) for name in names]
+
+
+@dataclass(frozen=True)
+class RecipeCorpora:
+    """The corpora of a recipe, found on this machine."""
+
+    train: Mapping[Condition, Sequence[Corpus]]
+    """Training corpora by condition; none if the recipe names encoded ones in object storage."""
+    validation: Mapping[Condition, Sequence[Corpus]]
+    """Validation corpora by condition."""
+    test: Mapping[Condition, Sequence[Corpus]]
+    """Test corpora by condition."""
+    missing_tests: Sequence[DataError] = ()
+    """Why some test corpora cannot be found; training does not need them."""
+
+    def roles(self) -> list[CorpusRole]:
+        """List all corpora with their roles."""
+        by_role: dict[Role, Mapping[Condition, Sequence[Corpus]]]
+        by_role = {"train": self.train, "validation": self.validation, "test": self.test}
+        return [
+            CorpusRole(condition.task, str(condition).partition("/")[2], role, corpus)
+            for role, by_condition in by_role.items()
+            for condition, corpora in by_condition.items()
+            for corpus in corpora
+        ]
+
+
+def find_all_corpora(data: DataConfig) -> RecipeCorpora:
+    """Find the corpora of a recipe."""
+    train = {} if data.prepared else data.train
+    test: dict[Condition, list[Corpus]] = {}
+    missing = []
+    for name, corpora in data.test.items():
+        try:
+            test[Condition.parse(name)] = find_corpora(data, corpora)
+        except DataError as error:
+            missing.append(error)
+    return RecipeCorpora(
+        train={Condition.parse(name): find_corpora(data, corpora) for name, corpora in train.items()},
+        validation={Condition.parse(name): find_corpora(data, corpora) for name, corpora in data.validation.items()},
+        test=test,
+        missing_tests=missing,
+    )
 
 
 def empty_backbone(settings: BackboneConfig) -> Backbone:

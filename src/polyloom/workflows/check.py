@@ -1,59 +1,33 @@
 """Check the data of a recipe: before training, and for `polyloom data check`."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from polyloom.checkpoint import read_manifest
 from polyloom.conditions import Condition
-from polyloom.config import DataConfig, Recipe
-from polyloom.data.catalog import resolve
+from polyloom.config import Recipe
+from polyloom.config.build import RecipeCorpora
 from polyloom.data.check import Issue, check_corpora, unread_test
-from polyloom.data.corpus_stats import CorpusRole, Role
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.errors import ConfigError, DataError
+from polyloom.errors import ConfigError
 from polyloom.inference.untrained import TrainedParts
 from polyloom.io.cache import cache_folder
 from polyloom.model import Model
 from polyloom.rundir import RunDir
 from polyloom.training.events import IssueFound, OnEvent
 
-ROLES: tuple[Role, ...] = ("train", "validation", "test")
 TOKENIZED = 1000  # examples of a corpus, to find out whether the tokenizer knows its characters
 
 
-def corpora_of(data: DataConfig, roles: Sequence[Role] = ROLES, *, root: Path | None = None) -> Iterator[CorpusRole]:
-    """Yield the corpora of a recipe with their roles.
-
-    Args:
-        data: The recipe's corpora.
-        roles: Which corpora. Default: all.
-        root: Data root. Default: that of the recipe.
-    """
-    root = root or (Path(data.root) if data.root else None)
-    for role in roles:
-        for name, corpora in getattr(data, role).items():
-            task, _, languages = name.partition("/")
-            for corpus in corpora:
-                yield CorpusRole(task, languages, role, resolve(corpus, root=root))
-
-
-def check_recipe(recipe: Recipe, train: Sequence[CorpusRole], tokenizer: Tokenizer, *, on_event: OnEvent) -> None:
+def check_recipe(recipe: Recipe, corpora: RecipeCorpora, tokenizer: Tokenizer, *, on_event: OnEvent) -> None:
     """Check the corpora of a recipe before they are encoded: report issues, and raise an error for certain mistakes.
 
     Args:
         recipe: The recipe.
-        train: Its training corpora; none if they are in object storage, as they were checked when they were prepared.
+        corpora: Its corpora. Training corpora in object storage were checked when they were prepared.
         tokenizer: Its tokenizer.
         on_event: Called with every issue.
     """
-    corpora, missing = [*train, *corpora_of(recipe.data, ("validation",))], []
-    for name, names in recipe.data.test.items():
-        try:
-            corpora += corpora_of(replace(recipe.data, test={name: names}), ("test",))
-        except DataError as error:  # an issue only: training does not need test corpora
-            missing.append(unread_test(str(error)))
-
     # Labels of the run that the recipe continues, by task: its model has no others.
     known_labels = {}
     if recipe.init_from is not None:
@@ -62,9 +36,10 @@ def check_recipe(recipe: Recipe, train: Sequence[CorpusRole], tokenizer: Tokeniz
 
     # Statistics of corpora are stored beside the encoded datasets.
     report = check_corpora(
-        corpora, languages=recipe.languages, tokenizer=tokenizer, tokenized=TOKENIZED, known_labels=known_labels,
-        cache=cache_folder("datasets"), require_tests=False,
+        corpora.roles(), languages=recipe.languages, tokenizer=tokenizer, tokenized=TOKENIZED,
+        known_labels=known_labels, cache=cache_folder("datasets"), require_tests=False,
     )  # fmt: skip
+    missing = [unread_test(str(error)) for error in corpora.missing_tests]
     report_issues([*report.issues, *missing], allowed=recipe.data.allow, on_event=on_event)
 
 

@@ -12,7 +12,14 @@ from polyloom.backbones import Backbone
 from polyloom.checkpoint import load_checkpoint, read_manifest
 from polyloom.conditions import Condition
 from polyloom.config import Recipe, apply_overrides, direction_mistakes, load_recipe, parse_recipe, resolved
-from polyloom.config.build import build_backbone, configure_tasks, empty_backbone, find_corpora, set_typology
+from polyloom.config.build import (
+    RecipeCorpora,
+    build_backbone,
+    configure_tasks,
+    empty_backbone,
+    find_all_corpora,
+    set_typology,
+)
 from polyloom.data.catalog import Corpus
 from polyloom.data.encoded import EncodedDataset
 from polyloom.data.tokenization.tokenizer import Tokenizer, load_tokenizer
@@ -43,7 +50,7 @@ from polyloom.training.published import open_published
 from polyloom.training.stopping import StopSignals
 from polyloom.training.trainer import Trainer, Validate
 from polyloom.version import versions
-from polyloom.workflows.check import check_model, check_recipe, corpora_of, report_issues
+from polyloom.workflows.check import check_model, check_recipe, report_issues
 from polyloom.workflows.run import Run
 
 # Settings that may change when a run is resumed, because no step depends on them.
@@ -178,8 +185,8 @@ def prepare_training(
     if recipe.backbone.model_config is None:  # else parsing has checked the directions
         _check_directions(recipe)
 
-    tokenizer = load_tokenizer(recipe.backbone.tokenizer_name)
-    datasets = prepare_recipe(recipe, tokenizer=tokenizer, process_group=process_group, on_event=on_event)
+    data = prepare_recipe(recipe, process_group=process_group, on_event=on_event)
+    tokenizer, datasets = data.tokenizer, data.datasets
     backbone = build_backbone(recipe.backbone, tokenizer, seed=recipe.train.seed)
 
     if recipe.init_from is None:
@@ -195,54 +202,63 @@ def prepare_training(
     report_issues(check_model(model, labels, trained_on), on_event=on_event)
 
     plans = _plan_stages(recipe, model, datasets)
-    corpora = {Condition.parse(c): find_corpora(recipe.data, names) for c, names in recipe.data.validation.items()}
-    validate = partial(validation_scores, corpora=corpora, tokenizer=tokenizer, process_group=process_group)
+    validate = partial(
+        validation_scores, corpora=data.corpora.validation, tokenizer=tokenizer, process_group=process_group
+    )
     return TrainingSetup(recipe, tokenizer, datasets, model, plans, validate, trained_on)
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """The data of a recipe, ready for training."""
+
+    tokenizer: Tokenizer
+    """The recipe's tokenizer."""
+    corpora: RecipeCorpora
+    """All corpora of the recipe."""
+    datasets: Mapping[Condition, EncodedDataset]
+    """Encoded training data by condition."""
 
 
 def prepare_recipe(
     recipe: Recipe,
     *,
-    tokenizer: Tokenizer | None = None,
     process_group: ProcessGroup | None = None,
     processes: int = 1,
     on_event: OnEvent = lambda _: None,
-) -> dict[Condition, EncodedDataset]:
+) -> PreparedData:
     """Check the corpora of a recipe and encode those for training; encoded ones are read from the cache.
 
     One process of each host checks. Each dataset is encoded by the process that comes first, of any run on the host,
     with the help of as many `processes`.
     """
-    data, process_group = recipe.data, process_group or ProcessGroup()
-    if not data.train:
+    settings, process_group = recipe.data, process_group or ProcessGroup()
+    if not settings.train:
         raise ConfigError("recipe", ["data.train: missing. Such as `data: {train: {pos/en: ud:en_ewt/train}}`."])
-    tokenizer = tokenizer or load_tokenizer(recipe.backbone.tokenizer_name)
+    tokenizer, corpora = load_tokenizer(recipe.backbone.tokenizer_name), find_all_corpora(settings)
 
     # Nothing is encoded for a recipe that is refused.
-    train = [] if data.prepared else list(corpora_of(data, ("train",)))
     with process_group.together():
         if process_group.is_local_main:
-            check_recipe(recipe, train, tokenizer, on_event=on_event)
-    if data.prepared is not None:
-        names = {Condition.parse(condition): corpora for condition, corpora in data.train.items()}
-        return open_published(names, data.prepared, tokenizer=tokenizer, rules=data.filter)
+            check_recipe(recipe, corpora, tokenizer, on_event=on_event)
+    if settings.prepared is not None:
+        names = {Condition.parse(condition): sources for condition, sources in settings.train.items()}
+        datasets = open_published(names, settings.prepared, tokenizer=tokenizer, rules=settings.filter)
+        return PreparedData(tokenizer, corpora, datasets)
 
-    sources: dict[Condition, list[Corpus]] = {}
-    for use in train:
-        sources.setdefault(Condition.parse(f"{use.task}/{use.language}"), []).append(use.corpus)
     datasets = {}
-    for condition, corpora in sources.items():
+    for condition, sources in corpora.train.items():
         on_event(DatasetStarted(dataset=str(condition)))
         # Other processes and other runs wait for the first one, then open what it has written.
-        described = [condition.task, tokenizer.fingerprint, [(corpus.name, corpus.sha256) for corpus in corpora]]
+        described = [condition.task, tokenizer.fingerprint, [(corpus.name, corpus.sha256) for corpus in sources]]
         with locked(f"encode {described}"):
-            dataset = prepare_dataset(condition, corpora, tokenizer=tokenizer, rules=data.filter, processes=processes)
-        dropped = dataset.meta["dropped"]
-        on_event(
-            DatasetPrepared(dataset=str(condition), examples=len(dataset), dropped=dropped, path=str(dataset.path))
-        )
+            dataset = prepare_dataset(
+                condition, sources, tokenizer=tokenizer, rules=settings.filter, processes=processes
+            )
+        dropped, path = dataset.meta["dropped"], str(dataset.path)
+        on_event(DatasetPrepared(dataset=str(condition), examples=len(dataset), dropped=dropped, path=path))
         datasets[condition] = dataset
-    return datasets
+    return PreparedData(tokenizer, corpora, datasets)
 
 
 def _build_model(recipe: Recipe, backbone: Backbone, datasets: Mapping[Condition, EncodedDataset]) -> Model:
