@@ -73,7 +73,7 @@ Cases = Annotated[list[str] | None, typer.Option("--case", help=f"One of {', '.j
 
 
 def make_model(case: Case, method: MethodConfig) -> Model:
-    """A model with random weights whose texts vary and do not end."""
+    """Return a model with random weights whose texts vary and do not end."""
     preset, vocabulary, _ = SIZES[case.size]
     special = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": END, "decoder_start_token_id": END}
     torch.manual_seed(0)
@@ -92,14 +92,14 @@ def make_model(case: Case, method: MethodConfig) -> Model:
 
 
 def bare_copy(model: Model) -> Any:
-    """The Transformers model alone, without hooks."""
+    """Return the Transformers model alone, without hooks."""
     bare = AutoModelForSeq2SeqLM.from_config(model.backbone.model.config)
     bare.load_state_dict(model.backbone.model.state_dict())
     return bare.to(model.backbone.model.dtype).eval()
 
 
 def make_inputs(case: Case) -> dict[str, Tensor]:
-    """Random sources, and a first piece for every decoder."""
+    """Return random sources, and a first piece for every decoder."""
     torch.manual_seed(1)
     high = SIZES[case.size][1]
     return {
@@ -110,7 +110,7 @@ def make_inputs(case: Case) -> dict[str, Tensor]:
 
 
 def options(case: Case, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
-    """For `generate`."""
+    """Return the arguments of `generate`."""
     starts = inputs["decoder_input_ids"][:, 0].tolist()
     return {
         "num_beams": case.beams, "do_sample": False, "max_new_tokens": case.new, "eos_token_id": END,
@@ -189,7 +189,7 @@ class Search:
         }
 
     def check(self) -> None:
-        """Adapters that add nothing say what the bare model says; the others say something else, and not always one."""
+        """Adapters that add nothing write what the bare model writes; others write something else, and texts that vary."""
         (block,) = self.ready_mixed.blocks
         silent = {name: t * (not name.startswith("up")) for name, t in block.tensors.items()}
         bare, mixed = self.bare(), self.search(self.conditions, self.ready_mixed)
@@ -197,7 +197,7 @@ class Search:
         assert not torch.equal(bare, mixed)
         assert len(set(mixed.flatten().tolist())) > 2 * self.case.rows, "texts that hardly vary would prove nothing"
         assert bare.shape == (self.case.rows, 1 + self.case.new), "no text has ended"
-        if self.case.dtype == "float32":  # rows that share weights say what they say with weights of their own
+        if self.case.dtype == "float32":  # rows that share weights write what they write with their own
             for name, weights in self.ready_shared.items():
                 shared, own = (self.search(self.shared[name], one) for one in (weights, Weights(weights.blocks)))
                 assert torch.equal(shared, own)
@@ -233,7 +233,7 @@ def decode(case: Case, *, rounds: int) -> dict[str, Any]:
 
 
 def summarize_decode(case: Case, times: Times) -> dict[str, dict[str, float]]:
-    """Ratios of the minima and of the 20th percentiles."""
+    """Return ratios of the minima and of the 20th percentiles."""
     summary, against_bare = {}, ("one", "into", "four", "mixed", "anew", "written")
     for key in ("minimum", "p20"):
         cost = {variant: low(seconds)[key] for variant, seconds in times.items()}
@@ -308,7 +308,7 @@ def adapters(names: Cases = None, *, rounds: Rounds = 40, tiny: Tiny = False, fi
     bare         the Transformers model without any hook         bare_alone   the same, one row at a time
     one          one direction, its weights ready                alone        one direction at a time, weights ready
     mixed        32 directions, their weights ready (a cache)    anew         32 directions, weights made for this batch
-    written      mixed, by `Model.write`                         into         32 sources into one target
+    written      mixed, by `generate_ids`                        into         32 sources into one target
     four         four directions of eight rows each, in turn
     """
     run(cases_of(names, tiny=tiny), partial(decode, rounds=rounds), file)

@@ -24,8 +24,8 @@ from benchmarks.measure import (
     interleave,
     low,
     make_app,
-    report,
     use_one_thread,
+    write_results,
 )
 from polyloom.backbones import Backbone
 
@@ -80,7 +80,7 @@ def overhead(
             results.append({"name": name, "rows": ROWS, "length": LENGTH} | times | {"ratios": paired})
             columns = "  ".join(f"{a:5.2f};{b:5.2f}" for a, b in zip(paired["minimum"], paired["p20"], strict=True))
             print(f"{name:44s} {columns}", flush=True)
-    report(results, file, summary="")
+    write_results(results, file)
 
 
 @torch.no_grad()
@@ -144,7 +144,7 @@ def mixed(*, python: PeerPython = None, tiny: Tiny = False, file: Json = None) -
         "versions": {"adapters": versions(str(python)), "polyloom": versions(sys.executable)},
         "results": results,
     }
-    report(raw, file, summary="")
+    write_results(raw, file)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.measure import Json, Rounds, Tiny, command, interleave, low, make_app, report, use_one_thread
+from benchmarks.measure import Json, Rounds, Tiny, command, interleave, low, make_app, use_one_thread, write_results
 from polyloom.conditions import Inventory
 from polyloom.methods import METHODS, Method, build_method
 from polyloom.weights import BackboneShape, Site
@@ -104,7 +104,8 @@ def main(*, rounds: Rounds = 40, tiny: Tiny = False, file: Json = None) -> None:
         f"speed-up {row['speedup']:.2f} (p20 {row['speedup_p20']:.2f})"
         for row in generating
     ]
-    report({"adding": adding, "generating": generating}, file, summary="\n".join(lines))
+    print("\n".join(lines))
+    write_results({"adding": adding, "generating": generating}, file)
 
 
 if __name__ == "__main__":

@@ -57,19 +57,17 @@ def use_one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def report(results: Any, file: Path | None, *, summary: Any = None) -> None:
-    """Print a summary, or all results, and write the raw results.
-
-    Args:
-        results: The raw results.
-        file: Where to write them.
-        summary: What to print instead of them; a text is printed as it is.
-    """
-    shown = results if summary is None else summary
-    print(shown if isinstance(shown, str) else json.dumps(shown, indent=1, ensure_ascii=False), flush=True)
+def write_results(results: Any, file: Path | None) -> None:
+    """Write the raw results, if the command line names a file."""
     if file:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+
+
+def report(results: Any, file: Path | None, *, summary: Any = None) -> None:
+    """Print a summary, or all results, and write the raw results."""
+    print(json.dumps(results if summary is None else summary, indent=1, ensure_ascii=False), flush=True)
+    write_results(results, file)
 
 
 # -- time -------------------------------------------------------------------------------------------------------------

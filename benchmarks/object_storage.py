@@ -148,7 +148,7 @@ def main(  # noqa: PLR0913 - options of a command
 ) -> None:
     """Train from files and from storage, in turn."""
     if tiny:
-        languages, lines, rows, steps = 2, 200, 8, 3
+        languages, lines, rows, steps = 2, 2000, 8, 3
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         recipe = write_recipe(folder, languages=languages, lines=lines, rows=rows)

@@ -16,7 +16,7 @@ import numpy as np
 import typer
 
 from benchmarks.corpora import random_rows, write_corpus
-from benchmarks.measure import Json, Rounds, Tiny, command, in_fresh_process, make_app, memory, report
+from benchmarks.measure import Json, Rounds, Tiny, command, in_fresh_process, make_app, memory, report, write_results
 from polyloom.backbones import backbone_from_config
 from polyloom.conditions import Condition
 from polyloom.config.recipe import PRESETS
@@ -90,7 +90,7 @@ def batches(
             results["rates"][kind] = rates
             medians = {threads: round(statistics.median(values)) for threads, values in rates.items()}
             print(f"{kind}: tokens per second by threads: {medians}", flush=True)
-    report(results, file, summary="")
+    write_results(results, file)
 
 
 def write_tokenizer(folder: Path) -> Tokenizer:

@@ -18,7 +18,7 @@ import typer
 from torch import Tensor
 
 import polyloom as pl
-from benchmarks.measure import Json, Tiny, command, make_app, report, use_one_thread
+from benchmarks.measure import Json, Tiny, command, make_app, use_one_thread, write_results
 
 app = make_app()
 WIDTHS = (16, 64, 256, 1024)
@@ -111,7 +111,7 @@ def main(  # noqa: PLR0913 - options of a command
                     flush=True,
                 )
     settings = {"steps": steps, "lr": lr, "seconds": round(time.perf_counter() - started, 1)}
-    report({"settings": settings, "results": results}, file, summary="")
+    write_results({"settings": settings, "results": results}, file)
     if figure:
         draw(results, figure)
 

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import typer
 from tests.tiny_run import write_backbone, write_corpora
 
-from benchmarks.measure import Json, Rounds, Tiny, command, make_app, report
+from benchmarks.measure import Json, Rounds, Tiny, command, make_app, write_results
 from polyloom.workflows.train import train
 
 app = make_app()
@@ -100,7 +100,8 @@ def main(
         largest = sorted(result["shares"].items(), key=lambda item: -item[1])[:5]
         lines += [f"    {name}: {100 * share:.2f} %" for name, share in largest]
         lines.append(f"    with an empty cache {result['first']:.2f} s, afterwards {result['later']:.2f} s")
-    report(results, file, summary="\n".join(lines))
+    print("\n".join(lines))
+    write_results(results, file)
 
 
 def start(run: Path, cache: Path) -> dict[str, Any]:

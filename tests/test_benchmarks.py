@@ -65,8 +65,9 @@ def test_a_tiny_benchmark_writes_every_key(name, tmp_path, monkeypatch):
     output = tmp_path / "results.json"
     start_benchmark(*BENCHMARKS[name].split(), "--tiny", "--json", output)
     results = json.loads(output.read_text(), parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
-    known = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
-    assert not missing(known, results)
+    raw = ROOT / "benchmarks" / "results" / f"{name}.json"
+    if raw.exists():  # a source distribution has no raw results
+        assert not missing(json.loads(raw.read_text()), results)
 
 
 def test_a_missing_key_is_found():
