@@ -189,7 +189,7 @@ class Search:
         }
 
     def check(self) -> None:
-        """Adapters that add nothing write what the bare model writes; others write something else, in texts that vary."""
+        """Adapters that add nothing write what the bare model writes; others write other texts, which vary."""
         (block,) = self.ready_mixed.blocks
         silent = {name: t * (not name.startswith("up")) for name, t in block.tensors.items()}
         bare, mixed = self.bare(), self.search(self.conditions, self.ready_mixed)
