@@ -83,8 +83,8 @@ def evaluate(  # noqa: PLR0913 - options of a command
         resources = Resources(pairs, *levels)
     if baseline:
         shares = {
-            c: TASKS[c.task].majority(record for corpus in found for record in TASKS[c.task].records(corpus, c))
-            for c, found in resolved.items()
+            c: TASKS[c.task].majority(record for corpus in of_condition for record in TASKS[c.task].records(corpus, c))
+            for c, of_condition in resolved.items()
         }
         baselines = {condition: share for condition, share in shares.items() if not math.isnan(share)}
 

@@ -48,11 +48,12 @@ def export(  # noqa: PLR0913 - options of a command
         raise typer.BadParameter("name conditions such as ner/tr, or give --all.")
     if base_name and file_format != "peft":
         raise typer.BadParameter("--base-name is for --format peft.")
-    asked = [Condition.parse(text) for text in conditions or []]
+    chosen = [Condition.parse(text) for text in conditions or []]
     loaded = load_run_dir(run, checkpoint=checkpoint)
-    asked = [c for c in supported_conditions(loaded.model.method) if c.task in loaded.model.tasks] if every else asked
+    if every:
+        chosen = [c for c in supported_conditions(loaded.model.method) if c.task in loaded.model.tasks]
     export_run(
-        loaded, asked, into, format=file_format, backbone=backbone, base_name=base_name,
+        loaded, chosen, into, format=file_format, backbone=backbone, base_name=base_name,
         progress=lambda path: typer.echo(str(path)),
     )  # fmt: skip
 

@@ -32,25 +32,25 @@ def transfer(
     from polyloom.workflows.compare import transfer as transfer_runs  # noqa: PLC0415 - imports torch
 
     check_figure(figure)
-    found = transfer_runs(runs, task=task, metric=metric, split=split)
-    typer.echo(_render(found, form), nl=False)
+    result = transfer_runs(runs, task=task, metric=metric, split=split)
+    typer.echo(_render(result, form), nl=False)
     if figure:
-        draw_transfer(found, figure)
+        draw_transfer(result, figure)
         typer.echo(f"Drawn: {figure}", err=True)
 
 
-def _render(found: "Transfer", form: Format) -> str:
+def _render(result: "Transfer", form: Format) -> str:
     cells = [
-        {"source": source, "target": target, "value": value, "zero_shot": (source, target) in found.zero_shot}
-        for source, values in zip(found.sources, found.scores.tolist(), strict=True)
-        for target, value in zip(found.targets, values, strict=True)
+        {"source": source, "target": target, "value": value, "zero_shot": (source, target) in result.zero_shot}
+        for source, values in zip(result.sources, result.scores.tolist(), strict=True)
+        for target, value in zip(result.targets, values, strict=True)
         if value == value  # noqa: PLR0124 - not NaN
     ]
     if form == "json":
-        return to_json({"task": found.task, "metric": found.metric, "scores": cells}, indent=2) + "\n"
+        return to_json({"task": result.task, "metric": result.metric, "scores": cells}, indent=2) + "\n"
     if form == "tsv":
         return tabs(list(cells[0]), [[str(value) for value in cell.values()] for cell in cells])
-    columns, rows = found.table()
-    columns[0] = f"{found.task} {found.metric}: {columns[0]}"
+    columns, rows = result.table()
+    columns[0] = f"{result.task} {result.metric}: {columns[0]}"
     note = "⁰ zero-shot: no labelled example of this task in the target language in training. Means are of these only."
     return (markdown if form == "markdown" else aligned)(columns, rows) + f"\n{note}\n"

@@ -76,38 +76,41 @@ def transfer_table(runs: Mapping[str, Scored], *, task: str | None = None, metri
     if len(methods) > 1:
         raise PolyloomError(f"transfer: runs of {' and '.join(methods)}. A table is of one method.")
     task = task or _only_task(runs)
-    found: dict[Cell, tuple[str, Score]] = {}
-    first: dict[str, tuple[str, Score]] = {}
+    scores: dict[Cell, tuple[str, Score]] = {}  # with the run that each is of
+    first_for: dict[str, tuple[str, Score]] = {}  # target
     zero_shot = set()
     for name, (trained_on, matrix) in runs.items():
         labelled = [c.source for c in map(Condition.parse, trained_on) if c.task == task]
         for condition, result in matrix.results.items():
-            scores = [s for s in result.scores if metric in (None, s.metric.name)]
-            if condition.task != task or not scores:
+            of_metric = [s for s in result.scores if metric in (None, s.metric.name)]
+            if condition.task != task or not of_metric:
                 continue
             if not labelled:
                 raise PolyloomError(f"transfer: {name} has no labelled data of {task}, so it has no source.")
             target = condition.languages[-1]
             cell = condition.source if condition.target else "+".join(dict.fromkeys(labelled)), target
-            if cell in found:
+            if cell in scores:
                 raise PolyloomError(
-                    f"transfer: {found[cell][0]} and {name} both have a score from {' to '.join(cell)}."
+                    f"transfer: {scores[cell][0]} and {name} both have a score from {' to '.join(cell)}."
                 )
-            found[cell] = name, scores[0]
-            other, score = first.setdefault(target, found[cell])
+            scores[cell] = name, of_metric[0]
+            zero_shot |= {cell} if result.zero_shot else set()
+            # A column compares sources, so all its scores must be of the same test data.
+            other, score = first_for.setdefault(target, scores[cell])
             try:
-                require_same_data(score, scores[0])
+                require_same_data(score, of_metric[0])
             except PolyloomError as error:
                 raise PolyloomError(f"transfer: {other} and {name}, {task} in {target}: {error}") from error
-            zero_shot |= {cell} if result.zero_shot else set()
-    if not found:
+    if not scores:
         raise PolyloomError(f"transfer: no run has a score of {task}{f' by {metric}' if metric else ''}.")
-    sources, targets = (tuple(dict.fromkeys(cell[side] for cell in found)) for side in (0, 1))
+
+    # Targets that are also sources come first and in the same order, so that these cells are the diagonal.
+    sources, targets = (tuple(dict.fromkeys(cell[side] for cell in scores)) for side in (0, 1))
     targets = tuple(sorted(targets, key=lambda t: sources.index(t) if t in sources else len(sources)))
     table = np.full((len(sources), len(targets)), np.nan)
-    for (source, target), (_, score) in found.items():
+    for (source, target), (_, score) in scores.items():
         table[sources.index(source), targets.index(target)] = score.value
-    return Transfer(task, next(iter(found.values()))[1].metric.name, sources, targets, table, frozenset(zero_shot))
+    return Transfer(task, score.metric.name, sources, targets, table, frozenset(zero_shot))
 
 
 def _only_task(runs: Mapping[str, Scored]) -> str:

@@ -65,17 +65,17 @@ def bar_figure(names: Sequence[str], series: Mapping[str, Sequence[float | None]
 
 def draw_bars(ax: Any, names: Sequence[str], series: Mapping[str, Sequence[float | None]]) -> None:
     """Draw bars on axes; a series without any value is left out."""
-    shown = {label: numbers for label, numbers in series.items() if any(number is not None for number in numbers)}
+    drawn = {label: numbers for label, numbers in series.items() if any(number is not None for number in numbers)}
     places = np.arange(len(names))
-    height = 0.8 / max(1, len(shown))
-    for number, (label, given) in enumerate(shown.items()):
+    height = 0.8 / max(1, len(drawn))
+    for number, (label, values_or_none) in enumerate(drawn.items()):
         style = series_style(number)
-        lengths = [np.nan if value is None else value for value in given]
-        at = places + height * (number - (len(shown) - 1) / 2)
+        lengths = [np.nan if value is None else value for value in values_or_none]
+        at = places + height * (number - (len(drawn) - 1) / 2)
         ax.barh(at, lengths, height=0.9 * height, color=style.color, alpha=0.5, lw=0)
         ax.plot(lengths, at, style.marker, color=style.color, mec=INK, mew=0.5, ms=5, label=label, clip_on=False)
     ax.set_yticks(places, [printable(name) for name in names], fontsize=8)
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.set_xlim(left=0)
-    if len(shown) > 1:
-        ax.figure.legend(loc="outside upper right", ncols=len(shown))
+    if len(drawn) > 1:
+        ax.figure.legend(loc="outside upper right", ncols=len(drawn))

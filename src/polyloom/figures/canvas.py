@@ -127,9 +127,10 @@ def to_svg(figure: Any, *, label: str, **attributes: str) -> str:
 def new_svg(size: tuple[float, float], *, label: str, **attributes: str) -> ET.Element:
     """Create an ``svg`` element of a size in pixels with what it shows in words."""
     width, height = (f"{side:.0f}" for side in size)
-    given = {name.rstrip("_"): value for name, value in attributes.items()}
+    # `class` is a keyword of Python, so it is passed as `class_`.
+    named = {name.rstrip("_"): value for name, value in attributes.items()}
     svg = ET.Element(
-        "svg", {**given, "viewBox": f"0 0 {width} {height}", "width": width, "height": height, "role": "img"}
+        "svg", {**named, "viewBox": f"0 0 {width} {height}", "width": width, "height": height, "role": "img"}
     )
     ET.SubElement(svg, "title").text = printable(label)
     return svg

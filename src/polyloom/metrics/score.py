@@ -133,9 +133,9 @@ class Score:
     signature: str
 
     def __post_init__(self) -> None:
-        given = np.asarray(self.statistics_NP)
-        dtype = np.int64 if given.dtype.kind in "iu" else np.float64
-        statistics_NP = np.array(given, dtype, order="C")  # rounding of a sum depends on the order in memory
+        # The rounding of a sum depends on the order in memory, and a stored score must be the same when it is read.
+        dtype = np.int64 if np.asarray(self.statistics_NP).dtype.kind in "iu" else np.float64
+        statistics_NP = np.array(self.statistics_NP, dtype, order="C")
         if statistics_NP.ndim != 2 or statistics_NP.shape[1] != len(self.metric.statistics) or not len(statistics_NP):
             raise PolyloomError(
                 f"{self.metric.name}: statistics of shape {statistics_NP.shape}; expected one row per sentence, "

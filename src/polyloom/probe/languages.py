@@ -76,14 +76,14 @@ def probe_languages(
         raise PolyloomError("probe languages: the package scipy is not installed. pip install 'polyloom[probe]'")
     if len(vectors) < 2:
         raise PolyloomError(f"probe languages: {len(vectors)} language; there is nothing to compare.")
-    typology, given, names = typology or Typology(), list(vectors), sorted(vectors)
+    typology, languages, names = typology or Typology(), list(vectors), sorted(vectors)
     unit_NE = _unit(np.array([vectors[name] for name in names], dtype=np.float64))
     similarity_NN = unit_NE @ unit_NE.T
     merges = linkage(1.0 - similarity_NN)
-    place = [given.index(name) for name in names]
+    place = [languages.index(name) for name in names]
     return {
-        "languages": given,
-        "families": {name: typology.family(name) for name in given},
+        "languages": languages,
+        "families": {name: typology.family(name) for name in languages},
         "projection": projection,
         "map": dict(zip(names, project(unit_NE, projection).tolist(), strict=True)),
         "neighbours": {name: _neighbours(names, similarity_NN[i], i) for i, name in enumerate(names)},

@@ -117,8 +117,8 @@ class PolyloomLM(LM):  # type: ignore[misc]
         texts: dict[int, str] = {}
         for key, places in groups.items():
             options = json.loads(key)
-            written = continue_prompts(self.predictor, [prompts[place] for place in places], **options)
-            for place, ids in zip(places, written, strict=True):
+            generated = continue_prompts(self.predictor, [prompts[place] for place in places], **options)
+            for place, ids in zip(places, generated, strict=True):
                 texts[place] = _cut_at(tokenizer.decode(ids), options["until"])
         self._warn_of_cuts(cut)
         return [texts[place] for place in range(len(requests))]
@@ -129,13 +129,13 @@ class PolyloomLM(LM):  # type: ignore[misc]
         return [known[request.task_name] for request in requests]
 
     def _find(self, name: str) -> Condition:
-        found = sorted({c for pattern, c in self.conditions.items() if fnmatchcase(name, pattern)})
-        if len(found) != 1:
-            given = f"{len(found)} conditions ({', '.join(map(str, found))})" if found else "no condition"
+        matching = sorted({c for pattern, c in self.conditions.items() if fnmatchcase(name, pattern)})
+        if len(matching) != 1:
+            names = f"{len(matching)} conditions ({', '.join(map(str, matching))})" if matching else "no condition"
             raise ConditionError(
-                f"lm-eval's task {name!r} has {given}; it needs one. Name it: --model_args {name}=TASK/LANGUAGE"
+                f"lm-eval's task {name!r} has {names}; it needs one. Name it: --model_args {name}=TASK/LANGUAGE"
             )
-        return found[0]
+        return matching[0]
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """Return the tokens of a context and of what follows it, which has the white space between them.

@@ -219,21 +219,21 @@ def _predicted(name: str, example: Example, predicted: Any) -> dict[str, Any]:
     task = TASKS[example.condition.task]
     kind = task.record_kind()
     wrong = task.mistakes(record, predicted)
-    shown: dict[str, Any] = {"name": name, "kind": kind.display}
+    data: dict[str, Any] = {"name": name, "kind": kind.display}
     count = len(record.words) if kind.display in ("tags", "tree") else 1
     if kind.display == "tags":
-        shown["words"] = list(zip(record.words, record.tags, predicted, strict=True))
+        data["words"] = list(zip(record.words, record.tags, predicted, strict=True))
     elif kind.display == "tree":
         arcs = draw_tree(record.words, record, predicted)
-        shown["label"] = f"Tree of {name}: {example.condition}, sentence {example.number}"
-        shown["svg"] = Markup(arcs)  # noqa: S704 - escaped by ElementTree
-        shown["arcs"] = _wrong_arcs(record, predicted, wrong)
+        data["label"] = f"Tree of {name}: {example.condition}, sentence {example.number}"
+        data["svg"] = Markup(arcs)  # noqa: S704 - escaped by ElementTree
+        data["arcs"] = _wrong_arcs(record, predicted, wrong)
     else:
         label = kind.to_line(task.prediction(record, predicted, None)) or "(empty)"
-        shown |= {"kind": "label", "title": kind.display.capitalize(), "texts": texts(record), "label": label}
-        shown |= {"gold": kind.gold(record), "wrong": bool(wrong)}
+        data |= {"kind": "label", "title": kind.display.capitalize(), "texts": texts(record), "label": label}
+        data |= {"gold": kind.gold(record), "wrong": bool(wrong)}
     verdict = f"{len(wrong)} of {count} wrong" if wrong else "all correct" if count > 1 else "correct"
-    return shown | {"verdict": verdict}
+    return data | {"verdict": verdict}
 
 
 def _wrong_arcs(record: Tree, predicted: Any, wrong: list[int]) -> list[tuple[str, str, str, str, str]]:
