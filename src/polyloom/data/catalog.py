@@ -33,6 +33,7 @@ from polyloom.errors import DataError, suggest
 from polyloom.io.files import File
 from polyloom.io.hashes import remembered_sha256
 
+# The kind of record of each task, so that checks of corpora need not import tasks; `register_task` adds others.
 KINDS = dict[str, Kind](
     pos="tags",
     ner="tags",

@@ -114,18 +114,16 @@ class TagPrediction:
     """One label per word.
 
     Iterating yields ``(word, label)``.
-
-    Attributes:
-        words: The words. Of a text: those that the segmenter found.
-        labels: The label of each word.
-        scores: The probability of each label. Empty if the task gives none.
-        offsets: Where each word begins and ends in the text. Empty if the input was words.
     """
 
     words: tuple[str, ...]
+    """The words. Of a text: those of the segmenter."""
     labels: tuple[str, ...]
+    """The label of each word."""
     scores: tuple[float, ...]
+    """The probability of each label. Empty if the task gives none."""
     offsets: Offsets = ()
+    """Where each word begins and ends in the text. Empty if the input was words."""
 
     def __len__(self) -> int:
         return len(self.words)
@@ -142,20 +140,18 @@ class ParsePrediction:
     """A dependency tree.
 
     Iterating yields ``(word, head, relation)``.
-
-    Attributes:
-        words: The words. Of a text: those that the segmenter found.
-        heads: The position of each word's head, counted from 1; 0 for the root.
-        relations: The relation of each word to its head.
-        scores: The probability of each head with its relation. Empty if the task gives none.
-        offsets: Where each word begins and ends in the text. Empty if the input was words.
     """
 
     words: tuple[str, ...]
+    """The words. Of a text: those of the segmenter."""
     heads: tuple[int, ...]
+    """The position of each word's head, counted from 1; 0 for the root."""
     relations: tuple[str, ...]
+    """The relation of each word to its head."""
     scores: tuple[float, ...]
+    """The probability of each head with its relation. Empty if the task gives none."""
     offsets: Offsets = ()
+    """Where each word begins and ends in the text. Empty if the input was words."""
 
     def __len__(self) -> int:
         return len(self.words)
@@ -169,15 +165,12 @@ class ParsePrediction:
 
 @dataclass(frozen=True, repr=False)
 class LabelPrediction:
-    """One label for a text or a pair of texts.
-
-    Attributes:
-        label: The label. Of choices: the position of the chosen one, counted from 0.
-        score: Its probability. ``None`` if the task gives none.
-    """
+    """One label for a text or a pair of texts."""
 
     label: str
+    """The label. Of choices: the position of the chosen one, counted from 0."""
     score: float | None
+    """Its probability. ``None`` if the task gives none."""
 
     def __repr__(self) -> str:
         return f"LabelPrediction({self.label}{'' if self.score is None else f', {self.score:.2f}'})"
@@ -185,19 +178,15 @@ class LabelPrediction:
 
 @dataclass(frozen=True, repr=False)
 class AnswerPrediction:
-    """The answer to a question: a slice of its context.
-
-    Attributes:
-        text: The answer.
-        start: Position of its first character in the context.
-        end: Position behind its last character.
-        score: Its probability among all answers that could be predicted. ``None`` if there are none.
-    """
+    """The answer to a question: a slice of its context."""
 
     text: str
     start: int
+    """Position of its first character in the context."""
     end: int
+    """Position behind its last character."""
     score: float | None
+    """Its probability among all answers that could be predicted. ``None`` if there are none."""
 
     def __repr__(self) -> str:
         return f"AnswerPrediction({self.text!r}{'' if self.score is None else f', {self.score:.2f}'})"

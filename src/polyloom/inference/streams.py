@@ -36,17 +36,14 @@ _REPLACEMENT = "\ufffd"
 
 @dataclass
 class Tally:
-    """What became of the inputs of a stream.
-
-    Attributes:
-        predicted: Number of inputs with a prediction; empty ones are not counted.
-        failed: Number of inputs that could not be predicted.
-        first: What was wrong with the first of them.
-    """
+    """Counts of the inputs of a stream."""
 
     predicted: int = 0
+    """Inputs with a prediction; empty ones are not counted."""
     failed: int = 0
+    """Inputs that could not be predicted."""
     first: str = ""
+    """Error of the first of them."""
 
     def fail(self, error: str) -> None:
         """Count an input that could not be predicted."""

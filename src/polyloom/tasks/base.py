@@ -64,18 +64,13 @@ class TaskConfig:
 
 
 class Tokens(NamedTuple):
-    """The tokens of one row of a batch, special tokens included.
-
-    Attributes:
-        ids: The tokens.
-        types: Their type ids, of pairs.
-        positions: Their positions, of a decoder. Where they begin again, another text begins, which sees nothing of
-            the one before.
-    """
+    """The tokens of one row of a batch, special tokens included."""
 
     ids: Integers
     types: Integers | None = None
+    """Type ids, of pairs."""
     positions: Integers | None = None
+    """Positions, of a decoder. Where they begin again, another text begins, which sees nothing of the one before."""
 
 
 class Example(NamedTuple):
@@ -88,25 +83,22 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskBatch:
-    """Examples of one task as rows of a batch; a long sentence takes several rows.
-
-    Attributes:
-        sequences: Tokens of each row.
-        examples: The position of the example that each row belongs to.
-        targets: Tensors that the head needs beside hidden states.
-        count: Number of terms that the loss sums up.
-        decoder: Decoder input of each row, for tasks that have one.
-        rows: Its rows in the batch; set by `make_batch`.
-        positions: The position of each example among those of the batch; set by `make_batch`.
-    """
+    """Examples of one task as rows of a batch; a long sentence takes several rows."""
 
     sequences: Sequence[Tokens]
+    """Tokens of each row."""
     examples: Sequence[int]
+    """The position of the example that each row belongs to."""
     targets: Mapping[str, Tensor]
+    """Tensors that the head needs beside hidden states."""
     count: int
+    """Number of terms that the loss sums up."""
     decoder: Sequence[Tokens] = ()
+    """Decoder input of each row, for tasks that have one."""
     rows: slice = field(default_factory=lambda: slice(0))
+    """Its rows in the batch; set by `make_batch`."""
     positions: Sequence[int] = ()
+    """The position of each example among those of the batch; set by `make_batch`."""
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "TaskBatch":
         """Apply a function to all targets."""
@@ -115,18 +107,15 @@ class TaskBatch:
 
 @dataclass(frozen=True)
 class HeadInputs:
-    """The inputs of a head for the rows of its task.
-
-    Attributes:
-        hidden_BTD: Last hidden states.
-        vocabulary: Projects single states ``[N, D]`` to the backbone's vocabulary, with the inverse adapter of the row
-            that each is from ``[N]``; to some tokens of the vocabulary only, if they are given.
-        classify: Applies the classifier that the method generated for each row, where it generates classifiers.
-    """
+    """The inputs of a head for the rows of its task."""
 
     hidden_BTD: Tensor
+    """Last hidden states."""
     vocabulary: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+    """Function from single states ``[N, D]``, the row of each ``[N]`` and candidates ``[V]`` to logits ``[N, V]``. It
+    applies the inverse of the row's invertible adapter. Without candidates (``None``), V is the whole vocabulary."""
     classify: Callable[[Tensor], Tensor] | None = None
+    """Applies the classifier that the method generated for each row, where it generates classifiers."""
 
 
 class Task(nn.Module, ABC):
@@ -135,39 +124,39 @@ class Task(nn.Module, ABC):
     Args:
         config: Its settings, with the label set in order where it has one.
         width: Width of the hidden states.
-
-    Attributes:
-        Config: Class of its settings, a frozen dataclass.
-        kind: Name of the kind of its records, which says how inputs are read and predictions written.
-        columns: Columns of its encoded examples, beside ``length``.
-        metrics: Its metrics, unless a recipe names others; the first one selects checkpoints.
-        summary: One line for `polyloom list tasks`.
-        needs_labels: Whether it has a label set.
-        raw_text: Whether its training data is raw text, so that stages for raw text use it.
-        generates: Whether its predictions are text that a decoder generates.
-        bilingual: Whether its conditions name two languages.
-        uses_lm_head: Whether it ends in the backbone's own language-modelling head.
-        addable: Whether it can be added to a trained run.
-        outputs: Formats of streams that can hold its predictions. Default: those of its kind of record.
-        export_head: What its head computes, for formats of other libraries: logits of labels for every token or for
-            the whole sequence, or of the vocabulary. ``None``: something that no other format can hold.
     """
 
     Config: ClassVar[type[TaskConfig]] = TaskConfig
+    """Class of its settings, a frozen dataclass."""
     name: ClassVar[str]
+    """Name in recipes and conditions."""
     kind: ClassVar[Kind]
+    """Name of the kind of its records, which says how inputs are read and predictions written."""
     columns: ClassVar[Columns]
+    """Columns of its encoded examples, beside ``length``."""
     metrics: ClassVar[tuple[Metric, ...]]
+    """Its metrics, unless a recipe names others; the first one selects checkpoints."""
     summary: ClassVar[str]
+    """One line for `polyloom list tasks`."""
     needs_labels: ClassVar[bool] = True
+    """Whether it has a label set."""
     raw_text: ClassVar[bool] = False
+    """Whether its training data is raw text, so that stages for raw text use it."""
     generates: ClassVar[bool] = False
+    """Whether its predictions are text that a decoder generates."""
     bilingual: ClassVar[bool] = False
+    """Whether its conditions name two languages."""
     uses_lm_head: ClassVar[bool] = False
+    """Whether it ends in the backbone's own language-modelling head."""
     addable: ClassVar[bool] = True
+    """Whether it can be added to a trained run."""
     outputs: ClassVar[tuple[Format, ...]] = ()
+    """Formats of streams that can hold its predictions. Default: those of its kind of record."""
     export_head: ClassVar[Head | None] = None
+    """What its head computes, for formats of other libraries: logits of labels for every token or for the whole
+    sequence, or of the vocabulary. ``None``: something that no other format can hold."""
     label_smoothing: float = 0.0
+    """Share of the target that training spreads over all labels."""
 
     def __init__(self, config: TaskConfig, *, width: int) -> None:  # noqa: ARG002 - for heads
         super().__init__()

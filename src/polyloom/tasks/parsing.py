@@ -16,8 +16,8 @@ from polyloom.metrics.score import LAS, UAS, Array, Metric
 from polyloom.nn.biaffine import Biaffine
 from polyloom.nn.spanning_tree import maximum_spanning_tree
 from polyloom.ranges import Count, Share
-from polyloom.tasks.base import Columns, EncodedExample, Example, HeadInputs, TaskBatch, TaskConfig
-from polyloom.tasks.words import WordTask, collate_words, encode_words, gather_words, pad_targets
+from polyloom.tasks.base import Columns, EncodedExample, HeadInputs, TaskBatch, TaskConfig
+from polyloom.tasks.words import WordTask, encode_words, gather_words, pad_targets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,7 @@ class Parsing(WordTask):
     config: ParserConfig
     name = "dep"
     kind: ClassVar[Kind] = "tree"
+    word_targets: ClassVar[tuple[str, ...]] = ("heads", "labels")
     columns: ClassVar[Columns] = {
         "tokens": "ints", "counts": "ints", "reads": "ints", "heads": "ints", "labels": "ints",
     }  # fmt: skip
@@ -82,15 +83,6 @@ class Parsing(WordTask):
                 labels = [index.setdefault(name, len(index)) for name in record.relations]
                 yield row | {"heads": record.heads, "labels": labels}
 
-    def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
-        """Lay out sentences as windows."""
-        rows = [example.row for example in examples]
-        laid = collate_words(rows, tokenizer=tokenizer, max_length=max_length)
-        if "heads" not in rows[0]:
-            return laid
-        known = {f"{name}_XW": pad_targets(rows, name, laid.targets["mask_XW"]) for name in ("heads", "labels")}
-        return TaskBatch(laid.sequences, laid.examples, {**laid.targets, **known}, laid.count)
-
     def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         """Sum the cross entropy of heads and of relations over words."""
         words_XWD, targets = self._words(states, rows), rows.targets
@@ -101,14 +93,16 @@ class Parsing(WordTask):
 
     def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
         """Predict heads and relations of each sentence, as `Arcs`."""
+        # Heads: the best tree with one root, which need not have the best head of every word (Chu-Liu-Edmonds).
         words_XWD, mask_XW = self._words(states, rows), rows.targets["mask_XW"]
         arcs_XWH = self.parser(words_XWD, mask_XW)
         heads_XW = mask_XW.long() * 0
         counts = mask_XW.sum(-1).tolist()
         for i, (arcs_WH, count) in enumerate(zip(arcs_XWH.double().cpu().numpy(), counts, strict=True)):
-            scores = np.zeros((count + 1, count + 1))
+            scores = np.zeros((count + 1, count + 1))  # by dependent and head; row 0, the root, has no head
             scores[1:] = arcs_WH[:count, : count + 1]
             heads_XW[i, :count] = heads_XW.new_tensor(maximum_spanning_tree(scores).tolist())
+        # Relations: the best one for each word, given its head in the tree.
         best_XW = self.parser.relations(words_XWD, mask_XW, heads_XW=heads_XW).argmax(-1).tolist()
         return [
             Arcs(heads[:count], [self.labels[i] for i in best[:count]])
@@ -116,7 +110,7 @@ class Parsing(WordTask):
         ]
 
     def confidences(self, states: HeadInputs, rows: TaskBatch, predictions: Sequence[Any]) -> list[Any]:
-        """Return the probability of each word's head and relation."""
+        """Return the probability of each word's head, times that of its relation given the head."""
         words_XWD, mask_XW = self._words(states, rows), rows.targets["mask_XW"]
         heads = [{"heads": prediction.heads} for prediction in predictions]
         heads_XW = pad_targets(heads, "heads", mask_XW).clamp(min=0)

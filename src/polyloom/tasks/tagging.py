@@ -15,14 +15,13 @@ from polyloom.metrics.tags import majority_share, tag_statistics
 from polyloom.tasks.base import (
     Columns,
     EncodedExample,
-    Example,
     Head,
     HeadInputs,
     TaskBatch,
     TaskConfig,
     linear_classifier,
 )
-from polyloom.tasks.words import WordTask, collate_words, encode_words, gather_words, pad_targets
+from polyloom.tasks.words import WordTask, encode_words, gather_words
 
 
 class Tagging(WordTask):
@@ -45,15 +44,6 @@ class Tagging(WordTask):
         for record, row in zip(tagged, encode_words([r.words for r in tagged], tokenizer), strict=True):
             labels = {} if index is None else {"labels": [index.setdefault(tag, len(index)) for tag in record.tags]}
             yield row | labels
-
-    def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
-        """Lay out sentences as windows."""
-        rows = [example.row for example in examples]
-        laid = collate_words(rows, tokenizer=tokenizer, max_length=max_length)
-        if "labels" not in rows[0]:
-            return laid
-        labels_XW = pad_targets(rows, "labels", laid.targets["mask_XW"])
-        return TaskBatch(laid.sequences, laid.examples, {**laid.targets, "labels_XW": labels_XW}, laid.count)
 
     def loss(self, states: HeadInputs, rows: TaskBatch) -> Tensor:
         """Sum the cross entropy over words."""

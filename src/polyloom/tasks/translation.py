@@ -48,14 +48,7 @@ class TranslationConfig(TaskConfig):
 
 
 class Translation(Task):
-    """Translation of a text into another language.
-
-    Attributes:
-        language_tokens: Which language tokens there are, see `TranslationConfig`.
-        language_token_aliases: Languages that use the token of another one.
-        start_id: The decoder's start token. With ``both`` there may be none: the language begins (mBART-25).
-        pretrained: Whether the backbone was pretrained, so that its language tokens mean something.
-    """
+    """Translation of a text into another language."""
 
     Config: ClassVar[type[TaskConfig]] = TranslationConfig
     config: TranslationConfig
@@ -71,7 +64,9 @@ class Translation(Task):
     addable = False
     export_head: ClassVar[Head | None] = "language-modelling"
     start_id: int | None = 2
+    """The decoder's start token. With language tokens ``both`` there may be none: the language begins (mBART-25)."""
     pretrained = False
+    """Whether the backbone was pretrained, so that its language tokens mean something."""
 
     def __init__(self, config: TranslationConfig, *, width: int) -> None:
         super().__init__(config, width=width)

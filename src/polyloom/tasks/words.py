@@ -2,20 +2,32 @@
 
 from abc import ABC
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from polyloom.data.tokenization.tokenizer import Tokenizer
-from polyloom.tasks.base import EncodedExample, Task, TaskBatch, Tokens
+from polyloom.tasks.base import EncodedExample, Example, Task, TaskBatch, Tokens
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class WordTask(Task, ABC):
     """A task that predicts something for every word of a sentence."""
+
+    word_targets: ClassVar[tuple[str, ...]] = ("labels",)
+    """Columns of its encoded examples that have a number for every word, which its loss needs."""
+
+    def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
+        """Lay out sentences as windows, with the targets of their words as ``labels_XW`` and the like."""
+        rows = [example.row for example in examples]
+        batch = collate_words(rows, tokenizer=tokenizer, max_length=max_length)
+        names = [name for name in self.word_targets if name in rows[0]]  # none for a prediction
+        targets = {f"{name}_XW": pad_targets(rows, name, batch.targets["mask_XW"]) for name in names}
+        return replace(batch, targets={**batch.targets, **targets})
 
     def is_cut(self, row: EncodedExample, *, tokenizer: Tokenizer, max_length: int) -> bool:
         """Return whether a single word is too long; long sentences take several rows."""
@@ -36,6 +48,7 @@ def windows(counts: Ints, room: int) -> list[tuple[int, int]]:
     spans = []
     begin, num_words = 0, len(counts)
     while True:
+        # As many words as fit, at least one; then the next window begins in the middle of this one.
         end = max(int(np.searchsorted(ends, starts[begin] + room, side="right")), begin + 1)
         spans.append((begin, end))
         if end >= num_words:
@@ -47,7 +60,8 @@ def windows(counts: Ints, room: int) -> list[tuple[int, int]]:
 def place_words(row: EncodedExample, room: int) -> tuple[list[list[int]], list[int], list[int]]:
     """Lay out a sentence as windows; find the window and the token in it where each word is read.
 
-    A word is read where it has the most context on its shorter side. A single word of more than `room` tokens is cut.
+    Windows overlap, so many words are in two of them. A word is read where it has the most context on its shorter side.
+    A single word of more than `room` tokens is cut.
     """
     counts = np.minimum(np.asarray(row["counts"], dtype=np.int64), room)
     reads = np.minimum(np.asarray(row["reads"], dtype=np.int64), counts - 1)
