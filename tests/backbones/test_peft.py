@@ -6,6 +6,8 @@ import pytest
 import torch
 from peft import IA3Config, PrefixTuningConfig, get_peft_model
 
+from polyloom.errors import ConfigError
+from polyloom.methods.madx import MadXConfig
 from polyloom.methods.translation_banks import LangAdaptersConfig
 from polyloom.model import Model
 from tests.contracts.tiny import shared_backbone, tiny_inputs
@@ -79,3 +81,9 @@ def test_prefixes_of_a_mixed_batch_are_pefts_for_each_language(family, load_exam
             alone = theirs(**one).logits
         seen = one["attention_mask"][0] == 1
         torch.testing.assert_close(mixed[number][seen], alone[0][seen], rtol=0, atol=1e-5)
+
+
+def test_a_prefix_cannot_stand_over_language_adapters_that_are_trained_without_it(load_example):
+    load_example("own_prefix")
+    with pytest.raises(ConfigError, match=r"method\.block: a prefix block always has an effect"):
+        Model(shared_backbone("bert"), MadXConfig(block="prefix"), languages=["en"], tasks={"mlm": None, "pos": 3})

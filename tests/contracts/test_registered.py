@@ -11,9 +11,12 @@ CHECKED = ("own_block", "own_family", "own_method", "own_metric", "own_prefix", 
 
 
 @pytest.mark.parametrize("example", CHECKED)
-def test_an_example_keeps_the_contracts(example):
-    command = [sys.executable, "-m", "pytest", "tests/contracts", "-q", "-p", "no:cacheprovider", "--code"]
+@pytest.mark.parametrize("product", ["pairs", pytest.param("whole", marks=pytest.mark.nightly)])
+def test_an_example_keeps_the_contracts(example, product):
+    command = [sys.executable, "-m", "pytest", "tests/contracts", "-q", "-p", "no:cacheprovider"]
+    command += ["-m", "nightly or not nightly"] if product == "whole" else []
     done = subprocess.run(
-        [*command, EXAMPLES / f"{example}.py"], cwd=EXAMPLES.parent, capture_output=True, text=True, check=False
-    )
+        [*command, "--code", EXAMPLES / f"{example}.py"],
+        cwd=EXAMPLES.parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

@@ -51,6 +51,16 @@ def test_texts_are_those_of_a_batch(tokenizer, family):
         assert [found[key] for key in range(len(rows))] == expected
 
 
+def test_rows_keep_prefixes_of_their_own(tokenizer, load_example):
+    """The cache of a search holds no added keys and values, so rows can come and go between steps."""
+    load_example("own_prefix")
+    model = model_for(tokenizer, block="prefix")
+    rows = [asked(example) for example in examples(tokenizer)]
+    expected = generated(model, tokenizer, rows)
+    found = texts_of(model, tokenizer, rows, room=5)
+    assert [found[key] for key in range(len(rows))] == expected
+
+
 def test_a_row_that_is_not_a_number_leaves_alone(tokenizer, monkeypatch):
     model = model_for(tokenizer)
     rows = [asked(example) for example in examples(tokenizer)]

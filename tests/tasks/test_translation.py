@@ -1,6 +1,7 @@
 """Translation: every row with its own languages, on both sides, in training and in search."""
 
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -44,7 +45,7 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
     return load_tokenizer(str(folder))
 
 
-def model_for(tokenizer: Tokenizer, method: str = "hyper-adapters", family: str = "m2m_100") -> Model:
+def model_for(tokenizer: Tokenizer, method: str = "hyper-adapters", family: str = "m2m_100", **of_method: Any) -> Model:
     torch.manual_seed(3)
     special = {
         "pad_token_id": tokenizer.pad_id,
@@ -55,7 +56,11 @@ def model_for(tokenizer: Tokenizer, method: str = "hyper-adapters", family: str 
     if "t5" not in family:
         settings["max_position_embeddings"] = 100
     model = Model(
-        backbone_from_config(settings), tiny_config(method), languages=LANGUAGES, tasks=["mt"], directions=["*/*"]
+        backbone_from_config(settings),
+        tiny_config(method, **of_method),
+        languages=LANGUAGES,
+        tasks=["mt"],
+        directions=["*/*"],
     )
     with torch.no_grad():
         for parameter in model.method.parameters():

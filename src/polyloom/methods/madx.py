@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from polyloom.conditions import ConditionIds, Inventory
-from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage, check_positive
+from polyloom.methods.base import AdapterConfig, AdapterMethod, Stage, check, check_positive
 from polyloom.nn.blocks import BLOCKS, TensorSpecs, shapes_of
 from polyloom.nn.tables import Bank, normal_init
 from polyloom.weights import BackboneShape, Block, Site, Weights
@@ -93,6 +93,13 @@ class StackedMethod(AdapterMethod):
     def pass_raw_text_through(self, bank: Bank) -> Bank:
         """Set the task adapters of raw text to have no effect: language adapters are trained without task adapters."""
         specs = self.block_tensors(self.config.task_adapter_size)
+        can_pass = not self.raw_text or any(spec.neutral is not None for spec in specs.values())
+        check(
+            self.config,
+            can_pass,
+            f"method.block: a {self.config.block} block always has an effect, also before it "
+            "is trained, so language adapters cannot be trained below it. Choose another block, or lang-adapters.",
+        )
         for task in self.raw_text:
             first = self.tasks.row(task) * bank.rows_per_key  # BAD-X has a row for each pair of a task
             for name, spec in specs.items():
