@@ -93,19 +93,16 @@ class Index:
 
 @dataclass(frozen=True)
 class Inventory:
-    """The languages, tasks and directions that a method is built for. It can be extended, never reordered.
-
-    Attributes:
-        languages: Language names.
-        tasks: Task names with their number of labels; ``None`` for tasks without a label set.
-        directions: Pairs ``source/target``, for methods that store weights per pair.
-        raw_text: Names of the tasks that are trained on raw text, among `tasks`.
-    """
+    """The languages, tasks and directions that a method is built for. It can be extended, never reordered."""
 
     languages: tuple[str, ...]
+    """Language names."""
     tasks: Mapping[str, int | None]
+    """Task names with their number of labels; ``None`` for tasks without a label set."""
     directions: tuple[str, ...] = ()
+    """Pairs ``source/target``, for methods that store weights per pair."""
     raw_text: tuple[str, ...] = ()
+    """Names of the tasks that are trained on raw text, among `tasks`."""
 
     @classmethod
     def of(
@@ -150,10 +147,18 @@ def expand_directions(patterns: Iterable[str], languages: Sequence[str]) -> tupl
 
 
 class ConditionIds(NamedTuple):
-    """The distinct conditions of a batch as row numbers, and the index of each row's condition among them."""
+    """The distinct conditions of a batch as row numbers, and the index of each row's condition among them.
+
+    Methods compute weights once per distinct condition, however many rows have it; `Weights.for_rows` expands them.
+    """
 
     task_K: "Tensor"
+    """Row of each condition's task, in the tables that are keyed by task."""
     source_K: "Tensor"
+    """Row of its language, or source language."""
     target_K: "Tensor"
+    """Row of its target language; that of its language if it has only one."""
     pair_K: "Tensor"
+    """Row of its pair of languages, for methods that store weights per pair; else 0."""
     rows_B: "Tensor"
+    """For each row of the batch, the index of its condition among the K."""

@@ -22,16 +22,19 @@ from polyloom.errors import PolyloomError, suggest
 
 T = TypeVar("T")
 GROUP = "polyloom"
-_loaded: set[str] = set()  # groups of entry points
-_files: list[str] = []  # of `load_code`
+HINT = "If it is your own, name the file that registers it: --code FILE."
+_loaded: set[str] = set()  # groups of entry points that were imported
+_files: list[str] = []  # files that `load_code` ran
 
 
 class Registry(MutableMapping[str, T]):
     """A table of named things of one kind.
 
+    Entry points are imported only when a name is missing or all names are listed, because each may import torch.
+
     Args:
         kind: What it holds, for messages.
-        items: What Polyloom brings.
+        items: Polyloom's own entries.
     """
 
     def __init__(self, kind: str, items: Iterable[tuple[str, T]] = ()) -> None:
@@ -80,14 +83,11 @@ class Registry(MutableMapping[str, T]):
         return len(self._items)
 
 
-HINT = "If it is your own, name the file that registers it: --code FILE."
-
-
 def load_extensions() -> None:
     """Import the modules that installed packages name as entry points, once per process."""
     if GROUP in _loaded:
         return
-    _loaded.add(GROUP)
+    _loaded.add(GROUP)  # first, because a module that registers something looks names up
     for entry_point in entry_points(group=GROUP):
         try:
             entry_point.load()
@@ -114,7 +114,7 @@ def load_code(path: str | Path) -> None:
     if spec is None or spec.loader is None:
         raise PolyloomError(f"--code {path}: not a Python file.")
     module = importlib.util.module_from_spec(spec)
-    _files.append(str(path))
+    _files.append(str(path))  # first, so that a file that fails half way is not run again over what it registered
     sys.modules[name] = module  # dataclasses look their module up
     try:
         spec.loader.exec_module(module)
@@ -125,7 +125,7 @@ def load_code(path: str | Path) -> None:
 
 
 def loaded_code() -> list[str]:
-    """Return the files that were run by `load_code`, for another process to run them, too."""
+    """Return the files that `load_code` ran, so that another process can run them, too."""
     return list(_files)
 
 
@@ -136,9 +136,7 @@ def code_hashes(items: Iterable[Any]) -> list[str]:
     """
     files = set()
     for item in items:
-        defined = getattr(item, "func", item)  # of functools.partial
-        if not defined.__module__.startswith(f"{GROUP}."):
-            files.add(
-                inspect.getfile(defined if inspect.isroutine(defined) or inspect.isclass(defined) else type(item))
-            )
+        code = getattr(item, "func", item)  # a functools.partial has a function
+        if not code.__module__.startswith("polyloom."):
+            files.add(inspect.getfile(code if inspect.isroutine(code) or inspect.isclass(code) else type(item)))
     return [hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in sorted(files)]

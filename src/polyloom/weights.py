@@ -10,6 +10,11 @@ Heads of tasks also use:
 
     X examples of a task     W words of an example    C choices of an example
     N single tokens          V vocabulary             L lengths, or tokens of a target
+
+Attention and searches also use:
+
+    H heads                  P keys that a block adds, or tokens of a prefix
+    N rows in groups that share weights
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,19 +42,16 @@ class Site(NamedTuple):
 
 @dataclass(frozen=True)
 class Block:
-    """Weights of one kind and placement, at every site, for every condition or row.
-
-    Attributes:
-        kind: ``bottleneck``, ``lora``, ``invertible`` or ``classifier``.
-        placement: Where in a layer it is applied; ``embedding`` for invertible adapters, ``head`` for classifiers.
-        sites: The sites, in the order of the tensors' second dimension.
-        tensors: Tensors by name: ``[K, S, ...]`` from a method, ``[R, S, ...]`` after `Weights.for_rows`.
-    """
+    """Weights of one kind and placement, at every site, for every condition or row."""
 
     kind: str
+    """Name of the kind: ``bottleneck``, ``lora``, ``invertible``, ``classifier`` or another registered one."""
     placement: str
+    """Where in a layer it is applied, see `BlockKind.placements`."""
     sites: tuple[Site, ...]
+    """The sites, in the order of the tensors' second dimension."""
     tensors: Mapping[str, Tensor]
+    """Tensors by name: ``[K, S, ...]`` from a method, ``[R, S, ...]`` after `Weights.for_rows`."""
 
     def by_site(self) -> list[dict[str, Tensor]]:
         """Split the tensors by site: without a row dimension if all rows share them, else one set per row.
@@ -63,16 +65,13 @@ class Block:
 
 @dataclass(frozen=True)
 class Weights:
-    """The output of a method: blocks, in the order in which they are applied at a site.
-
-    Attributes:
-        blocks: The blocks.
-        decoder_keys: For each set of an encoder-decoder: what its weights in the decoder depend on. Sets with the same
-            key have the same weights there. Empty if that is not known.
-    """
+    """The output of a method for conditions, or for the rows of a batch."""
 
     blocks: tuple[Block, ...] = ()
+    """The blocks, in the order in which they are applied at a site."""
     decoder_keys: tuple[tuple[int, ...], ...] = ()
+    """What the weights of each condition (or row) in the decoder depend on, of an encoder-decoder. Those with the same
+    key have the same weights there. Empty if that is not known."""
 
     def for_rows(self, rows_B: Tensor) -> "Weights":
         """Expand to one set of weights per row of a batch. A single condition stays one shared set."""
@@ -91,15 +90,13 @@ class Weights:
     @staticmethod
     def cat(weights: "Sequence[Weights]") -> "Weights":
         """Concatenate the weights of several conditions."""
-        first = weights[0]
-        blocks = (
-            replace(
-                b, tensors={name: torch.cat([other.blocks[i].tensors[name] for other in weights]) for name in b.tensors}
-            )
-            for i, b in enumerate(first.blocks)
-        )
-        keys = tuple(key for other in weights for key in other.decoder_keys)
-        return Weights(tuple(blocks), keys) if len(weights) > 1 else first
+        if len(weights) == 1:
+            return weights[0]
+        blocks = []
+        for i, block in enumerate(weights[0].blocks):
+            tensors = {name: torch.cat([one.blocks[i].tensors[name] for one in weights]) for name in block.tensors}
+            blocks.append(replace(block, tensors=tensors))
+        return Weights(tuple(blocks), tuple(key for one in weights for key in one.decoder_keys))
 
     @property
     def device(self) -> torch.device:
@@ -167,7 +164,7 @@ class BackboneShape:
         return replace(self, projections={name: self.projections[name] for name in known if name in names})
 
     def choose_placement(self, wanted: str | None, preferred: Sequence[str]) -> str:
-        """Return the placement asked for, or the first preferred one that the family supports."""
+        """Return the wanted placement, or the first preferred one that the family supports."""
         for placement in [wanted] if wanted else preferred:
             if placement in self.placements:
                 return placement

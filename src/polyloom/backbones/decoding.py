@@ -14,19 +14,16 @@ MAX_BEAMS = 100  # a batch is that many times as large
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """Settings of beam search.
-
-    Attributes:
-        beams: Number of beams, at most 100. Default 5; 1 is greedy search.
-        length_penalty: Exponent of the length by which scores are divided. Default 1.0.
-        max_ratio: Maximum number of generated tokens per source token. Default 2.0.
-        max_extra: Number of tokens allowed beyond that. Default 20.
-    """
+    """Settings of beam search."""
 
     beams: Count = 5
+    """Number of beams, at most 100; 1 is greedy search."""
     length_penalty: float = 1.0
+    """Exponent of the length by which scores are divided."""
     max_ratio: NotNegative = 2.0
+    """Maximum number of generated tokens per source token."""
     max_extra: Count = 20
+    """Number of tokens allowed beyond that."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.beams <= MAX_BEAMS:
@@ -64,11 +61,11 @@ class LengthLimit(LogitsProcessor):  # type: ignore[misc]
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Allow only the end token in rows that have reached their limit."""
-        written = input_ids.shape[1] - self.prefix
-        if written < self.first - 1:  # most steps end here without touching the whole vocabulary
+        length = input_ids.shape[1] - self.prefix
+        if length < self.first - 1:  # most steps end here without touching the whole vocabulary
             return scores
         beams = len(input_ids) // len(self.limits_B)
-        over = written >= self.limits_B.repeat_interleave(beams) - 1
+        over = length >= self.limits_B.repeat_interleave(beams) - 1
         ended = torch.full_like(scores, -torch.inf)
         ended[:, self.eos_id] = 0.0
         return torch.where(over[:, None], ended, scores)
@@ -82,8 +79,8 @@ class ForcedPrefix(LogitsProcessor):  # type: ignore[misc]
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Allow only the row's own prefix token at each prefix position."""
-        at = input_ids.shape[1]
-        if at >= self.prefix_BP.shape[1]:
+        position = input_ids.shape[1]
+        if position >= self.prefix_BP.shape[1]:
             return scores
-        token_B = self.prefix_BP[:, at].repeat_interleave(len(input_ids) // len(self.prefix_BP))
+        token_B = self.prefix_BP[:, position].repeat_interleave(len(input_ids) // len(self.prefix_BP))
         return torch.full_like(scores, -torch.inf).scatter(1, token_B[:, None], 0.0)

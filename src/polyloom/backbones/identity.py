@@ -25,11 +25,24 @@ _IGNORED_IN_GENERATION = {"max_length", "transformers_version", "use_cache"}  # 
 
 def identity_of(backbone: Backbone, *, skip: Container[str] = ()) -> dict[str, str]:
     """Return the identity of a backbone, without the parameters in `skip`, which are trained."""
+    # Buffers that are not saved with a model are computed from its configuration.
+    saved = backbone.model.state_dict().keys()
+    buffers = {name: buffer for name, buffer in backbone.model.named_buffers() if name in saved}
+
+    # Settings at their defaults are left out: a later version of Transformers has more of them, which change nothing.
+    config = backbone.model.config
+    defaults = {} if getattr(config, "has_no_defaults_at_init", False) else type(config)().to_dict()
+    settings = {"config": _changed(config.to_dict(), defaults, _IGNORED)}
+    if backbone.model.can_generate():
+        generation = backbone.model.generation_config
+        defaults = type(generation)().to_dict()
+        settings["generation"] = _changed(generation.to_dict(), defaults, _IGNORED_IN_GENERATION)
+
     return {
         "model_type": backbone.shape.family,
         "frozen_sha256": backbone.fingerprint(skip=skip),
-        "buffers_sha256": _hash_of_buffers(backbone),
-        "config_sha256": hashlib.sha256(_settings(backbone).encode()).hexdigest(),
+        "buffers_sha256": hash_tensors(buffers),
+        "config_sha256": hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest(),
     }
 
 
@@ -59,28 +72,8 @@ def check_identity(stored: Mapping[str, Any], actual: Mapping[str, str], place: 
         )
 
 
-def _hash_of_buffers(backbone: Backbone) -> str:
-    """Hash the buffers that are saved with a model; the others are computed from its configuration."""
-    saved = backbone.model.state_dict().keys()
-    return hash_tensors({name: buffer for name, buffer in backbone.model.named_buffers() if name in saved})
-
-
-def _settings(backbone: Backbone) -> str:
-    """Return the configuration and the settings of generation as JSON, without keys at their defaults.
-
-    A later version of Transformers has more keys. At their defaults they change nothing.
-    """
-    config = backbone.model.config
-    known = {} if getattr(config, "has_no_defaults_at_init", False) else type(config)().to_dict()
-    settings = {"config": _changed(config.to_dict(), known, _IGNORED)}
-    if backbone.model.can_generate():
-        generation = backbone.model.generation_config
-        defaults = type(generation)().to_dict()
-        settings["generation"] = _changed(generation.to_dict(), defaults, _IGNORED_IN_GENERATION)
-    return json.dumps(settings, sort_keys=True, default=str)
-
-
 def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any], ignored: Container[str]) -> dict[str, Any]:
+    """Return the settings that are neither private nor ignored nor at their defaults."""
     return {
         key: value
         for key, value in values.items()

@@ -11,17 +11,12 @@ from polyloom.weights import Site, Weights
 
 
 class Groups(NamedTuple):
-    """Rows that share weights, in groups of one size, so that a product reads the weights of a group once.
-
-    Attributes:
-        members_N: The rows of all groups, one group after the other. The last row of a group stands there again until
-            the group is full.
-        places_B: Where each row stands in `members_N`.
-        num_groups: Number of groups.
-    """
+    """Rows that share weights, in groups of one size, so that a product reads the weights of a group once."""
 
     members_N: Tensor
-    places_B: Tensor
+    """The rows of all groups, group by group. The last row of a group is repeated until the group is full."""
+    positions_B: Tensor
+    """The position of each row in `members_N`."""
     num_groups: int
 
     def gather(self, hidden_BTD: Tensor) -> Tensor:
@@ -30,7 +25,7 @@ class Groups(NamedTuple):
 
     def scatter(self, grouped: Tensor) -> Tensor:
         """Undo `gather`."""
-        return grouped.reshape(len(self.members_N), -1, grouped.shape[2]).index_select(0, self.places_B)
+        return grouped.reshape(len(self.members_N), -1, grouped.shape[2]).index_select(0, self.positions_B)
 
 
 class PlacedBlock(NamedTuple):
@@ -44,21 +39,18 @@ class PlacedBlock(NamedTuple):
         """Apply the block, as `BlockKind.apply` describes."""
         if self.groups is None:
             return self.kind.apply(output_BTE, input_BTD, self.tensors, place=place)
-        output = self.groups.gather(output_BTE)
-        given = output if input_BTD is output_BTE else self.groups.gather(input_BTD)
-        return self.groups.scatter(self.kind.apply(output, given, self.tensors, place=place))
+        grouped_output = self.groups.gather(output_BTE)
+        grouped_input = grouped_output if input_BTD is output_BTE else self.groups.gather(input_BTD)
+        return self.groups.scatter(self.kind.apply(grouped_output, grouped_input, self.tensors, place=place))
 
 
 class Layout(NamedTuple):
-    """Weights of a batch, ready for hooks.
-
-    Attributes:
-        at: Blocks by place and site, in the order in which they are applied.
-        num_rows: Number of rows of the batch.
-    """
+    """Weights of a batch, ready for hooks."""
 
     at: Mapping[tuple[str, Site], list[PlacedBlock]]
+    """Blocks by place and site, in the order in which they are applied."""
     num_rows: int
+    """Number of rows of the batch."""
 
 
 def lay_out(weights: Weights, *, num_rows: int, search: bool = False) -> Layout:
@@ -71,14 +63,17 @@ def lay_out(weights: Weights, *, num_rows: int, search: bool = False) -> Layout:
             decoder on average, these are then copied, once for the rows that share them, in the order in which products
             of single tokens read them. With fewer, the copies would cost more than a short text gains.
     """
-    at: dict[tuple[str, Site], list[PlacedBlock]] = {}
+    # Only what is generated token by token gains from groups, and only if rows share weights at all.
     keys = weights.decoder_keys if search and len(weights.decoder_keys) == num_rows else ()
     rows_N, groups = _group(keys, weights.device) if 0 < 2 * len(set(keys)) <= num_rows else (None, None)
+
+    at: dict[tuple[str, Site], list[PlacedBlock]] = {}
     for block in weights.blocks:
         kind, by_site = BLOCKS[block.kind], block.by_site()
         shared = next(iter(block.tensors.values())).shape[0] == 1
         for place, index in kind.places(block):
             site, tensors = block.sites[index], by_site[index]
+            # Keys and values are joined with those of each row's text, so groups would not save anything there.
             if rows_N is None or shared or site.stack != "decoder" or place == ATTENTION:
                 placed = PlacedBlock(kind, {name: _contiguous_bf16(tensor) for name, tensor in tensors.items()})
             else:
@@ -95,12 +90,15 @@ def _group(keys: Sequence[Hashable], device: torch.device) -> tuple[Tensor, Grou
         by_key.setdefault(key, []).append(row)
     if len(by_key) == 1:
         return torch.zeros(1, dtype=torch.long, device=device), None
+
+    # Groups have the mean size, rounded up: a key with more rows gets several groups, the last one of a key is filled.
     size = -(-len(keys) // len(by_key))
     groups = [rows[start : start + size] for rows in by_key.values() for start in range(0, len(rows), size)]
     members = [row for rows in groups for row in rows + rows[-1:] * (size - len(rows))]
-    indices = ([rows[0] for rows in groups], members, [members.index(row) for row in range(len(keys))])
-    rows_N, members_N, places_B = (torch.tensor(index, device=device) for index in indices)
-    return rows_N, Groups(members_N, places_B, len(groups))
+    rows_N = torch.tensor([rows[0] for rows in groups], device=device)
+    members_N = torch.tensor(members, device=device)
+    positions_B = torch.tensor([members.index(row) for row in range(len(keys))], device=device)
+    return rows_N, Groups(members_N, positions_B, len(groups))
 
 
 def _contiguous_bf16(tensor: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Load a backbone by name or from a directory, or build one from a configuration."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,19 @@ def load_backbone(
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     auto_class = getattr(transformers, family_of(config.model_type).auto_class)
     with _reading(name, "the model"):
+        with empty_modules():
+            empty = auto_class.from_config(config)
         if device == "meta":
-            return Backbone(_without_weights(auto_class, config).eval())
-        _require_size(_without_weights(auto_class, config), folder)
+            return Backbone(empty.eval())
+
+        # A configuration that asks for far more than the file holds is refused before the memory is allocated.
+        num_parameters, num_stored = sum(parameter.numel() for parameter in empty.parameters()), num_elements(folder)
+        if num_parameters > 2 * num_stored:
+            raise BackboneError(
+                f"backbone.name: the weights in {str(folder)!r} do not fit its configuration: it has "
+                f"{num_parameters:,} parameters, the file {num_stored:,}. Are the weights those of another model?"
+            )
+
         transformers.utils.logging.disable_progress_bar()  # stderr is for our own messages
         model, info = auto_class.from_pretrained(
             folder,
@@ -48,10 +58,21 @@ def load_backbone(
             attn_implementation=attention,
             output_loading_info=True,
         )
-    _require_weights(model, info["missing_keys"], name)
+
+    # Transformers initialises what a file does not have at random, with a warning. A new head may be meant so; more
+    # than half of the model means that the file is that of another model.
+    missing = sorted(info["missing_keys"])
+    sizes = {key: parameter.numel() for key, parameter in model.named_parameters()}
+    share = sum(size for key, size in sizes.items() if key in info["missing_keys"]) / sum(sizes.values())
+    if share > 0.5:
+        raise BackboneError(
+            f"backbone.name: the weights in {str(name)!r} do not fit its configuration. {100 * share:.0f} % of the "
+            f"parameters are missing and would be random, such as {', '.join(missing[:3])}. Are the weights those of "
+            "another model?"
+        )
     backbone = Backbone(model.eval())
     backbone.name = str(name)
-    backbone.untrained = tuple(sorted(info["missing_keys"]))
+    backbone.untrained = tuple(missing)
     return backbone.to(device)
 
 
@@ -68,33 +89,6 @@ def _reading(name: str | Path, what: str) -> Iterator[None]:
             f"backbone.name: {what} of {str(name)!r} cannot be read ({first_line}). Without network, give a directory, "
             "or write the shape into the recipe as `backbone.config`."
         ) from error
-
-
-def _without_weights(auto_class: Any, config: transformers.PretrainedConfig) -> Any:
-    with empty_modules():
-        return auto_class.from_config(config)
-
-
-def _require_size(planned: torch.nn.Module, folder: Path) -> None:
-    """Raise an error if a model has twice as many parameters as its file, before they are allocated."""
-    wanted, held = sum(parameter.numel() for parameter in planned.parameters()), num_elements(folder)
-    if wanted > 2 * held:
-        raise BackboneError(
-            f"backbone.name: the weights in {str(folder)!r} do not fit its configuration: it has {wanted:,} "
-            f"parameters, the file {held:,}. Are the weights those of another model?"
-        )
-
-
-def _require_weights(model: torch.nn.Module, missing: Collection[str], name: str | Path) -> None:
-    """Raise an error if the file has less than half of the model's weights: then it is the file of another model."""
-    sizes = {key: parameter.numel() for key, parameter in model.named_parameters()}
-    share = sum(size for key, size in sizes.items() if key in missing) / sum(sizes.values())
-    if share > 0.5:
-        raise BackboneError(
-            f"backbone.name: the weights in {str(name)!r} do not fit its configuration. {100 * share:.0f} % of the "
-            f"parameters are missing and would be random, such as {', '.join(sorted(missing)[:3])}. Are the weights "
-            "those of another model?"
-        )
 
 
 def backbone_from_config(settings: Mapping[str, Any], *, device: str = "cpu") -> Backbone:

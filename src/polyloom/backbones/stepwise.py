@@ -53,6 +53,7 @@ class DecoderPositions:
         if max(places) >= len(self.table_TD):
             further = min(2 * max(places) + 64, int(self.model.config.max_position_embeddings))
             self.table_TD = self._look_up(max(further, max(places) + 1))
+        # A decoder numbers the tokens of all rows alike. A hook's return value takes the place of its positions.
         chosen_B1D = self.table_TD[places, None]
         handle = self.module.register_forward_hook(lambda *_: chosen_B1D)
         try:
@@ -61,17 +62,21 @@ class DecoderPositions:
             handle.remove()
 
     def _look_up(self, length: int) -> Tensor:
-        """Return the positions of a text of some length, as the decoder itself computes them."""
+        """Return the positions of a text of some length, as the decoder itself computes them.
+
+        Families offset positions in ways of their own (M2M100 by the padding id, mBART by two), so the decoder is run
+        once on a text of that length, and its embedded positions are recorded.
+        """
         assert self.module is not None
-        found: list[Tensor] = []
-        handle = self.module.register_forward_hook(lambda _m, _i, output: found.append(output))
+        recorded: list[Tensor] = []
+        handle = self.module.register_forward_hook(lambda _m, _i, output: recorded.append(output))
         token = 0 if self.model.config.pad_token_id else 1  # any but padding
         try:
             decoder = self.model.get_decoder()
             decoder(input_ids=torch.full((1, length), token, device=self.model.device), use_cache=False)
         finally:
             handle.remove()
-        return found[0].reshape(length, -1)
+        return recorded[0].reshape(length, -1)
 
 
 def _filled(layers: Iterable[Layer]) -> DynamicCache:
