@@ -370,7 +370,8 @@ def _make_error(status: int | None, detail: str) -> PolyloomError:
 
 def _check_url(url: str) -> str:
     """Return the address of a server without a slash at its end."""
-    with contextlib.suppress(ValueError):  # of a port, too
+    with contextlib.suppress(ValueError, httpx2.InvalidURL):  # of a port or an address out of range
+        httpx2.URL(url)
         parts = urlsplit(url)
         plain = not (parts.username or parts.query or parts.fragment) and parts.port != 0
         if parts.scheme in ("http", "https") and parts.hostname and plain and url.isascii() and url.isprintable():

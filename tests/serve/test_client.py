@@ -460,6 +460,7 @@ def test_another_server_is_not_taken_for_ours(path, says):
         ("http://nowhere.invalid", None, UnavailableError, "there is no host 'nowhere.invalid'"),
         ("localhost:8000", None, pl.PolyloomError, "not the address of a server, such as http://localhost:8000"),
         ("http://x:99999", None, pl.PolyloomError, "not the address of a server"),
+        ("http://999.1.1.1", None, pl.PolyloomError, "not the address of a server"),
         ("{url}", None, pl.PolyloomError, "the server needs an API key. .* POLYLOOM_API_KEY"),
         ("{url}", "wrong", pl.PolyloomError, "the server does not accept this API key. .* POLYLOOM_API_KEY"),
         ("{url}", "wr\nong", pl.PolyloomError, "the API key has characters that cannot be sent"),
