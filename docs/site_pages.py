@@ -21,7 +21,7 @@ import polyloom
 from polyloom.backbones import FAMILIES
 from polyloom.cli import app as commands_app
 from polyloom.config import recipe_schema
-from polyloom.config.recipe import BackboneConfig, DataConfig, Recipe
+from polyloom.config.recipe import BackboneConfig, DataConfig
 from polyloom.data.mixture import MixtureConfig
 from polyloom.data.readers.bitext import Filter
 from polyloom.data.readers.formats import READERS
@@ -112,40 +112,37 @@ def _command(path: tuple[str, ...]) -> str:
 def recipe() -> str:
     """Describe every key of a recipe."""
     schema = recipe_schema()
-    keys = dict(_sections(schema))
-    parts = ["## Sections", *_settings("", Recipe, schema["properties"])]
+    parts = ["## Sections", *_settings("", schema["properties"])]
     for name, kind in SECTIONS.items():
-        parts += [f"## {name}", _first_line(kind), *_settings(name, kind, keys[kind.__name__])]
+        parts += [
+            f"## {name}",
+            _first_line(kind),
+            *_settings(name, schema["$defs"][kind.__name__].get("properties", {})),
+        ]
     parts.append("## method")
     parts.append("`method.name` names the method. All other keys are settings of that method.")
     for choice in schema["properties"]["method"]["oneOf"]:
         name = choice["properties"]["name"]["const"]
-        settings = _settings(f"method.{name}", METHODS[name].config_type, choice["properties"])
+        settings = _settings(f"method.{name}", choice["properties"])
         parts += [f"### method: {name}", f"{METHODS[name].summary[:1].upper()}{METHODS[name].summary[1:]}.", *settings]
     parts.append("## tasks")
     for name, task in schema["properties"]["tasks"]["properties"].items():
-        settings = _settings(f"tasks.{name}", TASKS[name].Config, task["properties"])
+        settings = _settings(f"tasks.{name}", task["properties"])
         parts += [f"### tasks: {name}", f"{TASKS[name].summary[:1].upper()}{TASKS[name].summary[1:]}.", *settings]
     return "\n\n".join(parts)
 
 
-def _sections(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for name, part in schema["$defs"].items():
-        yield name, part.get("properties", {})
-
-
-def _settings(section: str, kind: type, properties: Mapping[str, Any]) -> list[str]:
-    about = described(kind)
-    found = []
+def _settings(section: str, properties: Mapping[str, Any]) -> list[str]:
+    terms = []
     for key, value in properties.items():
         if key == "name" and "const" in value:
             continue
-        text = value.get("description") or about[key]
+        text = value["description"]
         told = "efault" in text or value.get("default") in (None, {}, [])
         default = "" if told else f", default `{_yaml(value['default'])}`"
         anchor = "-".join(filter(None, ("recipe", *section.split("."), key))).replace("_", "-")
-        found.append(_term(f"[`{key}`]{{#{anchor}}}", f"*{type_of(value)}*{default}. {_plain(text)}"))
-    return found
+        terms.append(_term(f"[`{key}`]{{#{anchor}}}", f"*{type_of(value)}*{default}. {_plain(text)}"))
+    return terms
 
 
 def type_of(value: Mapping[str, Any]) -> str:
@@ -164,17 +161,6 @@ def type_of(value: Mapping[str, Any]) -> str:
     )
     bounds = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
     return ", ".join([name, *(f"{sign} {value[bound]:,}" for bound, sign in bounds if bound in value)])
-
-
-def described(kind: type) -> dict[str, str]:
-    """Return what the docstrings of a class and its base classes say of each attribute."""
-    found: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        doc = inspect.cleandoc(base.__dict__.get("__doc__") or "")
-        _, _, attributes = doc.partition("Attributes:\n")
-        for name, text in re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", attributes, flags=re.MULTILINE):
-            found[name] = " ".join(text.split())
-    return found
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------

@@ -29,21 +29,18 @@ LOCK_SECONDS = 60.0  # to wait for another process that updates the same file
 
 
 class Saved(NamedTuple):
-    """A checkpoint of a run that was read without errors.
-
-    Attributes:
-        path: Directory of the checkpoint.
-        manifest: Content of its manifest.
-        weights: Trained parameters by name, in parts.
-        optimizer: State of the optimizer.
-        state: Progress of the run.
-    """
+    """A checkpoint of a run that was read without errors."""
 
     path: Path
+    """Directory of the checkpoint."""
     manifest: Mapping[str, Any]
+    """Content of its manifest."""
     weights: Parts
+    """Trained parameters by name, in parts."""
     optimizer: Mapping[str, Tensor]
+    """State of the optimizer."""
     state: Mapping[str, Any]
+    """Progress of the run."""
 
 
 class RunDir:
@@ -104,13 +101,13 @@ class RunDir:
             raise DamagedError(f"{self.recipe}: cannot be read: {error}") from error
 
     def write_recipe(self, text: str, *, own: bool) -> None:
-        """Write the recipe. An own one was given by this user: the run may read all files that it names."""
+        """Write the recipe. If this user trains it (`own`), the run may read all files that it names."""
         self.write(self.recipe, text)
         if own:
             note(_OWN + text)
 
     def is_own(self) -> bool:
-        """Return whether this user gave the recipe, on this machine."""
+        """Return whether this user trained the run, on this machine."""
         return is_noted(_OWN + self.recipe_text())
 
     def require_empty(self) -> None:
@@ -171,7 +168,7 @@ class RunDir:
 
     @contextmanager
     def advising(self) -> Iterator[None]:
-        """Add to the error of a damaged checkpoint how to go on."""
+        """Add advice for recovery to the error of a damaged checkpoint."""
         try:
             yield
         except DamagedError as error:
@@ -193,28 +190,29 @@ class RunDir:
                 shutil.rmtree(self.checkpoint(step), ignore_errors=True)
 
     def prepare(self) -> None:
-        """Create the directory, lock it for this process, and remove what a killed process left incomplete."""
+        """Create the directory, lock it for this process, and remove what a killed process left incomplete.
+
+        Raises:
+            TrainingError: Another process uses the directory. Both would write to the same log and checkpoints.
+        """
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            self._lock_directory()
+            if self._lock is None:
+                self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+                weakref.finalize(self, os.close, self._lock)
+            try:
+                lock_for_process(self._lock)
+            except BlockingIOError:
+                raise TrainingError(
+                    f"{self.path}: another process is training here. Wait for it, or take another folder."
+                ) from None
+            # From here on, files of writers are those of dead ones, and half a line of the log is the last one.
             remove_partial(self.path)
             remove_partial(self.checkpoints)
             if self.log.exists() and not (text := self.log.read_bytes()).endswith(b"\n"):
                 os.truncate(self.log, text.rfind(b"\n") + 1)
         except OSError as error:
             raise _unwritable(self.path, error) from error
-
-    def _lock_directory(self) -> None:
-        """Raise an error if another process uses the directory; both would write to the same log and checkpoints."""
-        if self._lock is None:
-            self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
-            weakref.finalize(self, os.close, self._lock)
-        try:
-            lock_for_process(self._lock)
-        except BlockingIOError:
-            raise TrainingError(
-                f"{self.path}: another process is training here. Wait for it, or take another folder."
-            ) from None
 
     def write(self, path: Path, text: str) -> Path:
         """Write one of the run's text files, sealed and atomically."""
@@ -234,7 +232,17 @@ class RunDir:
         except OSError as error:
             raise _unwritable(path, error) from error
         try:
-            _wait_for(descriptor, path)
+            end = time.monotonic() + LOCK_SECONDS
+            while True:
+                try:
+                    lock(descriptor, wait=False)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > end:
+                        raise TrainingError(
+                            f"{path}: another process has been writing it for a minute. Try again."
+                        ) from None
+                    time.sleep(0.02)
             yield
         finally:
             os.close(descriptor)  # which also ends the lock, as the end of the process does
@@ -246,19 +254,6 @@ class RunDir:
                 file.write(seal_line(to_json(event)) + "\n")
         except OSError as error:
             raise _unwritable(self.log, error) from error
-
-
-def _wait_for(descriptor: int, path: Path) -> None:
-    end = time.monotonic() + LOCK_SECONDS
-    while True:
-        try:
-            lock(descriptor, wait=False)
-        except BlockingIOError:
-            if time.monotonic() > end:
-                raise TrainingError(f"{path}: another process has been writing it for a minute. Try again.") from None
-            time.sleep(0.02)
-        else:
-            return
 
 
 def _unwritable(path: Path, error: OSError) -> TrainingError:

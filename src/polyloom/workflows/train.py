@@ -156,25 +156,22 @@ def train_recipe(
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """A recipe with all that was built from it.
-
-    Attributes:
-        recipe: The recipe.
-        tokenizer: Its tokenizer.
-        datasets: Encoded training data by condition.
-        model: The model, before training.
-        plans: The stages with their settings and datasets.
-        validate: Computes the scores that select checkpoints.
-        trained_on: Conditions with training data, with those of the run that it continues.
-    """
+    """A recipe with all that was built from it."""
 
     recipe: Recipe
+    """The recipe."""
     tokenizer: Tokenizer
+    """Its tokenizer."""
     datasets: Mapping[Condition, EncodedDataset]
+    """Encoded training data by condition."""
     model: Model
+    """The model, before training."""
     plans: Sequence[StagePlan]
+    """The stages with their settings and datasets."""
     validate: Validate
+    """Computes the scores that select checkpoints."""
     trained_on: Sequence[str]
+    """Conditions with training data, with those of the run that it continues."""
 
 
 def prepare_training(

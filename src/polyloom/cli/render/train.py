@@ -44,25 +44,22 @@ COLLAPSED = 0.01  # share of weights that differs between languages, below which
 
 @dataclass
 class TrainingProgress:
-    """The state of a run, as its events so far describe it.
-
-    Attributes:
-        stage: Name of the stage.
-        step: Steps taken in the stage.
-        steps: Number of steps of the stage.
-        total: Steps taken in all stages.
-        saved: Value of `total` at the newest checkpoint; 0 if there is none.
-        datasets: Number of examples since this process started, by dataset.
-        activity: What is done before the first step; empty from then on.
-    """
+    """The state of a run, as its events so far describe it."""
 
     stage: str = ""
+    """Name of the stage."""
     step: int = 0
+    """Steps taken in the stage."""
     steps: int = 0
+    """Number of steps of the stage."""
     total: int = 0
+    """Steps taken in all stages."""
     saved: int = 0
+    """Value of `total` at the newest checkpoint; 0 if there is none."""
     datasets: Counter[str] = field(default_factory=Counter)
+    """Number of examples since this process started, by dataset."""
     activity: str = "loading"
+    """What is done before the first step; empty from then on."""
     _loss: float = 0.0
     _weight: float = 0.0
     _recent: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
