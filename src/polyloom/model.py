@@ -388,8 +388,8 @@ def supported_conditions(method: Method) -> list[Condition]:
         bilingual = task in TASKS and TASKS[task].bilingual
         alone = [] if bilingual else [Condition(task, language) for language in method.languages]
         directions = [Condition(task, source, target) for source, target in pairs]
-        kept = [condition for condition in alone if method.supports(condition)]
-        supported += kept or [condition for condition in directions if method.supports(condition)]
+        in_languages = [condition for condition in alone if method.supports(condition)]
+        supported += in_languages or [condition for condition in directions if method.supports(condition)]
     return supported
 
 

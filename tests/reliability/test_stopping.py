@@ -145,10 +145,10 @@ def test_a_signal_stops_after_the_current_step_and_a_second_one_at_once(world, t
 def test_signals_that_a_launcher_repeats_count_as_one():
     with StopSignals(launched=True) as stop:
         os.kill(os.getpid(), signal.SIGTERM)
-        stop._first = math.inf  # just now, however slow this machine is
+        stop._received_at = math.inf  # just now, however slow this machine is
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.received == signal.SIGTERM
-        stop._first = -math.inf  # long ago
+        stop._received_at = -math.inf  # long ago
         with pytest.raises(SystemExit):
             os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

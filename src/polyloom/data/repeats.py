@@ -59,10 +59,10 @@ class Repeats:
         for packed in spool.read():
             count = len(packed.sizes)
             flags = np.unpackbits(repeated[first // 8 : (first + count + 7) // 8], bitorder="little")
-            kept = np.flatnonzero(flags[first % 8 :][:count] == 0)
-            self.dropped += count - len(kept)
+            first_ones = np.flatnonzero(flags[first % 8 :][:count] == 0)
+            self.dropped += count - len(first_ones)
             first += count
-            yield select(packed, kept)
+            yield select(packed, first_ones)
         spool.remove()
 
     def _partition(self, number: int) -> Path:

@@ -1,4 +1,4 @@
-"""Lay out lists of different lengths as one tensor, and find the tokens to predict in it."""
+"""Lay out lists of different lengths as one tensor, and list the tokens to predict in it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +27,8 @@ def padded(rows: Sequence[Integers], value: int) -> Tensor:
 def tokens_to_predict(labels_BT: Tensor, *, skipped: int = 0) -> dict[str, Tensor]:
     """Return the rows and places of all labels, and the labels; -1 stands where there is none.
 
-    They are found on the host. A device would have to be waited for, because their number is the shape of a tensor.
+    Call it on the host, when a batch is made. On a device the host would have to wait for their number, because it is
+    the shape of a tensor.
 
     Args:
         labels_BT: The labels.

@@ -20,25 +20,22 @@ from polyloom.training.events import (
 
 @dataclass
 class History:
-    """The log of a run, without steps and validations that a resumed or restarted run repeated.
-
-    Attributes:
-        begin: The last start of the run.
-        stages: The first start of every stage, by name.
-        mixtures: The mixture of every stage, by name of the stage.
-        steps: All steps, in order, skipped ones included.
-        validations: All validations, in order.
-        shares: How much the weights depend on the language, by name of the stage.
-        done: The end of the run; none if it is not finished.
-    """
+    """The log of a run, without steps and validations that a resumed or restarted run repeated."""
 
     begin: RunStarted | None = None
+    """The last start of the run."""
     stages: dict[str, StageStarted] = field(default_factory=dict)
+    """The first start of every stage, by name."""
     mixtures: dict[str, Sequence[Share]] = field(default_factory=dict)
+    """The mixture of every stage, by name of the stage."""
     steps: list[StepEvent] = field(default_factory=list)
+    """All steps, in order, skipped ones included."""
     validations: list[Validated] = field(default_factory=list)
+    """All validations, in order."""
     shares: dict[str, LanguageShares] = field(default_factory=dict)
+    """How much the weights depend on the language, by name of the stage."""
     done: RunFinished | None = None
+    """The end of the run; none if it is not finished."""
 
     @classmethod
     def read(cls, path: Path) -> "History":
@@ -47,11 +44,13 @@ class History:
         for event in read_log(path):
             match event:
                 case StepEvent():
-                    history._add(event)
+                    if history.steps and event.total <= history.steps[-1].total:
+                        history._forget_after(event.total - 1)  # the run began again, because it had no checkpoint
+                    history.steps.append(event)
                 case Validated():
                     history.validations.append(event)
                 case Resumed(total=total):
-                    history._forget(total)
+                    history._forget_after(total)
                 case StageStarted():
                     stage = event.stage
                     history.stages.setdefault(stage, event)
@@ -65,12 +64,7 @@ class History:
                     history.done = event
         return history
 
-    def _add(self, step: StepEvent) -> None:
-        if self.steps and step.total <= self.steps[-1].total:  # the run began again, because it had no checkpoint
-            self._forget(step.total - 1)
-        self.steps.append(step)
-
-    def _forget(self, total: int) -> None:
+    def _forget_after(self, total: int) -> None:
         """Remove what came after a step."""
         self.steps = [step for step in self.steps if step.total <= total]
         self.validations = [past for past in self.validations if past.total <= total]

@@ -242,7 +242,7 @@ class TrainLoop:
 
         Args:
             index: Number of the step.
-            batches: Its batches, if they were made already.
+            batches: Its batches, if they are known already.
             update: Whether to update the weights. If not, only loss and gradient are computed.
         """
         started = time.perf_counter()
@@ -275,20 +275,20 @@ class TrainLoop:
 
         # Forward and backward. Each process draws its own dropout, the same one when the step is repeated.
         torch.manual_seed(int(random_uint64((self.plan.train.seed, index, self.process_group.rank), 1)[0]) >> 1)
+        bf16 = self.plan.train.precision == "bf16"
         sums = torch.zeros(len(tasks) + len(self.flags), dtype=torch.float64, device=device)
         for number, batch in enumerate(micro_batches, 1):
             last = number == len(micro_batches)
+            batch_weights = {task: weights[task] * (not batch.is_placeholder) for task in batch.by_task}
+            # The method's penalty belongs to the whole step: every process adds the same, once.
+            penalized = [condition for condition in conditions if last and condition.task in trained]
             with ExitStack() as stack:
                 stack.enter_context(sparse_gradients(self._banks))
                 if isinstance(self.objective, DistributedDataParallel) and not last:
                     stack.enter_context(self.objective.no_sync())  # DDP averages once, in the last backward pass
-                bf16 = self.plan.train.precision == "bf16"
                 with torch.autocast(device.type, torch.bfloat16) if bf16 else nullcontext():
-                    own_weights = {task: weights[task] * (not batch.is_placeholder) for task in batch.by_task}
-                    # The penalty belongs to the whole step: every process adds the same, once.
-                    penalized = [c for c in conditions if last and c.task in trained]
-                    loss_of_batch, batch_sums = self.objective(batch.to(device), own_weights, penalized)
-                loss_of_batch.backward()
+                    batch_loss, batch_sums = self.objective(batch.to(device), batch_weights, penalized)
+                batch_loss.backward()
             for position, task in enumerate(tasks):
                 if task in batch_sums and not batch.is_placeholder:
                     sums[position] += batch_sums[task].double()

@@ -81,13 +81,13 @@ def open_published(
         name = catalogue[str(condition)]
         dataset = open_dataset(f"{folder.url}/{name}", _Inside(folder, name))
         expected: dict[str, Any] = {"corpora": list(names), "tokenizer": tokenizer.fingerprint}
-        found = {key: dataset.meta.get(key) for key in expected}
-        found["corpora"] = [corpus["corpus"] for corpus in dataset.meta["corpora"]]
+        actual = {key: dataset.meta.get(key) for key in expected}
+        actual["corpora"] = [corpus["corpus"] for corpus in dataset.meta["corpora"]]
         if "rules" in dataset.meta:
-            expected["rules"], found["rules"] = asdict(rules), dataset.meta["rules"]
-        wrong = [key for key, value in expected.items() if found[key] != value]
+            expected["rules"], actual["rules"] = asdict(rules), dataset.meta["rules"]
+        wrong = [key for key, value in expected.items() if actual[key] != value]
         if wrong:
-            differences = "; ".join(f"its {key}: {found[key]}, of this recipe: {expected[key]}" for key in wrong)
+            differences = "; ".join(f"its {key}: {actual[key]}, of this recipe: {expected[key]}" for key in wrong)
             raise DataError(where, None, f"made in another way: {differences}. {_HINT}")
         datasets[condition] = dataset
     return datasets

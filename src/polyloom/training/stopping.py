@@ -25,26 +25,27 @@ class StopSignals:
 
     def __init__(self, *, launched: bool = False, on_first: Callable[[str], None] = lambda _: None) -> None:
         self.received: int | None = None
-        self._first = 0.0
-        self._repeated = _REPEATED if launched else 0.0
+        self._received_at = 0.0
+        self._ignored_seconds = _REPEATED if launched else 0.0
         self._on_first = on_first
-        self._former: dict[int, Any] = {}
+        self._earlier_handlers: dict[int, Any] = {}
 
     def __enter__(self) -> "StopSignals":
-        self._former = {number: signal.signal(number, self._receive) for number in (signal.SIGTERM, signal.SIGINT)}
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._earlier_handlers[number] = signal.signal(number, self._receive)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for number, handler in self._former.items():
+        for number, handler in self._earlier_handlers.items():
             signal.signal(number, handler)
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         if self.received is None:
-            self.received, self._first = number, time.monotonic()
+            self.received, self._received_at = number, time.monotonic()
             self._on_first(signal.Signals(number).name)
-        elif time.monotonic() - self._first >= self._repeated:
+        elif time.monotonic() - self._received_at >= self._ignored_seconds:
             raise stop_exception(number)
 
 
