@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 
-from polyloom.backbones.families import family_of
 from polyloom.export.adapter import Adapter
 from polyloom.io.untrusted import printable
 
@@ -59,8 +58,16 @@ Not known.
 """
 
 
-def card(adapter: Adapter, *, file_format: str, path: str, folders: Sequence[str] = ()) -> str:
-    """Return the card in Markdown, with the metadata that the Hugging Face Hub reads."""
+def card(adapter: Adapter, *, file_format: str, path: str, folders: Sequence[str] = (), auto_class: str = "") -> str:
+    """Return the card in Markdown, with the metadata that the Hugging Face Hub reads.
+
+    Args:
+        adapter: The adapter.
+        file_format: The format that it is written in.
+        path: Name of its directory.
+        folders: Directories of a stack of adapters in order. Default: `path`.
+        auto_class: For a merged model, the class of Transformers that loads it.
+    """
     from huggingface_hub import ModelCard, ModelCardData  # noqa: PLC0415 - only exports need it
 
     library = {"adapterhub": "adapters", "merged": "transformers"}.get(file_format, file_format)
@@ -69,7 +76,6 @@ def card(adapter: Adapter, *, file_format: str, path: str, folders: Sequence[str
     head.base_model = adapter.about.get("backbone") or None
     size = sum(tensor.numel() for block in adapter.weights.blocks for tensor in block.tensors.values())
     names = {"path": path, "folders": list(folders) or [path]}
-    auto_class = family_of(adapter.identity["model_type"]).auto_class if file_format == "merged" else ""
     facts = {"adapter": adapter, "size": size, "file_format": file_format, "plain": _plain, "auto_class": auto_class}
     return f"{ModelCard.from_template(head, None, TEMPLATE, **facts, **names)}\n"
 

@@ -116,7 +116,10 @@ def primary(language: str) -> str:
 
 def tokenizer(language: str) -> str:
     """Return the tokenizer of BLEU for a language: ``13a``, ``zh`` or ``char``."""
-    return next((name for name, languages in _TOKENIZERS.items() if primary(language) in languages), "13a")
+    for name, languages in _TOKENIZERS.items():
+        if primary(language) in languages:
+            return name
+    return "13a"
 
 
 def _sacrebleu() -> ModuleType:

@@ -88,7 +88,8 @@ def export_run(  # noqa: PLR0913 - settings of an export
                     run.tokenizer.save_pretrained(path)
             final = (into / place).name  # `path` is a temporary name
             names = [str(Path(final) / folder.relative_to(path)) for folder in folders]
-            text = card(adapter, file_format=format, path=final, folders=names)
+            auto_class = model.backbone.family.auto_class
+            text = card(adapter, file_format=format, path=final, folders=names, auto_class=auto_class)
             (path / "README.md").write_text(text, encoding="utf-8")
             written.append(into / place)
         if backbone:
@@ -96,7 +97,7 @@ def export_run(  # noqa: PLR0913 - settings of an export
             run.tokenizer.save_pretrained(partial / BACKBONE)
 
     # Exports name local folders without their paths; this machine notes where they are, to find them again.
-    if not backbone:
+    if written and not backbone:
         note_folder(backbone_note(adapter.identity), facts.backbone_folder)
         note_folder(facts.tokenizer, facts.tokenizer_folder)
     for path in written:

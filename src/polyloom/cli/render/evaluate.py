@@ -41,8 +41,8 @@ def render(matrix: Matrix, form: Format, extras: Extras) -> str:
         entries = list(_entries(matrix, extras))
         return to_json({"run": matrix.run, "scores": entries, "refused": refused}, indent=2) + "\n"
     if form == "tsv":
-        rows = [[_tsv(value) for value in entry.values()] for entry in _entries(matrix, extras)]
-        return tabs(list(next(_entries(matrix, extras), {})), rows)
+        entries = list(_entries(matrix, extras))
+        return tabs(list(entries[0]) if entries else [], [list(map(_tsv, entry.values())) for entry in entries])
     write = markdown if form == "markdown" else aligned
     tables = [write(*_languages_by_tasks(matrix, extras))]
     columns, groups = group_table(matrix, extras.resources)
