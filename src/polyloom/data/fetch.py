@@ -67,21 +67,21 @@ def fetch(name: str, root: Path, *, mirror: str | None = None, progress: Progres
     collection, item, split = parse_name(name)
     root.mkdir(parents=True, exist_ok=True)
     sums = _read_sums(root / SUMS)
-    here = {}
+    local = {}  # files of the corpus that are under the root already, by split
     for file in corpus_files(collection, root=root, item=item):
         if split in (None, file.split):
             _verify(file.path, sums.get(file.path.relative_to(root).as_posix()))
-            here[file.split] = file.path
-    if split in here:
-        return list(here.values())
+            local[file.split] = file.path
+    if split in local:
+        return list(local.values())
     # Without Accept-Encoding a server may compress a file, whose length and hash would be others.
     with httpx2.Client(headers={"Accept-Encoding": "identity"}, timeout=TIMEOUT) as client:
         downloader = _Downloader(root, client, progress or (lambda *_: None))
         if mirror:
-            new = _from_mirror(name, mirror.rstrip("/"), downloader, skip=here)
+            new = _from_mirror(name, mirror.rstrip("/"), downloader, skip=local)
         else:
-            new = _from_source(name, downloader, skip=here)
-    return [*here.values(), *new]
+            new = _from_source(name, downloader, skip=local)
+    return [*local.values(), *new]
 
 
 def _from_mirror(name: str, mirror: str, downloader: "_Downloader", *, skip: Collection[str | None]) -> list[Path]:

@@ -1,1 +1,1 @@
-"""Write files and folders."""
+"""Files: atomic writes, locks, seals, untrusted files, YAML, object storage and the cache."""

@@ -94,10 +94,10 @@ else:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Let in one process at a time, of all that have the same cache; the others wait as long as it takes.
+    """Let one process at a time do some work, of all that share a cache; the others wait as long as it takes.
 
-    The lock ends with its process, so nobody waits for a killed one. It saves work, but nothing may depend on it:
-    where the cache cannot be written, or has no locks, everybody is let in.
+    The lock ends with its process, so no process waits for a killed one. It only saves work: where the cache cannot be
+    written, or has no locks, no process waits, and results must be right without it.
 
     Args:
         name: What the lock is for.

@@ -1,7 +1,7 @@
 """Find the files of a backbone or tokenizer, and check them before Transformers reads them.
 
-The files may come from a stranger. Configurations are of limited size and ask for no more than the weights hold, files
-are regular ones of the folder, and no other model than this one is loaded.
+The files are not trusted. Configurations are of limited size and need no more memory than the weights hold, files are
+regular ones of the folder, and no other model than this one is loaded.
 """
 
 import json
@@ -27,7 +27,8 @@ TOKENIZER = (
 )
 
 _MAX_CONFIG = 1 << 20
-# Largest values of settings that are sizes; the first pattern that fits counts.
+# Largest values of settings that are sizes; the first pattern that fits counts. A configuration of one kilobyte could
+# otherwise make Transformers allocate all memory before any weight is read.
 _LIMITS = {
     re.compile(r".*layers"): 500,
     re.compile(r"num_labels"): 100_000,
@@ -78,8 +79,9 @@ def check_config(folder: Path) -> None:
 def check_sizes(config: Mapping[str, Any], place: str) -> None:
     """Raise an error if a configuration has a size that no model has."""
     for key, value in config.items():
-        limit = next((limit for pattern, limit in _LIMITS.items() if pattern.fullmatch(str(key))), None)
-        if limit and isinstance(value, int | float) and not -1 <= value <= limit:
+        limits = [limit for pattern, limit in _LIMITS.items() if pattern.fullmatch(str(key))]
+        if limits and isinstance(value, int | float) and not -1 <= value <= limits[0]:
+            limit = limits[0]
             raise BackboneError(f"{place}: {key} is {value!r:.20}. At most {limit:,} is accepted.")
 
 
