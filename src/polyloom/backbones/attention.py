@@ -1,6 +1,6 @@
 """Add keys and values to the self-attention of a layer, with other ones for each row of a batch.
 
-Prefix tuning (Li & Liang 2021, eq. 7; P-tuning v2, Liu et al. 2022) lets every token also attend to P trained pairs of
+Prefix tuning (Li & Liang 2021; P-tuning v2, Liu et al. 2022) lets every token also attend to P trained pairs of
 keys and values: ``softmax(Q [P_k; K]ᵀ / √d) [P_v; V]``. Transformers would take them as `past_key_values`, but only in
 decoders, and then they shift positions and mix with the cache of a search. Here they join where attention is computed,
 after rotary positions and after the cache, so a search concatenates them anew at each token and the cache holds none.

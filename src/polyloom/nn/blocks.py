@@ -225,7 +225,11 @@ class AttentionBlock(BlockKind):
 
 
 class Bottleneck(BlockKind):
-    """A bottleneck adapter: ``z + U·relu(D·x)``; with a norm ``z + U·relu(D·LN(x))`` or ``z + LN(U·relu(D·x))``."""
+    """A bottleneck adapter (Houlsby et al. 2019): ``z + U·relu(D·x)``.
+
+    With a norm before it, as in Bapna & Firat (2019), ``z + U·relu(D·LN(x))``; with one behind it, as in
+    the published code of Hyper-X, ``z + LN(U·relu(D·x))``. The placement decides what z and x are.
+    """
 
     name = "bottleneck"
 
@@ -317,7 +321,11 @@ class Lora(ProjectionBlock):
 
 
 class Invertible(BlockKind):
-    """The invertible adapter of MAD-X (NICE coupling) on the embeddings, inverted before the output projection."""
+    """The invertible adapter of MAD-X (Pfeiffer et al. 2020) on the embeddings, inverted before the vocabulary.
+
+    It is a NICE coupling (Dinh et al. 2015): each half of a hidden state gets a function of the other half added, which
+    can be subtracted again exactly, whatever the function is.
+    """
 
     name = "invertible"
     in_layers = False
@@ -328,6 +336,7 @@ class Invertible(BlockKind):
             raise BackboneError(
                 f"invertible adapter: width {shape.width} is not a multiple of 4. Use `invertible: false`."
             )
+        # With F = G = 0 the coupling is the identity, so the output matrices have neutral values, and their biases too.
         half, quarter = shape.width // 2, shape.width // 4
         tensors: dict[str, TensorSpec] = {}
         for net in ("f", "g"):
@@ -397,6 +406,7 @@ class Classifier(BlockKind):
             generated_KSED: The weights of each label, followed by its bias.
             absent_KE: Labels that a condition's task does not have; they get a bias of minus infinity.
         """
+        # Tasks of a batch have label sets of different sizes, and one tensor holds the largest.
         bias = generated_KSED[..., -1].masked_fill(absent_KE[:, None], float("-inf"))
         return Block(self.name, "head", (Site("head", 0),), {"weight": generated_KSED[..., :-1], "bias": bias})
 
@@ -461,7 +471,7 @@ def couple(hidden_BTD: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
 
 
 def uncouple(hidden_BTD: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
-    """Apply the inverse of `couple`."""
+    """Apply the inverse of `couple`: ``e2 = o2 - G(o1); e1 = o1 - F(e2)``, the last change first."""
     first_BTE, second_BTE = hidden_BTD.chunk(2, dim=-1)
     second_BTE = second_BTE - _subnet(first_BTE, tensors, net="g")
     first_BTE = first_BTE - _subnet(second_BTE, tensors, net="f")
