@@ -6,11 +6,12 @@ import pytest
 import torch
 from peft import IA3Config, PrefixTuningConfig, get_peft_model
 
-from polyloom.errors import ConfigError
+from polyloom.backbones import attention
+from polyloom.errors import BackboneError, ConfigError
 from polyloom.methods.madx import MadXConfig
 from polyloom.methods.translation_banks import LangAdaptersConfig
 from polyloom.model import Model
-from tests.contracts.tiny import shared_backbone, tiny_inputs
+from tests.contracts.tiny import shared_backbone, tiny_backbone, tiny_inputs
 
 ROWS = ["mt/en", "mt/tr", "mt/en", "mt/sw"]
 LANGUAGES = ["en", "tr", "sw"]
@@ -87,3 +88,23 @@ def test_a_prefix_cannot_stand_over_language_adapters_that_are_trained_without_i
     load_example("own_prefix")
     with pytest.raises(ConfigError, match=r"method\.block: a prefix block always has an effect"):
         Model(shared_backbone("bert"), MadXConfig(block="prefix"), languages=["en"], tasks={"mlm": None, "pos": 3})
+
+
+@pytest.mark.parametrize("family", ["bert", "llama", "t5"])
+def test_prefixes_are_the_same_with_every_attention_that_is_supported(family, load_example, monkeypatch):
+    """Each takes masks in a form of its own; others are refused, and an error leaves the model as it was."""
+    load_example("own_prefix")
+    backbone, inputs = tiny_backbone(family), tiny_inputs(family, len(ROWS))
+    model = Model(backbone, LangAdaptersConfig(block="prefix"), languages=LANGUAGES, tasks=["mt"]).eval()
+    outputs = []
+    with torch.no_grad():
+        for name in ("sdpa", "eager"):
+            backbone.model.set_attn_implementation(name)
+            outputs.append(model(inputs, ROWS).logits)
+        torch.testing.assert_close(*outputs, rtol=0, atol=1e-5)
+        bare = backbone(**inputs).logits
+        assert not torch.allclose(bare, outputs[1])
+        monkeypatch.setattr(attention, "SUPPORTED", ("sdpa",))
+        with pytest.raises(BackboneError, match=r"cannot be added with the attention 'eager'.*one of sdpa\."):
+            model(inputs, ROWS)
+        assert torch.equal(backbone(**inputs).logits, bare)
