@@ -219,7 +219,7 @@ def _write(texts: Iterable[str], file: BinaryIO) -> None:
 
 @contextmanager
 def counting(shown: bool) -> Iterator[Callable[[int], None]]:
-    """Show on stderr how many lines were written, where someone can see it."""
+    """Show on stderr the number of lines so far, at a terminal."""
     if not shown:
         yield lambda _: None
         return

@@ -140,7 +140,7 @@ class RecordKind(ABC):
         return " / ".join(self.labels(record))
 
     def from_value(self, value: Any, language: str) -> Record | None:  # noqa: ARG002 - for words
-        """Make a record from what Python or a server is given: a record, a text or several; ``None`` if it is wrong."""
+        """Make a record of an input: of a record itself, a text or several texts; ``None`` if it is anything else."""
         if isinstance(value, self.record):
             return value
         texts = [value] if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else []
@@ -300,7 +300,7 @@ class ConversationKind(RecordKind):
         raise NotImplementedError
 
     def texts(self, record: Conversation) -> tuple[str, ...]:
-        """Return what is said."""
+        """Return the contents of all messages."""
         return tuple(message.content for message in record.messages)
 
 

@@ -37,7 +37,7 @@ class WeightCache:
         max_bytes: Size of the cache; the least recently used weights are removed first. Default: 256 MB.
 
     Attributes:
-        made: Number of conditions whose weights were computed so far.
+        num_computed: Number of conditions whose weights were computed so far.
     """
 
     def __init__(self, model: Model, *, max_bytes: int = 256 << 20) -> None:
@@ -45,7 +45,7 @@ class WeightCache:
         self._kept: OrderedDict[Condition, Weights] = OrderedDict()
         self._version: tuple[int, ...] = ()
         self._bytes = 0
-        self.made = 0
+        self.num_computed = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -66,28 +66,33 @@ class WeightCache:
         distinct = dict.fromkeys(conditions)
         by_condition = {c: self._kept[c] for c in distinct if c in self._kept}
         if missing := [condition for condition in distinct if condition not in by_condition]:
-            by_condition |= self._make(missing)
+            by_condition |= self._compute(missing)
         self._keep(by_condition)
-        return Weights.cat([by_condition[condition] for condition in (conditions if len(distinct) > 1 else distinct)])
+        # Rows of one condition share a single set; otherwise each row has a set of its own.
+        rows = conditions if len(distinct) > 1 else distinct
+        return Weights.cat([by_condition[condition] for condition in rows])
 
     def prepare(self, conditions: Sequence[Condition], *, ahead: Sequence[Condition]) -> None:
-        """Compute the weights of a batch, if some are missing, and with them in one call some that are needed soon."""
+        """Compute the weights of a batch, if some are missing, and with them some that are needed soon.
+
+        A generated method computes many conditions in about the time of one, so the next batches wait for nothing.
+        """
         if self.method.training:
             return
         self._clear_if_changed()
         if missing := [condition for condition in dict.fromkeys(conditions) if condition not in self._kept]:
             known = {*missing, *self._kept}
             soon = [condition for condition in dict.fromkeys(ahead) if condition not in known]
-            self._keep(self._make([*soon[:AHEAD], *missing]))
+            self._keep(self._compute([*soon[:AHEAD], *missing]))
 
-    def _make(self, missing: Sequence[Condition]) -> dict[Condition, Weights]:
+    def _compute(self, missing: Sequence[Condition]) -> dict[Condition, Weights]:
         with torch.no_grad():
             computed = self.method.weights(missing)
-        self.made += len(missing)
+        self.num_computed += len(missing)
         return {condition: computed.select(number) for number, condition in enumerate(missing)}
 
     def _keep(self, by_condition: dict[Condition, Weights]) -> None:
-        """Keep weights as those that were used last."""
+        """Keep weights as the last used; above `max_bytes` the least recently used ones are removed."""
         for condition, weights in by_condition.items():
             if condition not in self._kept:
                 self._kept[condition] = weights
@@ -97,6 +102,8 @@ class WeightCache:
             self._bytes -= self._kept.popitem(last=False)[1].num_bytes()
 
     def _clear_if_changed(self) -> None:
+        # A step of an optimizer may write parameters where torch does not count it; a loaded or moved parameter has
+        # another object or address; anything else that writes to one raises its version.
         parts = (n for p in self.method.parameters() for n in (id(p), p.data_ptr(), _version(p)))
         version = (_optimizer_steps, *parts)
         if version != self._version:

@@ -93,5 +93,5 @@ def _stop_at(until: Sequence[str], *, begin: int, tokenizer: Tokenizer) -> dict[
 
 def _has_ended(ids_BT: Tensor, _: Any, *, begin: int, until: Sequence[str], tokenizer: Tokenizer, **__: Any) -> Tensor:
     """Return which rows contain a text that ends them, behind their prompts."""
-    written = [tokenizer.decode(ids) for ids in ids_BT[:, begin:].tolist()]
-    return torch.tensor([any(end in text for end in until) for text in written], device=ids_BT.device)
+    texts = [tokenizer.decode(ids) for ids in ids_BT[:, begin:].tolist()]
+    return torch.tensor([any(end in text for end in until) for text in texts], device=ids_BT.device)

@@ -46,11 +46,11 @@ class Row:
     """Whether its scores were not finite."""
 
     def append(self, token: int, *, eos_id: int) -> None:
-        """Append the next token, or the one that must stand there."""
-        written = len(self.ids) - len(self.prefix)
-        if written < 0:
+        """Append the next token: that of the search, or of the prefix, or the end if the limit is reached."""
+        length = len(self.ids) - len(self.prefix)  # of the text, which is negative within the prefix
+        if length < 0:
             token = self.prefix[len(self.ids)]
-        elif written >= self.limit - 1:
+        elif length >= self.limit - 1:
             token = eos_id
         self.ids.append(token)
 
@@ -187,7 +187,8 @@ class InFlight:
         tokens_B1 = torch.tensor([[row.ids[-1]] for row in rows], device=state.source_BT.device)
         mask_BT = torch.cat([state.mask_BT, torch.ones_like(tokens_B1, dtype=state.mask_BT.dtype)], 1)
         places = [len(row.ids) - 1 for row in rows]
-        # Copies for a search are made again whenever rows come or go, so they must pay within a step or two.
+        # Laying weights out for a search copies them for each group of rows that share them, again whenever rows join
+        # or leave. With four rows or more per group that pays within a step or two.
         shared = 4 * len(set(state.weights.decoder_keys)) <= len(rows)
         layout = state.layout or backbone.lay_out(state.weights, num_rows=len(rows), search=shared)
         with self._positions.at(places), backbone.using_layout(layout):

@@ -107,7 +107,7 @@ async def _answer(engine: Engine, message: Message) -> Message:
             caches = [model.run.predictor.cache for model in engine.models]
             return asdict(engine.counts) | {
                 "waiting": len(engine.queue), "in_flight": engine.worker.rows_in_flight,
-                "resident": sum(map(len, caches)), "generated": sum(cache.made for cache in caches),
+                "resident": sum(map(len, caches)), "generated": sum(cache.num_computed for cache in caches),
             }  # fmt: skip
         case "info":
             return {"models": [model.describe() for model in engine.models]}

@@ -46,7 +46,7 @@ class TaskConfig:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The names of the labels, if they are given."""
+        """The names of the labels; none if only their number is known."""
         return self.labels if isinstance(self.labels, tuple) else ()
 
     @property
