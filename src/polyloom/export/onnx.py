@@ -62,65 +62,58 @@ def write_onnx(model: Model, conditions: Sequence[Condition], into: Path, *, bak
         baked: Whether the adapter is part of the graph.
     """
     first = conditions[0]
-    tasks = {condition.task for condition in conditions}
-    if len(tasks) > 1 or (baked and len(conditions) > 1):
+    if len({condition.task for condition in conditions}) > 1 or (baked and len(conditions) > 1):
         raise ExportError("onnx: a graph is of one task, and with an adapter inside of one condition.")
     task = model.task(first.task)
     if task.export_head is None:
         raise ExportError(
             f"onnx: what {first.task} predicts is not a function of one graph. Export it without --format."
         )
+    if find_spec("onnxscript") is None:
+        raise ExportError("onnx: needs the package onnxscript. Install polyloom[onnx].")
     model = model.eval()
     with torch.no_grad():
-        weights = model.method.weights([first])
-    graph, inputs, adapter = Graph(model, first, weights), example_inputs(model), weight_names(weights)
-    content = _traced(graph, inputs, None if baked else adapter)
+        weights = {condition: model.method.weights([condition]) for condition in conditions}
+    adapter = None if baked else weight_names(weights[first])
+
+    # One of the two example rows is padded: without padding the tracer may drop the attention mask. Sizes of batch and
+    # texts stay variable, those of the adapter are fixed.
+    stacks = model.backbone.shape.stacks
+    ids_BT, mask_BT = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 5, dtype=torch.long)
+    mask_BT[1, 0 if stacks == ("decoder",) else -1] = 0
+    inputs = {"input_ids": ids_BT, "attention_mask": mask_BT}
+    batch, length = torch.export.Dim("batch"), torch.export.Dim("length", min=2)
+    sizes = {"input_ids": {0: batch, 1: length}, "attention_mask": {0: batch, 1: length}}
+    if len(stacks) > 1:
+        inputs["decoder_input_ids"] = ids_BT[:, :3]
+        sizes["decoder_input_ids"] = {0: batch, 1: torch.export.Dim("target", min=2)}
+    shapes: dict[str, Any] = {"inputs": sizes, "adapter": None}
+    if adapter is not None:
+        shapes["adapter"] = {name: dict[int, Any]() for name in adapter}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        program = torch.onnx.export(
+            Graph(model, first, weights[first]), kwargs={"inputs": inputs, "adapter": adapter}, dynamo=True,
+            dynamic_shapes=shapes, verbose=False, input_names=[*inputs, *(adapter or ())], output_names=["logits"],
+        )  # fmt: skip
+    assert program is not None
+    proto = program.model_proto
+    for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
+        _drop_traces(nodes)
+
     about = {
         "task": first.task,
         "labels": list(task.labels),
         "inputs": list(inputs),
-        "adapter": [] if baked else list(adapter),
+        "adapter": list(adapter or ()),
         "conditions": [str(condition) for condition in conditions],
     }
-    files: dict[str, Any] = {GRAPH: content, ABOUT: about}
+    files: dict[str, Any] = {GRAPH: proto.SerializeToString(), ABOUT: about}
     if not baked:
-        for condition in conditions:
-            with torch.no_grad():
-                weights = model.method.weights([condition])
-            files[f"{str(condition).replace('/', '-')}.safetensors"] = weight_names(weights)
+        files |= {f"{str(c).replace('/', '-')}.safetensors": weight_names(of_condition)
+                  for c, of_condition in weights.items()}  # fmt: skip
     return write_folder(into, files)
-
-
-def example_inputs(model: Model) -> dict[str, Tensor]:
-    """Return two rows of a few tokens, one of them padded: without padding the tracer may drop the mask."""
-    ids_BT, mask_BT = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 5, dtype=torch.long)
-    mask_BT[1, 0 if model.backbone.shape.stacks == ("decoder",) else -1] = 0
-    inputs = {"input_ids": ids_BT, "attention_mask": mask_BT}
-    return inputs | ({"decoder_input_ids": ids_BT[:, :3]} if len(model.backbone.shape.stacks) > 1 else {})
-
-
-def _traced(graph: Graph, inputs: Mapping[str, Tensor], adapter: Mapping[str, Tensor] | None) -> bytes:
-    batch = torch.export.Dim("batch")
-    lengths = {"decoder_input_ids": torch.export.Dim("target", min=2)}
-    shapes: dict[str, Any] = {
-        "inputs": {name: {0: batch, 1: lengths.get(name, torch.export.Dim("length", min=2))} for name in inputs},
-        "adapter": None if adapter is None else {name: dict[int, Any]() for name in adapter},
-    }
-    arguments = {"inputs": dict(inputs), "adapter": None if adapter is None else dict(adapter)}
-    if find_spec("onnxscript") is None:
-        raise ExportError("onnx: needs the package onnxscript. Install polyloom[onnx].")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the exporter
-        program = torch.onnx.export(
-            graph, kwargs=arguments, dynamo=True, dynamic_shapes=shapes, verbose=False,
-            input_names=[*inputs, *(adapter or ())], output_names=["logits"],
-        )  # fmt: skip
-    assert program is not None
-    model = program.model_proto
-    for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        _drop_traces(nodes)
-    content: bytes = model.SerializeToString()
-    return content
 
 
 def _drop_traces(nodes: Iterable[Any]) -> None:
