@@ -4,7 +4,7 @@
 
 Rows are random tokens of random lengths; the sizes of the languages fall as in FineWeb2, from half of all rows to a few
 hundred. They are written as `polyloom data prepare` writes them, without tokenization, which
-`benchmarks.pipeline prepare` measures. A fresh process writes them, for 1, 5 and 20 million rows, and reports the peak
+`benchmarks.prepare` measures. A fresh process writes them, for 1, 5 and 20 million rows, and reports the peak
 of its memory; another one opens them and draws batches. CPU seconds of one thread, unless they are by the clock. Needs
 6 GB of disk.
 """

@@ -1,4 +1,4 @@
-"""Steps of training: what they cost and are spent on, with many languages in a batch, or in a bank, or translating."""
+"""Steps of training and their batches: what they cost, with many languages in a batch or a bank, or translating."""
 
 import json
 import statistics
@@ -15,7 +15,7 @@ import transformers
 import typer
 from tests.tiny_run import tiny_recipe
 
-from benchmarks.corpora import write_bitext
+from benchmarks.corpora import random_rows, write_bitext, write_corpus
 from benchmarks.measure import (
     WARMUP,
     Json,
@@ -30,17 +30,21 @@ from benchmarks.measure import (
     ratios,
     report,
     use_one_thread,
+    write_results,
 )
 from polyloom.backbones import backbone_from_config, load_backbone
 from polyloom.checkpoint import backbone_identity, describe_model, trained_parameters, write_checkpoint
 from polyloom.conditions import Condition
 from polyloom.config import load_recipe
 from polyloom.config.recipe import PRESETS
+from polyloom.data.blocks import Columns
 from polyloom.data.catalog import Corpus, resolve
+from polyloom.data.dataset_writer import write_packed
 from polyloom.data.mixture import MixtureConfig
 from polyloom.data.records import Bitext
 from polyloom.data.tokenization.tokenizer import Tokenizer, load_tokenizer
 from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary
+from polyloom.io.files import read_lines
 from polyloom.methods.base import MethodConfig, Stage
 from polyloom.methods.full import DenseConfig, FullConfig
 from polyloom.methods.hyper_adapters import HyperAdaptersConfig
@@ -50,9 +54,9 @@ from polyloom.model import Model
 from polyloom.rundir import RunDir
 from polyloom.training.config import OptimConfig, TrainConfig
 from polyloom.training.distributed import ProcessGroup
-from polyloom.training.loop import TrainLoop
-from polyloom.training.plan import StagePlan
-from polyloom.training.prepare import label_sets, prepare_dataset, training_datasets
+from polyloom.training.loop import ReadAhead, StepBatches, TrainLoop
+from polyloom.training.plan import StagePlan, TrainDataset
+from polyloom.training.prepare import LINES_PER_RUN, label_sets, prepare_dataset, training_datasets
 from polyloom.training.trainer import Trainer
 from polyloom.workflows.train import TrainingSetup, prepare_training
 
@@ -67,6 +71,20 @@ DIRECTIONS = [Condition("mt", *pair) for x in TRANSLATED[1:] for pair in (("eng"
 BANKS = (50, 5000)  # languages
 STEPS_OF_MEMORY = 4
 SAVES = 6
+BATCH_LANGUAGES = tuple("abcdefgh"[i] * 2 for i in range(8))
+BATCH_THREADS = (0, 1, 2, 4)
+TINY_MODEL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+BATCH_BACKBONES: Mapping[str, Mapping[str, Any]] = {
+    "lm": {"model_type": "llama", "num_key_value_heads": 1, "max_position_embeddings": 1024, **TINY_MODEL},
+    "mlm": {"model_type": "bert", "max_position_embeddings": 512, **TINY_MODEL},
+    "mt": PRESETS["transformer-mini"],
+}
+BATCH_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "lm": {"rows_per_batch": 32, "max_length": 1024, "pack_sequences": True},
+    "mlm": {"tokens_per_batch": 32_768, "max_length": 512},
+    "mlm-512": {"rows_per_batch": 64, "max_length": 512, "pack_sequences": True},
+    "mt": {"tokens_per_batch": 32_768, "max_length": 256},
+}
 
 
 # -- one step, and what it is spent on --------------------------------------------------------------------------------
@@ -427,6 +445,95 @@ def bank_saves(languages: int, sizes: Mapping[str, int]) -> list[dict[str, float
         trainer.run()
     costs: list[dict[str, float]] = trainer.costs
     return costs
+
+
+# -- batches without steps --------------------------------------------------------------------------------------------
+
+
+@command(app)
+def batches(
+    kinds: Annotated[list[str] | None, typer.Option("--kind", help="lm, mlm, mlm-512 or mt; default: all.")] = None,
+    *,
+    rows: Annotated[int, typer.Option(help="Rows of each of eight datasets.")] = 300_000,
+    steps: Annotated[int, typer.Option(help="Steps of a round.")] = 20,
+    rounds: Rounds = 40,
+    tiny: Tiny = False,
+    file: Json = None,
+) -> None:
+    """How many tokens per second the input pipeline makes into batches, without a model that uses them.
+
+        python -m benchmarks.training batches --json benchmarks/results/training_batches.json
+
+    A step's examples are drawn, read, cut or packed, masked, and laid out as tensors by `TrainLoop.batches`, in this
+    thread and in 1, 2 and 4 threads of `ReadAhead`, in turn, round after round; medians over rounds, by the clock.
+
+        lm        packed rows of 1,024 tokens, 32 of them, from lines of about 30 tokens
+        mlm       32,768 tokens of lines of about 30, with masks
+        mlm-512   64 packed rows of 512 tokens, with masks
+        mt        32,768 tokens of the longer side of pairs of about 30 tokens
+    """
+    rows, steps = (3000, 1) if tiny else (rows, steps)
+    results: dict[str, Any] = {"rows": rows, "steps": steps, "rounds": rounds, "rates": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = batch_tokenizer(Path(folder))
+        for kind in kinds or BATCH_SETTINGS:
+            loop = batch_loop(Path(folder), kind, rows, tokenizer)
+            rates: dict[int, list[float]] = {threads: [] for threads in BATCH_THREADS}
+            for turn, threads in enumerate(BATCH_THREADS * rounds):
+                rates[threads].append(rate(loop, turn * steps, steps, threads))  # no step is made twice
+            results["rates"][kind] = rates
+            medians = {threads: round(statistics.median(values)) for threads, values in rates.items()}
+            print(f"{kind}: tokens per second by threads: {medians}", flush=True)
+    write_results(results, file)
+
+
+def batch_tokenizer(folder: Path) -> Tokenizer:
+    """Learn pieces of made-up words, with the tokens that every task needs."""
+    write_corpus(folder, 5000)
+    texts = {x: [text for _, text in read_lines(folder / f"text.{x}")] for x in ("aa", "bb")}
+    config = VocabularyConfig(size=4000, mask=True)
+    train_vocabulary(texts, folder / "vocabulary", config=config, languages=BATCH_LANGUAGES)
+    return load_tokenizer(str(folder / "vocabulary"))
+
+
+def batch_loop(folder: Path, kind: str, rows: int, tokenizer: Tokenizer) -> TrainLoop:
+    """Return a loop whose batches have eight draws of eight languages."""
+    task = kind.partition("-")[0]
+    columns: Columns = dict.fromkeys(("source", "target") if task == "mt" else ("tokens",), "ints")
+    datasets = []
+    for number, language in enumerate(BATCH_LANGUAGES):
+        condition = Condition(task, language, BATCH_LANGUAGES[number - 1] if task == "mt" else None)
+        dataset = write_packed(
+            folder / f"{kind}-{language}", random_rows(rows, len(columns), seed=number, tokens=(10, 3900)),
+            columns={**columns, "length": "int"}, meta={"labels": []}, run=1 if task == "mt" else LINES_PER_RUN,
+        )  # fmt: skip
+        datasets.append(TrainDataset(str(condition), condition, dataset, np.zeros(0, np.int64)))
+    special = {"pad_token_id": tokenizer.pad_id, "eos_token_id": tokenizer.eos_id}
+    special |= {"decoder_start_token_id": tokenizer.eos_id} if task == "mt" else {}
+    backbone = backbone_from_config({**BATCH_BACKBONES[task], **special, "vocab_size": tokenizer.vocab_size})
+    method = DenseConfig() if task == "mt" else FullConfig()
+    directions = {"directions": ["*/*"]} if task == "mt" else {}
+    model = Model(backbone, method, languages=BATCH_LANGUAGES, tasks={task: None}, **directions)
+    (stage,) = model.method.stages()
+    train = TrainConfig(steps=10**6, **BATCH_SETTINGS[kind])
+    plan = StagePlan(stage, OptimConfig(), train, MixtureConfig(datasets_per_batch=8), tuple(datasets))
+    return TrainLoop(model, plan, tokenizer=tokenizer, process_group=ProcessGroup())
+
+
+def tokens_of(batches: StepBatches) -> int:
+    """Return the tokens of a step without padding, of the encoder or of the decoder if there is no encoder."""
+    return sum(batch.num_tokens for batch in batches.micro_batches)
+
+
+def rate(loop: TrainLoop, first: int, steps: int, threads: int) -> float:
+    """Return the tokens per second of some steps."""
+    started = time.perf_counter()
+    if threads == 0:
+        tokens = sum(tokens_of(loop.batches(step)) for step in range(first, first + steps))
+    else:
+        with ReadAhead(loop.batches, ahead=threads, stop=first + steps, threads=threads) as batches:
+            tokens = sum(tokens_of(batches.get(step)) for step in range(first, first + steps))
+    return tokens / (time.perf_counter() - started)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from benchmarks.corpora import write_corpus
 from benchmarks.measure import in_fresh_process
-from benchmarks.pipeline import prepare_corpus, write_vocabulary
+from benchmarks.prepare import prepare_corpus, write_vocabulary
 
 from polyloom.checkpoint import read_tensors
 from polyloom.conditions import Condition
