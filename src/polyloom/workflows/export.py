@@ -95,11 +95,11 @@ def export_run(  # noqa: PLR0913 - settings of an export
         if backbone:
             model.backbone.model.save_pretrained(partial / BACKBONE)
             run.tokenizer.save_pretrained(partial / BACKBONE)
-
-    # Exports name local folders without their paths; this machine notes where they are, to find them again.
-    if written and not backbone:
-        note_folder(backbone_note(adapter.identity), facts.backbone_folder)
-        note_folder(facts.tokenizer, facts.tokenizer_folder)
+        elif written:
+            # Exports name local folders without their paths; this machine notes where they are, to find them again.
+            # Before the export gets its name: if the process is killed in between, it could not be loaded.
+            note_folder(backbone_note(adapter.identity), facts.backbone_folder)
+            note_folder(facts.tokenizer, facts.tokenizer_folder)
     for path in written:
         progress(path)
     return written
