@@ -199,7 +199,20 @@ class Corpus:
 
     def numbered(self, kind: Kind, *, direction: tuple[str, str] | None = None) -> Iterator[tuple[int, Record]]:
         """Read the examples of the slice, each with its position in the whole corpus, from 0."""
-        rows: Iterable[tuple[int, Record]] = enumerate(self._all_records(kind, direction))
+        source = self.source
+        if isinstance(source, HubTable) and kind == "bitext":
+            raise DataError(self.name, None, "translations are not read from the Hub. Save them as JSON lines.")
+        if isinstance(source, Path | File):
+            records = read_records(source, kind, direction=direction)
+        else:
+            records = source.records(kind)
+        # A corpus has `languages` if its sides have a fixed order. Files that name the languages of each text are read
+        # in the right direction already.
+        if kind == "bitext" and self.languages and direction and is_reversed(self.languages, direction, self.name):
+            records = reverse(records)
+
+        # The random choice comes first: its position decides what `[random:20][5:10]` is.
+        rows: Iterable[tuple[int, Record]] = enumerate(records)
         if self.sample:
             rows = self.sample.of(rows)
             if len(rows) < self.sample.size:
@@ -213,18 +226,6 @@ class Corpus:
         is_slice = self.start > 0 or self.stop is not None
         if is_slice and not self.at_most and end < (self.stop or self.start + 1):
             raise DataError(self.name, None, "there are fewer examples than the slice asks for.")
-
-    def _all_records(self, kind: Kind, direction: tuple[str, str] | None) -> Iterator[Record]:
-        source = self.source
-        if isinstance(source, HubTable) and kind == "bitext":
-            raise DataError(self.name, None, "translations are not read from the Hub. Save them as JSON lines.")
-        if isinstance(source, Path | File):
-            rows = read_records(source, kind, direction=direction)
-        else:
-            rows = source.records(kind)
-        if kind == "bitext" and self.languages and direction and is_reversed(self.languages, direction, self.name):
-            return reverse(rows)
-        return rows
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -272,6 +273,7 @@ def resolve(name: str, *, root: Path | None = None, check: Callable[[Path], None
 
 def _resolve_whole(name: str, bare: str, root: Path, check: Callable[[Path], None]) -> Corpus:
     """Find a corpus by its name without a slice."""
+    # A known prefix decides, even if there is a file of this name: a recipe means the same on every machine.
     prefix, colon, _ = bare.partition(":")
     if colon and prefix == "hf":
         table = HubTable.parse(bare)
@@ -328,7 +330,16 @@ def _resolve_bitext(name: str, bare: str, root: Path) -> Corpus:
             side = Aligned((files[0].path,), split_file(files[0].path), split)
             licence, non_commercial = licence_of(files[0], root)
             return Corpus(name, side, "lm", item, split, licence, non_commercial)
-        files = _find_sides(collection, item, split=split, root=root)
+        # Codes may contain a hyphen: of all ways to cut `ha-ne-en`, the one with the most languages that have a file.
+        known = {file.item for file in corpus_files(collection, root=root)}
+        cuts = [(item[: at.start()], item[at.end() :]) for at in re.finditer("-", item)]
+        first, second = max(cuts, key=lambda cut: sum(language in known for language in cut), default=("", ""))
+        if first == second or split is None:
+            single = f"{collection}:{item}-LANGUAGE/SPLIT, or {collection}:{item}/SPLIT for the text of one"
+            shape = f"{collection}:{item}/SPLIT" if cuts else single
+            what = f"two languages and a split are needed. Write {shape}."
+            raise DataError(corpus_name(collection, item, split), None, what)
+        files = [_find_file(collection, language, split=None, root=root) for language in (first, second)]
         source = Aligned((files[0].path, files[1].path), split_file(files[0].path), split)
         languages = files[0].item, files[1].item
     else:
@@ -341,25 +352,12 @@ def _resolve_bitext(name: str, bare: str, root: Path) -> Corpus:
         files = [_find_file(collection, other if is_other else item, split=split, root=root)]
         source = Table(files[0].path, (1, 0)) if is_other else files[0].path
         languages = first, second
+    # Languages of one collection may stand under `nc/` and outside of it: one such side forbids commercial use.
     licence, _ = licence_of(files[0], root)
     non_commercial = any(licence_of(file, root)[1] for file in files)
     if sign:
         languages = parse_languages(after, name)
     return Corpus(name, source, "mt", None, split, licence, non_commercial, languages=languages)
-
-
-def _find_sides(collection: str, item: str, *, split: str | None, root: Path) -> list[CorpusFile]:
-    """Find the files of two languages."""
-    # Codes may contain a hyphen: of all ways to cut `ha-ne-en`, the one with the most languages that have a file.
-    known = {file.item for file in corpus_files(collection, root=root)}
-    cuts = [(item[: at.start()], item[at.end() :]) for at in re.finditer("-", item)]
-    first, second = max(cuts, key=lambda cut: sum(language in known for language in cut), default=("", ""))
-    if first == second or split is None:
-        one = f"{collection}:{item}-LANGUAGE/SPLIT, or {collection}:{item}/SPLIT for the text of one"
-        shape = one if not cuts else f"{collection}:{item}/SPLIT"
-        name = corpus_name(collection, item, split)
-        raise DataError(name, None, f"two languages and a split are needed. Write {shape}.")
-    return [_find_file(collection, language, split=None, root=root) for language in (first, second)]
 
 
 def _find_file(collection: str, item: str, *, split: str | None, root: Path) -> CorpusFile:

@@ -134,7 +134,9 @@ def _overlaps(corpora: Sequence[ScannedCorpus]) -> Iterator[tuple[ScannedCorpus,
     """Compare test corpora with training and validation corpora, and validation corpora with training corpora."""
     compared: Mapping[Role, tuple[Role, ...]] = {"train": (), "validation": ("train",), "test": ("train", "validation")}
     for corpus in corpora:
-        for other in (other for other in corpora if other.use.role in compared[corpus.use.role]):
+        for other in corpora:
+            if other.use.role not in compared[corpus.use.role]:
+                continue
             # Bitext is compared pair by pair; a sentence of another kind also with both sides of bitext.
             records_N = other.hashes_N if corpus.sides else other.texts_N
             whole = max(_num_shared(corpus.hashes_N, records_N), _num_shared_positions(corpus, other))
@@ -151,6 +153,7 @@ def _num_shared(hashes_N: Hashes, other_N: Hashes) -> int:
     """Count the hashes of a corpus that are in another; both are sorted."""
     if not len(hashes_N) or not len(other_N):
         return 0
+    # Binary search instead of sets: a set of Python integers takes some ten times the memory of the array.
     places_N = np.searchsorted(other_N, hashes_N).clip(max=len(other_N) - 1)
     return int((other_N[places_N] == hashes_N).sum())
 
@@ -167,6 +170,7 @@ def _num_shared_positions(corpus: ScannedCorpus, other: ScannedCorpus) -> int:
     positions: list[range | set[int]] = []
     for scanned in (corpus, other):
         start, positions_N = scanned.use.corpus.start, scanned.positions_N
+        # Membership in a range costs nothing, so only random choices become sets.
         whole_range = range(start, start + scanned.stats.sentences)
         positions.append(whole_range if positions_N is None else set(positions_N.tolist()))
     few, many = sorted(positions, key=len)
@@ -206,7 +210,9 @@ def _language_issues(corpora: Sequence[ScannedCorpus]) -> Iterator[Issue]:
     """Find corpora whose collection says that they are of another language than their condition."""
     for use in (corpus.use for corpus in corpora):
         stated, expected = iso3(use.corpus.language or ""), [iso3(code) for code in use.language.split("/")]
-        if stated is None or None in expected or any(_may_be(stated, code) for code in expected):
+        if stated is None or None in expected or stated in expected:
+            continue
+        if any({stated, code} <= group for code in expected for group in _GROUPS):
             continue
         # A code that no table has may be a name of the user's own, so that the corpus may be right.
         is_certain = {stated, *expected} <= set(ISO3.values())
@@ -216,10 +222,6 @@ def _language_issues(corpora: Sequence[ScannedCorpus]) -> Iterator[Issue]:
             f"{use.corpus.language!r}.",
             "wrong-language" if is_certain else None,
         )
-
-
-def _may_be(stated: str, expected: str | None) -> bool:
-    return stated == expected or any({stated, expected} <= group for group in _GROUPS)
 
 
 def _same_language_issues(languages: Sequence[str]) -> Iterator[Issue]:
@@ -238,6 +240,7 @@ def _same_language_issues(languages: Sequence[str]) -> Iterator[Issue]:
 
 def _label_issues(corpora: Sequence[ScannedCorpus], known_labels: Mapping[str, Collection[str]]) -> Iterator[Issue]:
     """Find labels that cannot be learned, are missing, or are all alike."""
+    # By task, not by language: a label that a training corpus of any language has can be predicted in all of them.
     learned: dict[str, set[str]] = defaultdict(set)
     for task, labels in known_labels.items():
         learned[task] |= {_scored(label, task) for label in labels}
@@ -252,6 +255,7 @@ def _label_issues(corpora: Sequence[ScannedCorpus], known_labels: Mapping[str, C
     for corpus in corpora:
         name, counts, task = corpus.stats.name, corpus.stats.labels, corpus.use.task
         total = sum(counts.values())
+        # Nothing is learned for a task that is only tested, or whose training data are not labels (raw text).
         new = [label for label in counts if learned[task] and _scored(label, task) not in learned[task]]
         if new and corpus.use.role != "train":
             share = _percent(sum(counts[label] for label in new) / total)
@@ -308,6 +312,7 @@ def _header_issues(corpora: Sequence[ScannedCorpus]) -> Iterator[Issue]:
             names = ", ".join(stats.header.split())
             yield Issue("note", f"the first line of {stats.name} is a header and is not read as data: {names}.")
         elif first and stats.labels[first] == 1 and sum(stats.labels.values()) >= ENOUGH_LABELS // 5:
+            # A header that was read as data leaves a label such as `tag`, which no other line has.
             what = f"the first label of {stats.name}, {first!r}, occurs nowhere else: is the first line a header?"
             yield Issue("check", f"{what} Name the columns after #.")
 
@@ -332,6 +337,7 @@ def _sentence_issues(corpora: Sequence[ScannedCorpus], max_length: int | None) -
 
 
 def _unknown_token_issues(corpora: Sequence[ScannedCorpus]) -> Iterator[Issue]:
+    """Find languages whose script the vocabulary does not have, over all their corpora together."""
     unknown, total = Counter[str](), Counter[str]()
     for corpus in corpora:
         unknown[corpus.use.language] += corpus.stats.unknown

@@ -143,6 +143,7 @@ def scan_corpus(
     path = cache / f"check-{name}.bin"
     if (stored := _load(path, use)) is not None:
         return stored
+    # With a lock, so that processes that start together do not all read a large corpus.
     with locked(str(path)):
         if (stored := _load(path, use)) is not None:  # another process read the corpus while this one waited
             return stored
@@ -154,9 +155,12 @@ def scan_corpus(
 def text_key(record: Record, kind: RecordKind | None = None) -> int:
     """Hash the text of a record: the same for words and for their text, and for both directions of translation."""
     if isinstance(record, Bitext):
+        # Sorted: a pair that was seen in the other direction was seen, too.
         low, high = sorted(side_keys(record))
         return _hash(low.to_bytes(8) + high.to_bytes(8))
     kind = kind or kind_of(record)
+    # Words are joined by nothing, as spaces do not count: a sentence has the same hash in a treebank and as raw text.
+    # Separate texts stay apart, so that ("a", "bc") and ("ab", "c") differ.
     return _text_hash(("" if isinstance(kind, WordsKind) else "\0").join(kind.texts(record)))
 
 
@@ -238,9 +242,12 @@ def _scan(
                 for side, key in zip(sides, side_keys(record), strict=True):
                     side.append(key)
             words.append(len(parts) if isinstance(kind, WordsKind) else sum(len(part.split()) for part in parts))
-            labels.update(kind.labels(record))
-            first_label = first_label or next(iter(labels), None)
+            record_labels = kind.labels(record)
+            labels.update(record_labels)
+            if first_label is None and record_labels:
+                first_label = record_labels[0]
 
+    # Sorted, so that comparisons are binary searches and repeated sentences are neighbours.
     hashes_N = np.sort(np.frombuffer(hashes, dtype=np.uint64))
     sides_N = tuple(np.sort(np.frombuffer(side, dtype=np.uint64)) for side in sides) if kind.name == "bitext" else ()
     too_long = 0
@@ -269,9 +276,9 @@ def _token_ids(records: Sequence[Record], kind: RecordKind, tokenizer: "Tokenize
         return ids
     inputs, start = [], 0
     for texts in parts:
-        own = ids[start : start + len(texts)]
+        tokens = ids[start : start + len(texts)]
         start += len(texts)
-        if kind.name == "choices":
-            own[2:] = [max(own[2:], key=len)]
-        inputs.append([token for text in own for token in text])
+        if kind.name == "choices":  # each choice is an input of its own: premise, question, choice
+            tokens[2:] = [max(tokens[2:], key=len)]
+        inputs.append([token for text in tokens for token in text])
     return inputs

@@ -93,12 +93,13 @@ def _from_mirror(name: str, mirror: str, downloader: "_Downloader", *, skip: Col
         if parsed := parse_path(collection, path.removeprefix(f"{NON_COMMERCIAL}/")):
             listed[path] = parsed
     paths = [path for path, parsed in listed.items() if parsed[0] == item and split in (None, parsed[1])]
-    if not paths:
+    if not paths:  # name other corpora of the same language that the mirror has
         names = {corpus_name(collection, *parsed): language_of(parsed[0]) for parsed in listed.values()}
         kin = [other for other, language in names.items() if language == language_of(item)]
         raise DataError(name, None, f"{mirror} does not have it. {suggest(name, kin or names)}")
     readme = str(PurePosixPath(paths[0]).with_name("README.md"))
     paths = [path for path in paths if listed[path][1] not in skip]
+    # The root's own hashes win: two mirrors with different versions must not be mixed in one root.
     known = _read_sums(downloader.root / SUMS)
     for path in [*paths, readme] if readme in sums else paths:
         if known.get(path, sums[path]) != sums[path]:
@@ -125,10 +126,10 @@ def _from_source(name: str, downloader: "_Downloader", *, skip: Collection[str |
 
     # Without a split in the name, the splits that the source has: many treebanks have no dev or train.
     files = []
-    for one in [split] if split else [other for other in source.splits if other not in skip]:
-        path = prefix + source.layout.format(split=source.splits[one], **fields)
+    for split_name in [split] if split else [other for other in source.splits if other not in skip]:
+        path = prefix + source.layout.format(split=source.splits[split_name], **fields)
         try:
-            files.append(downloader.download(source.url.format(split=one, **fields), path, known.get(path)))
+            files.append(downloader.download(source.url.format(split=split_name, **fields), path, known.get(path)))
         except _MissingError as error:
             if split:
                 raise DataError(name, None, f"the source has no {split} split of it ({error.path}).") from None
@@ -164,6 +165,8 @@ class _Downloader:
         if not target.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             with _locked_part(target) as part:
+                # A file that was downloaded in parts and has another hash is downloaded once more, as a whole. If that
+                # has another hash too, the server has another file.
                 is_resumed = True
                 while is_resumed:
                     is_resumed = _retried(url, lambda: self._transfer(part, url, path, sha256))
@@ -171,7 +174,7 @@ class _Downloader:
                     actual = hashlib.file_digest(part, "sha256").hexdigest()
                     if sha256 in (None, actual):
                         break
-                    part.truncate(0)  # parts of several attempts may not belong together: download all of it once more
+                    part.truncate(0)
                 else:
                     what = f"the hash is {actual}, but {sha256} is expected. The file was not kept."
                     raise DataError(url, None, what)
@@ -192,8 +195,14 @@ class _Downloader:
         done = part.seek(0, os.SEEK_END)
         note = Path(part.name + ".from")
         # With If-Range the server sends the missing bytes only if its file is still the one that the part is from.
-        # Otherwise it sends the whole file.
-        validator = _read_validator(note, url) if done else None
+        # Otherwise it sends the whole file. A weak tag (W/) does not promise the same bytes (RFC 9110, section 13.1.5).
+        validator = None
+        if done:
+            with suppress(OSError, ValueError, KeyError, TypeError):  # without a usable note, start again
+                content = json.loads(note.read_text(encoding="utf-8"))
+                validator = content["validator"] if content["url"] == url else None
+        if not isinstance(validator, str) or validator.startswith("W/"):
+            validator = None
         headers = {"Range": f"bytes={done}-", "If-Range": validator} if validator else {}
         with self._get(url, headers) as response:
             is_resumed = response.status_code == HTTPStatus.PARTIAL_CONTENT
@@ -224,6 +233,7 @@ class _Downloader:
             raise DataError(url, None, "not an address. Write http://… or https://….")
         try:
             request = self._client.build_request("GET", url, headers=headers)
+            # The client does not follow redirects by itself: each target is judged first.
             response = self._client.send(request, stream=True)
             for _ in range(MAX_REDIRECTS):
                 target = response.next_request
@@ -264,22 +274,11 @@ def _retried(url: str, attempt: Callable[[], Result]) -> Result:
 
 def _limited(response: httpx2.Response, limit: int) -> Iterator[bytes]:
     """Yield the bytes of a response as they come, up to a limit."""
-    for block in response.iter_raw():
+    for block in response.iter_raw():  # raw: a small compressed response could unpack to any size
         limit -= len(block)
         if limit < 0:
             raise DataError(response.url, None, "far larger than such a file can be. Refused.")
         yield block
-
-
-def _read_validator(note: Path, url: str) -> str | None:
-    """Read the validator (ETag or date) of a file whose download was interrupted."""
-    try:
-        content = json.loads(note.read_text(encoding="utf-8"))
-        validator = content["validator"] if content["url"] == url else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    # A weak tag does not promise the same bytes.
-    return validator if isinstance(validator, str) and not validator.startswith("W/") else None
 
 
 @contextmanager

@@ -143,9 +143,13 @@ class RecordKind(ABC):
         """Make a record of an input: of a record itself, a text or several texts; ``None`` if it is anything else."""
         if isinstance(value, self.record):
             return value
-        texts = [value] if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else []
-        fits = len(texts) == len(self.fields) and isinstance(value, str) == (len(self.fields) == 1)
-        return self.from_texts(texts) if fits and all(isinstance(text, str) for text in texts) else None
+        if len(self.fields) == 1:
+            texts = [value]
+        elif isinstance(value, list | tuple) and len(value) == len(self.fields):
+            texts = list(value)
+        else:
+            return None
+        return self.from_texts(texts) if all(isinstance(text, str) for text in texts) else None
 
     def to_value(self, record: Any) -> str | tuple[str, ...]:
         """Return the texts from which `from_value` makes a record, to send them to a server."""
@@ -523,7 +527,15 @@ class WordsKind(RecordKind):
                 (sentence,) = parse_conllu([line[:2] for line in lines], STDIN)
                 return _word_item(sentence.line, sentence.words, sentence)
             case "columns":
-                return _word_item(line.number, _first_column(lines), "")
+                # The word is the first column, whatever follows it: files with tags can be tagged again.
+                words = []
+                for row in lines:
+                    if not row.content.strip():
+                        break
+                    words.append(row.content.split("\t" if "\t" in row.content else None, maxsplit=1)[0])
+                    if not words[-1].strip():
+                        raise DataError(STDIN, row.number, "no word in the first column.")
+                return _word_item(line.number, words, "")
         entry = json_object(line.content, Location(STDIN, line.number))
         if isinstance(entry.get("words"), list):
             words = [checked_text(word, Location(STDIN, line.number), name="words") for word in entry["words"]]
@@ -547,25 +559,23 @@ class WordsKind(RecordKind):
             if scores and prediction is not None:
                 values["scores"] = list(prediction.scores)
             return write_json(item, **values)
-        if form == "conllu":
-            return self._write_conllu(item, values)
-        rows = zip(words, *values.values(), strict=True)
-        return "".join("\t".join(map(str, row)) + "\n" for row in rows) + "\n"
+        if form != "conllu":
+            rows = zip(words, *values.values(), strict=True)
+            return "".join("\t".join(map(str, row)) + "\n" for row in rows) + "\n"
 
-    def _write_conllu(self, item: StreamItem, values: Mapping[str, Any]) -> str:
+        # CoNLL-U: a blank line keeps its line end, and of a sentence all but the predicted columns stays as it was.
         if item.record is None:
             return "\r\n" if isinstance(item.source, str) and item.source.endswith("\r\n") else "\n"
-        if isinstance(item.source, Sentence):
-            sentence = item.source  # everything but the predicted columns stays as it was
-        else:
-            words, offsets = item.record.words, item.record.offsets
-            joined = {i for i, ((_, end), (start, _)) in enumerate(pairwise(offsets)) if start == end}
-            rows = tuple(
-                Row(str(i + 1), word, *"_" * 8)._replace(misc="SpaceAfter=No" if i in joined else "_")
-                for i, word in enumerate(words)
-            )
-            text = "".join(word if i in joined else f"{word} " for i, word in enumerate(words)).strip()
-            sentence = Sentence((f"# text = {text}",), rows)
+        sentence = item.source
+        if not isinstance(sentence, Sentence):
+            # Offsets that touch are words without a space between them, which CoNLL-U marks in MISC.
+            joined = {i for i, ((_, end), (start, _)) in enumerate(pairwise(item.record.offsets)) if start == end}
+            tokens, text = [], ""
+            for i, word in enumerate(words):
+                misc = "SpaceAfter=No" if i in joined else "_"
+                tokens.append(Row(str(i + 1), word, "_", "_", "_", "_", "_", "_", "_", misc))
+                text += word if i in joined else f"{word} "
+            sentence = Sentence((f"# text = {text.strip()}",), tuple(tokens))
         predicted = {column: values[name] for name, column in self.columns.items()}
         return write_sentence(sentence.with_predictions(**predicted))
 
@@ -645,15 +655,3 @@ def _plain_text(line: Line) -> str:
         looks = "CoNLL-U. Add --input conllu." if "\t" in line.text else "JSON. Add --input jsonl."
         raise DataError(STDIN, line.number, f"this is not plain text but {looks}")
     return line.content
-
-
-def _first_column(lines: Sequence[Line]) -> list[str]:
-    words = []
-    for line in lines:
-        text = line.content
-        if not text.strip():
-            break
-        words.append(text.split("\t" if "\t" in text else None, maxsplit=1)[0])
-        if not words[-1].strip():
-            raise DataError(STDIN, line.number, "no word in the first column.")
-    return words

@@ -39,6 +39,8 @@ class Sample(NamedTuple):
 
     def of(self, examples: Iterable[T]) -> list[T]:
         """Choose among examples and keep their order; if there are too few, return all of them."""
+        # A heap of `size` entries, so that a corpus of any length is read once in bounded memory. With the position
+        # behind the number, two equal numbers never compare the examples themselves.
         chosen = nsmallest(self.size, zip(_numbers(self.seed), count(), examples, strict=False))
         return [example for _, _, example in sorted(chosen, key=lambda entry: entry[1])]
 

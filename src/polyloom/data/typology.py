@@ -72,6 +72,7 @@ def script_of(text: str) -> str | None:
     scripts: Counter[str] = Counter()
     for letter, count in letters.items():
         words = unicodedata.name(letter, "").split()
+        # Unicode names begin with the script: LATIN SMALL LETTER A, HALFWIDTH KATAKANA LETTER A, CJK UNIFIED IDEOGRAPH.
         words = words[1:] if words[:1] in (["FULLWIDTH"], ["HALFWIDTH"]) else words
         if len(words) > 1 and words[0] != "MODIFIER":  # which all scripts share
             scripts[words[0].capitalize()] += count
@@ -148,9 +149,11 @@ class Typology:
             raise DataError("typology", None, what)
         # The axes come from all languages of the tables, so that the vectors of a language do not depend on the others
         # of a run. The sign of a principal component is arbitrary: here its largest weight is positive.
+        # N languages, F features, E components.
         table_NF = np.array(list(self.features.values()))
         mean_F = np.nanmean(table_NF, axis=0)
         centred_NF = np.nan_to_num(table_NF - mean_F)  # an unknown feature is at the mean
+        # The rows of V^T in U S V^T are the principal axes, in the order of their variance.
         axes_EF = np.linalg.svd(centred_NF, full_matrices=False)[2][:size]
         largest_E = np.abs(axes_EF).argmax(axis=1)
         axes_EF *= np.sign(axes_EF[np.arange(len(axes_EF)), largest_E])[:, None]
@@ -158,6 +161,7 @@ class Typology:
         vectors = {}
         for code, features_F in known.items():
             vector_E = np.nan_to_num(features_F - mean_F) @ axes_EF.T / scale
+            # There are at most as many axes as languages or features in the tables: the rest is zero.
             vectors[code] = np.pad(vector_E, (0, size - len(vector_E))).tolist()
         return vectors
 

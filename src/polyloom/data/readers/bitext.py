@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge
 
 from polyloom.data.readers.tables import SKIPPED
 from polyloom.data.readers.tmx import read_tmx
 from polyloom.data.records import Bitext, Kind, Record, Text
-from polyloom.errors import DataError, Location
+from polyloom.errors import DataError
 from polyloom.io.files import File, as_file, checked_text, read_json_lines, read_lines
 from polyloom.io.hashes import remembered_sha256
 from polyloom.ranges import Count
@@ -102,7 +102,8 @@ class Aligned:
         """Yield the lines of the split, one of each file."""
         readers = [read_lines(path) for path in self._all_files]
         for number, lines in enumerate(zip_longest(*readers), start=1):
-            if None in lines:  # a file has ended: read the others to their ends, to say how long each of them is
+            # A file has ended before another: read the others to their ends, to say how long each of them is.
+            if None in lines:
                 counts = [
                     number - (line is None) + sum(1 for _ in reader)
                     for line, reader in zip(lines, readers, strict=True)
@@ -211,46 +212,41 @@ def _json_rows(path: Path, direction: Direction | None) -> Iterator[tuple[str, s
 
     Without them, ``source`` and ``target`` are taken, or the ``text`` and ``translation`` of ``polyloom predict``.
     """
+    keys: Direction
     for at, row in read_json_lines(path):
         texts = row.get("translation", row)
         if isinstance(texts, str) and "text" in row:  # as `polyloom predict` writes it
             texts = {"source": row["text"], "target": texts}
         if not isinstance(texts, dict):
             raise at.error("'translation' is not an object with a text for each language.")
-        keys = _keys(texts, direction, at)
-        if direction is None and keys != ("source", "target"):
-            direction = keys  # in the order of the first line, whatever the order in later lines
+        if direction and all(language in texts for language in direction):
+            keys = direction
+        elif "source" in texts and "target" in texts:
+            keys = "source", "target"
+        else:
+            known = ", ".join(repr(key[:40]) for key in list(texts)[:12]) or "none"
+            if direction:
+                missing = direction[0] if direction[0] not in texts else direction[1]
+                raise at.error(f"no {missing!r} here, nor 'source' and 'target'. Known: {known}.")
+            if len(texts) != 2:
+                raise at.error(f"{len(texts)} languages. Say which two are meant. Known: {known}.")
+            # The order of the first line decides for all lines: in JSON the order of keys may differ from line to line.
+            first, second = texts
+            keys = direction = first, second
         source, target = ("" if texts[key] is None else checked_text(texts[key], at, name=key[:40]) for key in keys)
         yield source, target
 
 
-def _keys(texts: dict[str, Any], direction: Direction | None, at: Location) -> Direction:
-    """Choose the keys of source and target."""
-    if direction and all(language in texts for language in direction):
-        return direction
-    if "source" in texts and "target" in texts:
-        return "source", "target"
-    known = ", ".join(repr(key[:40]) for key in list(texts)[:12]) or "none"
-    if direction:
-        missing = direction[0] if direction[0] not in texts else direction[1]
-        raise at.error(f"no {missing!r} here, nor 'source' and 'target'. Known: {known}.")
-    if len(texts) != 2:
-        raise at.error(f"{len(texts)} languages. Say which two are meant. Known: {known}.")
-    first, second = texts
-    return first, second
-
-
 def _pairs(rows: Iterable[tuple[str, str]]) -> Iterator[Bitext]:
     """Make records of the rows in which both sides have text."""
-    for row in rows:
-        source, target = map(_one_line, row)
+    # JSON and TMX may have line ends within a text. A side is one line: line ends would shift what is written line by
+    # line. The pattern is used only where there are any, because it is slow on long rows of spaces.
+    for texts in rows:
+        source, target = (
+            _LINE_END.sub(" ", text.strip()) if "\n" in text or "\r" in text else text.strip() for text in texts
+        )
         if source and target:
             yield Bitext(source, target)
-
-
-def _one_line(text: str) -> str:
-    text = text.strip()
-    return _LINE_END.sub(" ", text) if "\n" in text or "\r" in text else text
 
 
 def _require_kind(kind: Kind, expected: Kind, path: Path) -> None:
@@ -272,6 +268,7 @@ class Filter:
 
     def broken_rule(self, source: int, target: int) -> Rule | None:
         """Return the first rule that a pair with these numbers of tokens breaks, or ``None``."""
+        # The rules of clean-corpus-n.perl (Moses), but by the tokens of the model instead of words.
         short, long = sorted((source, target))
         if short < 1:
             return "empty"

@@ -46,13 +46,13 @@ def make_choices(row: Mapping[str, Any], at: Location, *, labelled: bool = True)
         raise at.error(f"expected {EXPECTED}, with 2 to {MAX_CHOICES} choices.")
     named = [(premise, row[premise]), ("question", row["question"]), *(("choices", choice) for choice in choices)]
     texts = [checked_text(value, at, name=name).strip() for name, value in named]
-    label = _label(row.get("label"), len(choices), first_label(row), at) if labelled else ""
+    label = ""
+    if labelled:
+        # The label is a number or its digits, and is stored as a position that is counted from 0.
+        value: Any = row.get("label")
+        first = first_label(row)
+        known = [str(position) for position in range(first, first + len(choices))]
+        if isinstance(value, bool) or str(value).strip() not in known:
+            raise at.error(f"label {value!r:.40}: it is none of the choices. Expected: {', '.join(known)}.")
+        label = str(int(value) - first)
     return Choices(texts[0], texts[1], tuple(texts[2:]), label)
-
-
-def _label(value: Any, count: int, first: int, at: Location) -> str:
-    """Return the position of the right choice, counted from 0."""
-    known = [str(position) for position in range(first, first + count)]
-    if isinstance(value, bool) or str(value).strip() not in known:
-        raise at.error(f"label {value!r:.40}: it is none of the choices. Expected: {', '.join(known)}.")
-    return str(int(value) - first)

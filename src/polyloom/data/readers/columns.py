@@ -13,7 +13,7 @@ Tags are kept as they are, also impossible sequences: the metric decides how to 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -37,6 +37,7 @@ def read_columns(source: Path | File) -> Iterator[Tagged]:
     prefix: str | None = None
     for first, words, tags in _sentences(file):
         if prefix is None:
+            # Of the whole first sentence, because a single word may begin like this by chance: `re:invent`.
             prefixes = {match[1] if (match := _LANGUAGE.fullmatch(word)) else "" for word in words}
             prefix = prefixes.pop() if len(prefixes) == 1 else ""
         for number, word in enumerate(words if prefix else (), start=first):
@@ -131,7 +132,9 @@ def _layout(line: str, file: File, number: int) -> Layout:
         layout = find_layout(cells, _PARTS, file.columns, Location(file.path, number))
         assert layout is not None
         return layout
-    if tabs and width != 2 and not _is_conll_2003(cells):
+    # The columns of CoNLL 2003 are a word, a part of speech, a chunk and an entity.
+    is_conll_2003 = width == 4 and all(cell == "O" or cell[:2] in ("B-", "I-") for cell in cells[2:])
+    if tabs and width != 2 and not is_conll_2003:
         what = f"{width} columns separated by tabs, but token and tag are 2."
         hint = f"Name the columns after #, with _ for those to leave out, such as {file.path}#word,_,tag."
         raise DataError(file.path, number, f"{what} {hint} Universal NER files are named .iob2; pairs are not tags.")
@@ -140,12 +143,7 @@ def _layout(line: str, file: File, number: int) -> Layout:
     return Layout((0, width - 1), ("", ""), width, has_header=False)
 
 
-def _is_conll_2003(cells: Sequence[str]) -> bool:
-    """Return whether the columns are a word, a part of speech, a chunk and an entity."""
-    return len(cells) == 4 and all(cell == "O" or cell[:2] in ("B-", "I-") for cell in cells[2:])
-
-
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # a corpus has few tags, and each stands in many lines
 def _wrong_tag(tag: str) -> str:
     """Describe what is wrong with a tag; empty if nothing is."""
     if not tag or tag != tag.strip():

@@ -195,18 +195,17 @@ def write_sentence(sentence: Sentence) -> str:
 
 def _sentence(lines: list[str], path: Path, first: int, *, before: str, after: str) -> Sentence:
     """Parse the lines of a sentence."""
-    count = next((index for index, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    count = 0  # of comments
+    while count < len(lines) and lines[count].startswith("#"):
+        count += 1
     if count == len(lines):
         raise DataError(path, first, "comments without words.")
-    rows = tuple(_rows(lines[count:], path, first + count))
-    return Sentence(tuple(lines[:count]), rows, path, first, before, after)
 
-
-def _rows(lines: list[str], path: Path, first: int) -> Iterable[Row]:
-    """Parse rows and check their ids: words from 1, a range before its first word, empty nodes after their word."""
-    words, nodes = 0, 0
-    covered, covered_at = 0, first
-    for number, line in enumerate(lines, start=first):
+    # Ids: words are counted from 1, a range stands before its first word, and empty nodes stand after their word.
+    rows = []
+    words, nodes = 0, 0  # numbers of the last word, and of the last empty node after it
+    covered, covered_at = 0, first  # last word of the last range, and the line of that range
+    for number, line in enumerate(lines[count:], start=first + count):
         cells = line.split("\t")
         if len(cells) != 10:
             raise DataError(path, number, _columns(line, len(cells)))
@@ -224,11 +223,12 @@ def _rows(lines: list[str], path: Path, first: int) -> Iterable[Row]:
             nodes += 1
         else:
             raise DataError(path, number, f"id {_short(name)} is out of order behind word {words}.")
-        yield Row._make(cells)
+        rows.append(Row._make(cells))
     if not words:
-        raise DataError(path, first, "a sentence without words.")
+        raise DataError(path, first + count, "a sentence without words.")
     if covered > words:
         raise DataError(path, covered_at, f"a range up to word {covered} in a sentence of {words} words.")
+    return Sentence(tuple(lines[:count]), tuple(rows), path, first, before, after)
 
 
 def _columns(line: str, count: int) -> str:

@@ -64,6 +64,7 @@ def _answers(value: Any, context: str, at: Location, about: str) -> Iterator[Ans
         text, start = (answer.get("text"), answer.get("answer_start")) if isinstance(answer, dict) else (None, None)
         if not isinstance(text, str) or not isinstance(start, int) or isinstance(start, bool):
             raise at.error(f"{about}an answer without text or answer_start. Expected: {EXPECTED}.")
+        # Positions that are counted in bytes or UTF-16 units would silently train other spans.
         if not text.strip() or start < 0 or context[start : start + len(text)] != text:
             place_in_context = context.find(text) if text.strip() else -1
             hint = f" It begins at {place_in_context}." if place_in_context >= 0 else ""

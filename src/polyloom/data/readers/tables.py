@@ -160,6 +160,8 @@ def table_header(file: File, kind: Kind) -> str | None:
 
 def table_rows(file: File) -> Iterator[tuple[Location, list[str]]]:
     """Read the cells of each line that is not blank, with its location; CSV may also be separated by tabs."""
+    # The first line with text decides: for .csv whether the cells are separated by commas or tabs, for tabs the number
+    # of cells, beyond which a tab must stand inside of a cell.
     width = 0
     for number, line in read_lines(file.path):
         if not line.strip():
@@ -167,8 +169,16 @@ def table_rows(file: File) -> Iterator[tuple[Location, list[str]]]:
         if not width and file.ending == ".csv" and "\t" not in line:
             yield from _csv_rows(file, ";" if ";" in line and "," not in line else ",")
             return
-        width = width or line.count("\t") + 1
-        yield Location(file.path, number), _tsv_cells(line, width)
+        cells = line.split("\t")
+        width = width or len(cells)
+        if len(cells) > width:
+            cells = [quoted.replace('""', '"') if quoted else plain for quoted, plain in _CELL.findall(line)]
+        else:
+            # Quotation marks around a cell belong to its text, unless it has doubled ones: a CSV writer doubles them.
+            for place, cell in enumerate(cells):
+                if cell.startswith('"') and (match := _QUOTED.fullmatch(cell)) and '""' in match[1]:
+                    cells[place] = match[1].replace('""', '"')
+        yield Location(file.path, number), cells
 
 
 def _csv_rows(file: File, delimiter: str) -> Iterator[tuple[Location, list[str]]]:
@@ -185,18 +195,6 @@ def _csv_rows(file: File, delimiter: str) -> Iterator[tuple[Location, list[str]]
             number = rows.line_num + 1  # of the first line of the next row
     except csv.Error as error:
         raise DataError(file.path, number, f"not CSV: {error}.") from None
-
-
-def _tsv_cells(line: str, width: int) -> list[str]:
-    """Split at tabs; only where that makes too many cells, tabs may stand between quotation marks."""
-    cells = line.split("\t")
-    if len(cells) > width:
-        return [quoted.replace('""', '"') if quoted else plain for quoted, plain in _CELL.findall(line)]
-    # Quotation marks around a cell belong to its text, unless it has doubled ones, which a CSV writer must have made.
-    for place, cell in enumerate(cells):
-        if cell.startswith('"') and (match := _QUOTED.fullmatch(cell)) and '""' in match[1]:
-            cells[place] = match[1].replace('""', '"')
-    return cells
 
 
 def read_labelled(source: Path | File) -> Iterator[LabelledText]:
@@ -221,7 +219,7 @@ def read_pairs(source: Path | File) -> Iterator[Pair]:
         if label == "-":
             continue
         plain = label.casefold()
-        if names[0] == "premise":
+        if names[0] == "premise":  # elsewhere a label `e` may mean anything
             plain = _INFERENCE.get(plain, plain)
         yield Pair(first, second, plain if plain in _INFERENCE.values() else label)
 

@@ -115,6 +115,7 @@ class _Parser:
             self._expat.Parse(chunk, last)
         except expat.ExpatError as error:
             raise self._error(f"not XML: {expat.ErrorString(error.code)}.") from None
+        # Sizes are checked after every chunk, too: what has not ended yet has no event.
         if self._fed - self._expat.CurrentByteIndex > _MAX_TOKEN:
             raise self._error(f"a tag or a comment of more than {_MAX_TOKEN} bytes.")
         self._check_size()
@@ -145,6 +146,7 @@ class _Parser:
 
     def _end(self, name: str) -> None:
         if name == "seg":
+            # Of several segments with the same code in a unit, the first counts.
             self._unit.setdefault(self._language, "".join(self._text))
         elif name == "tu":
             self._check_size()

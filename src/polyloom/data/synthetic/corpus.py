@@ -67,19 +67,19 @@ class SyntheticCorpus:
         sentences = [_sentences(side, self.split) for side in self.sides]
         if kind == "bitext":
             return (Bitext(source.text, target.text) for source, target in zip(*sentences, strict=True))
-        return (self._record(sentence, kind) for sentence in sentences[0])
+        if kind == "tree":
+            return (Tree(sentence.words, sentence.heads, sentence.relations) for sentence in sentences[0])
+        if kind == "text":
+            return (Text(sentence.text) for sentence in sentences[0])
+        return (
+            Tagged(sentence.words, sentence.entities if self.entities else sentence.upos) for sentence in sentences[0]
+        )
 
     def sha256(self) -> str:
         """Hash of the generated sentences, not of the settings, so that it is never out of date."""
+        # Sorted: both directions of a pair have the same hash.
         hashes = sorted(_sha256(side, self.split) for side in self.sides)
         return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
-
-    def _record(self, sentence: Sentence, kind: Kind) -> Record:
-        if kind == "tree":
-            return Tree(sentence.words, sentence.heads, sentence.relations)
-        if kind == "text":
-            return Text(sentence.text)
-        return Tagged(sentence.words, sentence.entities if self.entities else sentence.upos)
 
 
 @cache

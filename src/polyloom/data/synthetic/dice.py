@@ -17,7 +17,7 @@ class Dice:
 
     def below(self, count: int) -> int:
         """Draw a number from 0 to ``count - 1``."""
-        return next(self._numbers) % count
+        return next(self._numbers) % count  # of 64 bits: the bias of the remainder is below 2^-50
 
     def chance(self, percent: int) -> bool:
         """Return true with a probability in percent."""
@@ -29,6 +29,7 @@ class Dice:
 
 
 def _numbers(key: tuple[int, ...]) -> Iterator[int]:
+    # In blocks, because a call of the generator for each number would be slow.
     count = 0
     while True:
         yield from random_uint64((*key, count), _AT_ONCE).tolist()

@@ -79,10 +79,10 @@ def _fill(words: dict[str, list[str]], dice: Dice) -> None:
 def _shift(words: dict[str, list[str]], dice: Dice, *, times: int) -> None:
     """Swap words of two classes, for example nouns and verbs."""
     for _ in range(times):
-        one = dice.pick(_SHIFTING)
-        other = dice.pick([kind for kind in _SHIFTING if kind != one])
-        a, b = dice.below(len(words[one])), dice.below(len(words[other]))
-        words[one][a], words[other][b] = words[other][b], words[one][a]
+        first = dice.pick(_SHIFTING)
+        second = dice.pick([kind for kind in _SHIFTING if kind != first])
+        a, b = dice.below(len(words[first])), dice.below(len(words[second]))
+        words[first][a], words[second][b] = words[second][b], words[first][a]
 
 
 def _state(words: Mapping[str, list[str]], grammar: Grammar, changes: tuple[int, ...]) -> State:

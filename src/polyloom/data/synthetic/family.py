@@ -15,20 +15,8 @@ from polyloom.data.synthetic.meaning import Clause, meaning_of
 from polyloom.data.synthetic.render import Sentence, Speaker
 from polyloom.errors import DataError, suggest
 
-_BRANCHES = (
-    0,
-    1,
-    2,
-    3,
-    0,
-    1,
-    0,
-    2,
-    0,
-    1,
-    2,
-    0,
-)  # of language 0, 1, …; among twelve, the fourth is alone in its branch
+# The branch of language 0, 1, …, and again from the first. Among twelve, the fourth is alone in its branch.
+_BRANCHES = (0, 1, 2, 3, 0, 1, 0, 2, 0, 1, 2, 0)
 _STEMS = (3, 4, 5, 5)  # steps until a branch splits into languages
 _SCRIPTS = ("latin", "cyrillic", "latin", "latin")
 _INITIALS = "bknt"
@@ -80,7 +68,14 @@ class Family:
                 first = max(_STEMS[branch], lineages[parent].since + 1)
                 since = first + dice.below(lineages[parent].until - 1 - first)
             until = max(since + 3, _SHORTEST + dice.below(_SPREAD))
-            lineages.append(Lineage(self._new_name(number, branch, lineages), branch, parent, since, until))
+
+            # Names have separate dice, so that a name that must be drawn again does not change the tree.
+            names = Dice(self.seed, _NAME, number)
+            taken = {"", *(lineage.name for lineage in lineages)}
+            name = ""
+            while name in taken:
+                name = _INITIALS[branch] + names.pick("aeiou") + names.pick("dfglmnprstvz") + names.pick("aeiou")
+            lineages.append(Lineage(name, branch, parent, since, until))
         return tuple(lineages)
 
     @cached_property
@@ -151,14 +146,6 @@ class Family:
             since = self.lineages[child].since
             text, at = f"({text}:{at - since},{self._newick(child)})", since
         return f"{text}:{at - lineage.since}"
-
-    def _new_name(self, number: int, branch: int, lineages: list[Lineage]) -> str:
-        dice = Dice(self.seed, _NAME, number)
-        taken = {lineage.name for lineage in lineages}
-        while True:
-            name = _INITIALS[branch] + dice.pick("aeiou") + dice.pick("dfglmnprstvz") + dice.pick("aeiou")
-            if name not in taken:
-                return name
 
 
 @cache

@@ -63,10 +63,13 @@ class Clause(NamedTuple):
 
 def meaning_of(seed: int, split: str, index: int) -> Clause:
     """Return the meaning of a sentence; no two splits share one."""
-    # Draw until the meaning belongs to the split: the test and dev splits have a tenth of all meanings each.
+    # Draw until the meaning belongs to the split: the test and dev splits have a tenth of all meanings each. The tenth
+    # depends on the concepts alone. Otherwise a language without tenses or numbers would have the same sentence in two
+    # splits.
     for attempt in count():
         clause = _clause(Dice(seed, _MEANING, list(SPLITS).index(split), index, attempt))
-        if _tenth(clause) in SPLITS[split]:
+        tenth = hashlib.sha256(repr(sorted(concepts_of(clause))).encode()).digest()[0] % 10
+        if tenth in SPLITS[split]:
             return clause
     raise AssertionError
 
@@ -94,16 +97,9 @@ def _phrase_concepts(phrase: Phrase) -> Iterator[Concept]:
             yield from _phrase_concepts(more)
 
 
-def _tenth(clause: Clause) -> int:
-    """Return the tenth of all meanings that a meaning belongs to.
-
-    That is decided by the concepts alone: a language that does not distinguish tenses or numbers would else have one
-    sentence in two splits.
-    """
-    return hashlib.sha256(repr(sorted(concepts_of(clause))).encode()).digest()[0] % 10
-
-
 def _clause(dice: Dice, *, inner: bool = False) -> Clause:
+    # Percentages decide how often a structure occurs. The order of the draws matters: with another order, or one draw
+    # more, all corpora would differ.
     content = _clause(dice, inner=True) if not inner and dice.chance(12) else None
     transitive = content is None and dice.chance(60)
     verbs = SPEECH if content else TRANSITIVE if transitive else INTRANSITIVE

@@ -96,7 +96,15 @@ class Speaker:
 
     def _clause(self, clause: Clause, relation: str) -> _Node:
         grammar = self.state.grammar
-        verb = _Node(self._verb(clause), "VERB", relation)
+        # The verb with its suffixes: tense first, then agreement.
+        word = self.state.lexicon["verb"][clause.verb]
+        if clause.tense != "present" and grammar.tense == "suffix":
+            word += self._suffixes[clause.tense]
+        if (clause.subject.plural or clause.subject.other) and grammar.agreement == "suffix":
+            word += self._suffixes["agreement"]
+        verb = _Node(word, "VERB", relation)
+
+        # Subject and object (a noun phrase or a clause) in the order of the language.
         parts: dict[str, list[_Node]] = {"S": [], "O": []}
         if clause.subject.kind != "pronoun" or grammar.pronouns == "said":
             parts["S"] = [self._phrase(clause.subject, "nsubj", case=None)]
@@ -113,6 +121,7 @@ class Speaker:
                 verb.before.insert(len(parts["S"]), node)
             else:
                 verb.after.append(node)
+
         # Words of the verb stand closer to it than its arguments, the last one added closest.
         if clause.adverb is not None:
             verb.add(_Node(self.state.lexicon["adverb"][clause.adverb], "ADV", "advmod"), grammar.adverb)
@@ -125,14 +134,6 @@ class Speaker:
         if relation == "ccomp":
             verb.enclose(_Node(self._words["that"], "SCONJ", "mark"), grammar.adposition)
         return verb
-
-    def _verb(self, clause: Clause) -> str:
-        grammar, word = self.state.grammar, self.state.lexicon["verb"][clause.verb]
-        if clause.tense != "present" and grammar.tense == "suffix":
-            word += self._suffixes[clause.tense]
-        if (clause.subject.plural or clause.subject.other) and grammar.agreement == "suffix":
-            word += self._suffixes["agreement"]
-        return word
 
     def _phrase(self, phrase: Phrase, relation: str, *, case: str | None) -> _Node:
         """Build a noun phrase; the words closest to the noun are added first."""

@@ -17,6 +17,7 @@ def new_tokens(tokenizer: Tokenizer, texts: Sequence[str], count: int) -> list[s
     if not unknown:
         return []
     stretches = re.compile("[" + "".join(map(re.escape, unknown)) + "]+")
+    # BPE on the unknown letters alone. Ids are in the order in which tokens were learned: letters, then merges.
     bpe = tokenizers.Tokenizer(models.BPE())
     trainer = trainers.BpeTrainer(vocab_size=count, limit_alphabet=count, show_progress=False)
     bpe.train_from_iterator((stretch for text in texts for stretch in stretches.findall(text)), trainer)

@@ -80,6 +80,7 @@ def _pattern(*, compounds: bool, elision: bool) -> "regex.Pattern[str]":
     tailored = r"| \p{L}+['’]" if elision else ""
     tailored += rf"| {word}(?:[-‐‑]{word})*(?:[-‐‑](?!\S))?" if compounds else ""
     source = _PATTERN.format(unspaced=_UNSPACED, tailored=tailored, boundary=_BOUNDARY)
+    # WORD makes `\b` the word boundary of UAX #29, and V1 allows differences of sets (`--`).
     return regex.compile(source, regex.VERBOSE | regex.WORD | regex.V1)
 
 

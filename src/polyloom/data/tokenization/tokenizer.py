@@ -5,7 +5,7 @@ import json
 import re
 import unicodedata
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,7 +89,13 @@ class Tokenizer:
         self.bos_id: int | None = tokenizer.bos_token_id
         self.eos_id: int | None = tokenizer.eos_token_id
         self.mask_id: int | None = tokenizer.mask_token_id
-        self.text_begin, self.text_end = _around_texts(tokenizer)
+        # The tokens around a whole text are those of pretraining. A model that was fine-tuned on conversations may have
+        # other `bos` and `eos` tokens: SmolLM2 those of a turn.
+        added = tokenizer.get_added_vocab()
+        self.text_begin: int | None = self.eos_id if self.bos_id is None else self.bos_id
+        self.text_end: int | None = added.get("<|end_of_text|>", self.eos_id)  # of Llama 3
+        if "<|endoftext|>" in added:  # GPT-2, Qwen, SmolLM: one token between two texts
+            self.text_begin = self.text_end = added["<|endoftext|>"]
         self.special_ids: tuple[int, ...] = tuple(sorted(set(tokenizer.all_special_ids)))
         self._chat = ChatTemplate(tokenizer) if getattr(tokenizer, "chat_template", None) else None
         self.uses_types = "token_type_ids" in tokenizer.model_input_names
@@ -114,13 +120,24 @@ class Tokenizer:
             raise PolyloomError(
                 "tokenizer: it does not say which characters a token is. Choose a backbone with a tokenizer.json."
             )
+        located = []
         encodings = self._backend.encode_batch(list(texts), add_special_tokens=False)
-        return [
-            Located(
-                self._without_special(encoding.ids), *_trimmed(text, encoding.ids, encoding.offsets, silent=self._marks)
-            )
-            for text, encoding in zip(texts, encodings, strict=True)
-        ]
+        for text, encoding in zip(texts, encodings, strict=True):
+            begins, ends = [], []
+            limits = [*(begin for begin, _ in encoding.offsets[1:]), len(text)]  # where the next token begins
+            for token, (start, stop), limit in zip(encoding.ids, encoding.offsets, limits, strict=False):
+                # Accents that a normalizer joined to the letter before are in no token: they belong to that letter.
+                end = stop
+                while end < limit and unicodedata.category(text[end]).startswith("M"):
+                    end += 1
+                # Offsets may include the white space before a word, which is no part of an answer.
+                content = text[start:end].strip()
+                begin = end - len(text[start:end].lstrip())
+                is_silent = token in self._marks or not content
+                begins.append(-1 if is_silent else begin)
+                ends.append(-1 if is_silent else begin + len(content))
+            located.append(Located(self._without_special(encoding.ids), begins, ends))
+        return located
 
     def targets(self, texts: Sequence[str]) -> list[list[int]]:
         """Tokenize translations, for which Marian has a second model; other tokenizers treat them as any text."""
@@ -156,6 +173,7 @@ class Tokenizer:
         """
         if language in self._languages:
             return self._languages[language]
+        # `uzb` must not stand for one of `uzb_Latn` and `uzb_Cyrl`: then there is none.
         candidates = [token for name, token in self._languages.items() if name.startswith(f"{language}_")]
         return candidates[0] if len(candidates) == 1 else None
 
@@ -269,38 +287,6 @@ class Tokenizer:
         return tuple(template)
 
 
-def _trimmed(
-    text: str, ids: Sequence[int], offsets: Sequence[tuple[int, int]], *, silent: Collection[int | None]
-) -> tuple[list[int], list[int]]:
-    """Return where tokens begin and end without white space; -1 of white space and of bare word marks.
-
-    Accents that a normalizer joined to the letter before belong to the token of that letter.
-    """
-    begins, ends = [], []
-    following = [begin for begin, _ in offsets[1:]]
-    for token, (start, stop), limit in zip(ids, offsets, [*following, len(text)], strict=False):
-        end = stop
-        while end < limit and unicodedata.category(text[end]).startswith("M"):
-            end += 1
-        content = text[start:end].strip()
-        begin = end - len(text[start:end].lstrip())
-        is_silent = token in silent or not content
-        begins.append(-1 if is_silent else begin)
-        ends.append(-1 if is_silent else begin + len(content))
-    return begins, ends
-
-
-def _around_texts(tokenizer: Any) -> tuple[int | None, int | None]:
-    """Find the tokens that stand before and behind a whole text in a decoder's pretraining.
-
-    Models that were fine-tuned on conversations call other tokens the first and the last: SmolLM2 those of a turn.
-    """
-    known, first, last = tokenizer.get_added_vocab(), tokenizer.bos_token_id, tokenizer.eos_token_id
-    if (between := known.get("<|endoftext|>")) is not None:  # GPT-2, Qwen, SmolLM: one token between two texts
-        return between, between
-    return last if first is None else first, known.get("<|end_of_text|>", last)  # the latter: Llama 3
-
-
 def _spell_special(backend: Any) -> bool:
     """Tokenize special tokens in a text as letters if the vocabulary can spell any text; return whether it can."""
     if isinstance(backend, PythonBackend):
@@ -317,8 +303,11 @@ def _find_languages(tokenizer: Any) -> dict[str, int]:
     """Return ids by language. Only Marian has language tokens in the plain vocabulary, in a unique notation."""
     added = tokenizer.get_added_vocab() | getattr(tokenizer, "lang_token_to_id", {})
     plain = {token: i for token, i in tokenizer.get_vocab().items() if token.startswith(">>")}
-    matches = ((_LANGUAGE.fullmatch(token), i) for token, i in sorted((plain | added).items()))
-    return {match[match.lastindex or 0]: i for match, i in matches if match}
+    languages = {}
+    for token, token_id in sorted((plain | added).items()):
+        if match := _LANGUAGE.fullmatch(token):
+            languages[match[match.lastindex or 0]] = token_id  # of the four notations, the group that matched
+    return languages
 
 
 def load_tokenizer(name: str | Path) -> Tokenizer:

@@ -15,6 +15,8 @@ from polyloom.io.machine_notes import is_noted, note
 from polyloom.io.untrusted import read_limited
 
 MAX_BYTES = 128 << 20  # of a file of a tokenizer; Gemma's has 33 MB
+# The soft limit of processor time ends the process by SIGXCPU, the hard limit by SIGKILL. The Rust library aborts where
+# it gets no memory.
 _ENDS = {
     -getattr(signal, name): reason  # Windows has no such signals
     for name, reason in {"SIGXCPU": "it is too slow", "SIGKILL": "it is too slow", "SIGABRT": "it is too large"}.items()
@@ -40,12 +42,13 @@ def _try(path: Path) -> None:
     worker = Path(__file__).with_name("trial_worker.py")
     try:
         done = subprocess.run(  # noqa: S603 - our own program
-            [sys.executable, "-P", str(worker), str(path)],
+            [sys.executable, "-P", str(worker), str(path)],  # -P: modules beside the worker are not importable
             capture_output=True,
             text=True,
             timeout=_SECONDS,
             check=False,
         )
+        # The last line of an error is its message. A process that a signal ended may have written none.
         reason = (done.stderr.strip().splitlines() or [_ENDS.get(done.returncode, f"exit code {done.returncode}")])[-1]
         reason = reason if done.returncode else ""
     except subprocess.TimeoutExpired:

@@ -230,7 +230,7 @@ def _learn(spm: Any, sample: Mapping[str, Sequence[tuple[str, int]]], config: Vo
             model_type="unigram",
             vocab_size=config.size,
             character_coverage=config.coverage,
-            normalization_rule_name="identity",
+            normalization_rule_name="identity",  # the lines are normalized, as the finished tokenizer does it
             max_sentence_length=_LINE_BYTES,
             num_threads=_THREADS,
             minloglevel=2,
@@ -238,19 +238,17 @@ def _learn(spm: Any, sample: Mapping[str, Sequence[tuple[str, int]]], config: Vo
             **names,
         )
     except RuntimeError as error:
-        raise PolyloomError(_explained(str(error), config)) from error
+        # SentencePiece reports both wrong sizes only in the text of its error.
+        what = f"vocabulary: SentencePiece failed ({error})."
+        if match := re.search(r"too high.*<= (\d+)", str(error)):
+            what = f"size: there is text for {match[1]} tokens, not for {config.size}. Set size to {match[1]} or less."
+        elif match := re.search(r"smaller than required_chars. \d+ vs (\d+)", str(error)):
+            what = (
+                f"size: {config.size} tokens cannot hold the {match[1]} characters of this text. Set a larger size, "
+                "or a lower coverage."
+            )
+        raise PolyloomError(what) from error
     return model.getvalue()
-
-
-def _explained(error: str, config: VocabularyConfig) -> str:
-    if match := re.search(r"too high.*<= (\d+)", error):
-        return f"size: there is text for {match[1]} tokens, not for {config.size}. Set size to {match[1]} or less."
-    if match := re.search(r"smaller than required_chars. \d+ vs (\d+)", error):
-        return (
-            f"size: {config.size} tokens cannot hold the {match[1]} characters of this text. Set a larger size, "
-            "or a lower coverage."
-        )
-    return f"vocabulary: SentencePiece failed ({error})."
 
 
 def _tokenizer(processor: Any, languages: Sequence[str], *, mask: bool) -> Any:
@@ -277,13 +275,15 @@ def _tokenizer(processor: Any, languages: Sequence[str], *, mask: bool) -> Any:
 
 def _measure(tokenizer: Any, lines: Sequence[tuple[str, int]], available: int) -> Share:
     unknown_id = tokenizer.token_to_id(SPECIAL["unk"])
-    counts = np.zeros(5, dtype=np.int64)
+    counts = np.zeros(5, dtype=np.int64)  # the fields of `Share` from `drawn` on, in their order
     for start in range(0, len(lines), _ROWS):
         batch = lines[start : start + _ROWS]
         encodings = tokenizer.encode_batch([line for line, _ in batch], add_special_tokens=False)
         for (line, times), encoding in zip(batch, encodings, strict=True):
-            places = zip(encoding.ids, encoding.offsets, strict=True)
-            unknown = sum(end - begin for token, (begin, end) in places if token == unknown_id)
+            # A row of unknown characters is one unknown token: count its characters by the offsets.
+            located = zip(encoding.ids, encoding.offsets, strict=True)
+            unknown = sum(end - begin for token, (begin, end) in located if token == unknown_id)
+            # One character more than the line has: the mark before its first word.
             counts += times * np.array([1, len(line.split()), len(encoding.ids), len(line) + 1, unknown])
     return Share(available, *counts.tolist())
 
