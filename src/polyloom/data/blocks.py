@@ -27,15 +27,12 @@ INDEX_TYPE = np.dtype([("start", "<i8"), ("size", "<i8"), ("crc", "<u8")])
 
 @dataclass(frozen=True)
 class Block:
-    """The rows of a block.
-
-    Attributes:
-        numbers: Columns with one number per row.
-        lists: Columns with one list per row: where each begins and the last one ends, and all of them in a row.
-    """
+    """The rows of a block."""
 
     numbers: Mapping[str, Words]
+    """Columns with one number per row."""
     lists: Mapping[str, tuple[Words, Words]]
+    """Columns with one list per row: where each begins and the last one ends, and all of them in a row."""
 
     @classmethod
     def parse(cls, words: Words, columns: Columns, rows: int) -> "Block":

@@ -59,58 +59,49 @@ class MixtureConfig:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """One example of a batch.
-
-    Attributes:
-        dataset: Name of its dataset.
-        index: Its row in the dataset.
-        key: Random key below 2⁶³, unique within the run: it decides which tokens are masked this time.
-    """
+    """One example of a batch."""
 
     dataset: str
+    """Name of its dataset."""
     index: int
+    """Its row in the dataset."""
     key: int
+    """Random key below 2⁶³, unique within the run: it decides which tokens are masked this time."""
 
 
 class Share(NamedTuple):
-    """The share of a dataset in a run.
-
-    Attributes:
-        dataset: Name of the dataset.
-        size: Number of its examples.
-        share: Its share of the draws, from 0 to 1.
-        epochs: Number of epochs.
-    """
+    """The share of a dataset in a run."""
 
     dataset: str
+    """Name of the dataset."""
     size: int
+    """Number of its examples."""
     share: float
+    """Its share of the draws, from 0 to 1."""
     epochs: float
+    """Number of epochs."""
 
 
 @dataclass(eq=False)
 class Mixture:
-    """Chooses the examples of every step.
-
-    Attributes:
-        datasets: The datasets, by name.
-        config: Settings.
-        seed: Seed of the order of datasets and examples.
-        rows_per_batch: Number of examples in a batch.
-        tokens_per_batch: Number of tokens in a batch, instead. The examples of a draw, padded to the longest of them,
-            never exceed their part of it, unless a single example does.
-        groups: Pairs of datasets for ``ratio``, drawn pair after pair. Not needed if there are only two datasets.
-        steps: Number of steps of the stage, required for ``unimax``.
-    """
+    """Chooses the examples of every step."""
 
     datasets: Mapping[str, Rows]
+    """The datasets, by name."""
     config: MixtureConfig
+    """Settings."""
     _: KW_ONLY
     seed: int
+    """Seed of the order of datasets and examples."""
     rows_per_batch: int | None = None
+    """Number of examples in a batch."""
     tokens_per_batch: int | None = None
+    """Number of tokens in a batch, instead. The examples of a draw, padded to the longest of them, never exceed their
+    part of it, unless a single example does."""
     groups: Sequence[Sequence[str]] | None = None
+    """Pairs of datasets for ``ratio``, drawn pair after pair. Not needed if there are only two datasets."""
     steps: int | None = None
+    """Number of steps of the stage, required for ``unimax``."""
 
     def __post_init__(self) -> None:
         if self.config.strategy == "ratio" and self.groups is None and len(self.datasets) == 2:

@@ -15,19 +15,16 @@ from polyloom.tasks.padding import padded
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of the model.
-
-    Attributes:
-        inputs: Inputs of the backbone.
-        conditions: The condition of each row.
-        by_task: The rows of each task.
-        is_placeholder: Whether it only stands in for examples that a process does not have. Its losses do not count.
-    """
+    """A batch of the model."""
 
     inputs: Mapping[str, Tensor]
+    """Inputs of the backbone."""
     conditions: Sequence[Condition]
+    """The condition of each row."""
     by_task: Mapping[str, TaskBatch]
+    """The rows of each task."""
     is_placeholder: bool = False
+    """Whether it only stands in for examples that a process does not have. Its losses do not count."""
 
     @property
     def num_tokens(self) -> int:

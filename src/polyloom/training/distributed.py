@@ -45,17 +45,14 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """The processes of a run, as one of them sees it.
-
-    Attributes:
-        rank: Rank of this process, from 0.
-        size: Number of processes.
-        device: Device of this process, such as ``cpu`` or ``cuda:0``.
-    """
+    """The processes of a run, as one of them sees it."""
 
     rank: int = 0
+    """Rank of this process, from 0."""
     size: int = 1
+    """Number of processes."""
     device: str = "cpu"
+    """Device of this process, such as ``cpu`` or ``cuda:0``."""
 
     @property
     def is_main(self) -> bool:

@@ -35,15 +35,12 @@ def _now() -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Base class of all events.
-
-    Attributes:
-        event: Name of the event in the log.
-        time: Seconds since 1970.
-    """
+    """Base class of all events."""
 
     event: ClassVar[str]
+    """Name of the event in the log."""
     time: Seconds = field(default_factory=_now)
+    """Seconds since 1970."""
 
     def __init_subclass__(cls, *, event: str | None = None) -> None:
         """Register a class under the name of its event; a class without a name is a base of others."""
@@ -87,166 +84,135 @@ OnEvent = Callable[[Event], None]
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetStarted(Event, event="preparing"):
-    """The preparation of a dataset starts.
-
-    Attributes:
-        dataset: Its condition, such as ``pos/en``.
-    """
+    """The preparation of a dataset starts."""
 
     dataset: str
+    """Its condition, such as ``pos/en``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetPrepared(Event, event="dataset"):
-    """A dataset is encoded, or was found in the cache.
-
-    Attributes:
-        dataset: Its condition, such as ``pos/en``.
-        examples: Number of examples.
-        dropped: Number of filtered pairs, by rule; only of bitext.
-        path: File of the encoded dataset.
-    """
+    """A dataset is encoded, or was found in the cache."""
 
     dataset: str
+    """Its condition, such as ``pos/en``."""
     examples: Whole
+    """Number of examples."""
     dropped: Mapping[str, Whole]
+    """Number of filtered pairs, by rule; only of bitext."""
     path: str
+    """File of the encoded dataset."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IssueFound(Event, event="issue"):
-    """An issue was found in the data of a run.
-
-    Attributes:
-        severity: ``serious`` or ``check``, as in `Issue`.
-        what: A sentence.
-        refused: Whether it is a certain mistake that the recipe does not allow, so that training does not start.
-    """
+    """An issue was found in the data of a run."""
 
     severity: str
+    """``serious`` or ``check``, as in `Issue`."""
     what: str
+    """A sentence."""
     refused: bool = False
+    """Whether it is a certain mistake that the recipe does not allow, so that training does not start."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunStarted(Event, event="begin"):
-    """A process starts to train, from the beginning or from a checkpoint.
-
-    Attributes:
-        versions: Versions of Polyloom and the main libraries.
-        corpora: SHA-256 of every training corpus, by name.
-        changed: Settings that differ from those that the run had before, as [before, now].
-    """
+    """A process starts to train, from the beginning or from a checkpoint."""
 
     versions: Mapping[str, str]
+    """Versions of Polyloom and the main libraries."""
     corpora: Mapping[str, str]
+    """SHA-256 of every training corpus, by name."""
     changed: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Settings that differ from those that the run had before, as [before, now]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resumed(Event, event="resumed"):
-    """Training resumes from a checkpoint. Later steps in the log are void.
-
-    Attributes:
-        stage: Index of the stage.
-        step: Steps of the stage that were taken.
-        total: Steps of all stages that were taken.
-        checkpoint: Name of the checkpoint.
-    """
+    """Training resumes from a checkpoint. Later steps in the log are void."""
 
     stage: Whole
+    """Index of the stage."""
     step: Whole
+    """Steps of the stage that were taken."""
     total: Whole
+    """Steps of all stages that were taken."""
     checkpoint: str
+    """Name of the checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointSkipped(Event, event="checkpoint-skipped"):
-    """A checkpoint cannot be read, so that training resumes from an older one.
-
-    Attributes:
-        checkpoint: Name of the checkpoint.
-        reason: Why it cannot be read.
-    """
+    """A checkpoint cannot be read, so that training resumes from an older one."""
 
     checkpoint: str
+    """Name of the checkpoint."""
     reason: str
+    """Why it cannot be read."""
 
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """A group of parameters and how much of it is trainable.
-
-    Attributes:
-        name: Name of the group, as in `Stage.trains`.
-        trained: Number of trainable parameters (elements of tensors).
-        total: Number of all its parameters.
-        tensors: Number of trainable tensors.
-    """
+    """A group of parameters and how much of it is trainable."""
 
     name: str
+    """Name of the group, as in `Stage.trains`."""
     trained: Whole
+    """Number of trainable parameters (elements of tensors)."""
     total: Whole
+    """Number of all its parameters."""
     tensors: Whole
+    """Number of trainable tensors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageStarted(Event, event="stage"):
-    """A stage of training starts, or is resumed.
-
-    Attributes:
-        stage: Name of the stage.
-        steps: Number of its steps.
-        done: Steps that were taken before.
-        parameter_report: All groups of parameters.
-        weight_std: Standard deviation of every tensor of the adapters' weights, of one condition.
-    """
+    """A stage of training starts, or is resumed."""
 
     stage: str
+    """Name of the stage."""
     steps: Whole
+    """Number of its steps."""
     done: Whole
+    """Steps that were taken before."""
     parameter_report: Sequence[ParameterGroup]
+    """All groups of parameters."""
     weight_std: Mapping[str, Number]
+    """Standard deviation of every tensor of the adapters' weights, of one condition."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureReady(Event, event="mixture"):
-    """The mixture of a stage is known.
-
-    Attributes:
-        datasets: Size, share of the draws and epochs of every dataset.
-    """
+    """The mixture of a stage is known."""
 
     datasets: Sequence[Share]
+    """Size, share of the draws and epochs of every dataset."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepEvent(Event):
-    """Base class of `StepTaken` and `StepSkipped`.
-
-    Attributes:
-        step: Number of the step within its stage, from 1.
-        total: Number of the step over all stages, from 1.
-        loss: Mean loss in nats per prediction, tasks weighted by their share of the examples and their factors; none if
-            NaN or infinite.
-        losses: Mean loss in nats per prediction (token, word or sentence) by task, without those that are NaN or
-            infinite.
-        datasets: Number of examples by dataset.
-        tokens: Number of tokens without padding.
-        gradient_norm: Norm of the gradient before clipping; none if NaN or infinite.
-        lr_factor: Factor of the peak learning rates.
-        seconds: Time by use: ``data``, ``compute``, ``update``.
-    """
+    """Base class of `StepTaken` and `StepSkipped`."""
 
     step: Whole
+    """Number of the step within its stage, from 1."""
     total: Whole
+    """Number of the step over all stages, from 1."""
     loss: Number | None
+    """Mean loss in nats per prediction, tasks weighted by their share of the examples and their factors; none if NaN or
+    infinite."""
     losses: Mapping[str, Number]
+    """Mean loss in nats per prediction (token, word or sentence) by task, without those that are NaN or infinite."""
     datasets: Mapping[str, Whole]
+    """Number of examples by dataset."""
     tokens: Whole
+    """Number of tokens without padding."""
     gradient_norm: Number | None
+    """Norm of the gradient before clipping; none if NaN or infinite."""
     lr_factor: Number
+    """Factor of the peak learning rates."""
     seconds: Mapping[str, Number]
+    """Time by use: ``data``, ``compute``, ``update``."""
 
     @property
     def skipped(self) -> bool:
@@ -266,178 +232,142 @@ class StepSkipped(StepEvent, event="skipped"):
 
 @dataclass(frozen=True, kw_only=True)
 class Validated(Event, event="validation"):
-    """The model was scored on the validation corpora.
-
-    Attributes:
-        step: Number of the step within its stage, from 1.
-        total: Number of the step over all stages, from 1.
-        scores: Score by condition; none if NaN or infinite.
-        metrics: Name of each score's metric by condition, such as ``perplexity``.
-        selection_score: Mean that selects the checkpoint, see `selection_score`; none if NaN or infinite.
-        best: Whether it is the highest of the stage so far.
-    """
+    """The model was scored on the validation corpora."""
 
     step: Whole
+    """Number of the step within its stage, from 1."""
     total: Whole
+    """Number of the step over all stages, from 1."""
     scores: Mapping[str, Number | None]
+    """Score by condition; none if NaN or infinite."""
     metrics: Mapping[str, str]
+    """Name of each score's metric by condition, such as ``perplexity``."""
     selection_score: Number | None
+    """Mean that selects the checkpoint, see `selection_score`; none if NaN or infinite."""
     best: bool
+    """Whether it is the highest of the stage so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointSaved(Event, event="saved"):
-    """A checkpoint was written.
-
-    Attributes:
-        total: Steps of all stages that were taken.
-        seconds: Time that writing took.
-    """
+    """A checkpoint was written."""
 
     total: Whole
+    """Steps of all stages that were taken."""
     seconds: Seconds
+    """Time that writing took."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diverged(Event, event="diverged"):
-    """Training ended because the weights gave no finite loss or gradient any more.
-
-    Attributes:
-        total: Number of the last step over all stages.
-        checkpoint: Name of the newest checkpoint, from which training resumes; none if there is none.
-    """
+    """Training ended because the weights gave no finite loss or gradient any more."""
 
     total: Whole
+    """Number of the last step over all stages."""
     checkpoint: str | None
+    """Name of the newest checkpoint, from which training resumes; none if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageShares(Event, event="languages"):
-    """The dependence of the weights on the language, before and after a stage.
-
-    Attributes:
-        stage: Name of the stage.
-        before: Share of the weights that differs between languages, from 0 to 1, by task.
-        after: The same after the stage.
-    """
+    """The dependence of the weights on the language, before and after a stage."""
 
     stage: str
+    """Name of the stage."""
     before: Mapping[str, Number]
+    """Share of the weights that differs between languages, from 0 to 1, by task."""
     after: Mapping[str, Number]
+    """The same after the stage."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunFinished(Event, event="done"):
-    """All stages are finished.
-
-    Attributes:
-        steps: Steps of all stages.
-        seconds: Time of all steps, those of earlier processes included.
-        tokens: Tokens of all steps, without padding.
-    """
+    """All stages are finished."""
 
     steps: Whole
+    """Steps of all stages."""
     seconds: Seconds
+    """Time of all steps, those of earlier processes included."""
     tokens: Whole
+    """Tokens of all steps, without padding."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointsAveraged(Event, event="averaged"):
-    """The run was made by averaging checkpoints.
-
-    Attributes:
-        run: Name of the run that they belong to.
-        steps: Their steps.
-    """
+    """The run was made by averaging checkpoints."""
 
     run: str
+    """Name of the run that they belong to."""
     steps: Sequence[Whole]
+    """Their steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowAdded(Event, event="grown"):
-    """The run was made by adding a language or a task to another run.
-
-    Attributes:
-        run: Path of the other run.
-        checkpoint: Name of its checkpoint.
-        trained_on: Conditions of the new language or task that were trained.
-    """
+    """The run was made by adding a language or a task to another run."""
 
     run: str
+    """Path of the other run."""
     checkpoint: str
+    """Name of its checkpoint."""
     trained_on: Sequence[str]
+    """Conditions of the new language or task that were trained."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DonorScored(Event, event="donor"):
-    """The weights of a known language were scored on held-out data of an added one.
-
-    Attributes:
-        donor: The known language.
-        score: Its selection score.
-        done: Number of languages that were scored so far.
-        total: Number of languages that may be scored.
-    """
+    """The weights of a known language were scored on held-out data of an added one."""
 
     donor: str
+    """The known language."""
     score: Number
+    """Its selection score."""
     done: Whole
+    """Number of languages that were scored so far."""
     total: Whole
+    """Number of languages that may be scored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowStep(Event, event="row-step"):
-    """An optimizer step for an added language or task was taken.
-
-    Attributes:
-        step: Number of the step, from 1.
-        steps: Number of all steps.
-        loss: Mean loss in nats per prediction; none if NaN or infinite.
-        score: Selection score on held-out data; none if this step was not followed by a validation.
-    """
+    """An optimizer step for an added language or task was taken."""
 
     step: Whole
+    """Number of the step, from 1."""
     steps: Whole
+    """Number of all steps."""
     loss: Number | None
+    """Mean loss in nats per prediction; none if NaN or infinite."""
     score: Number | None
+    """Selection score on held-out data; none if this step was not followed by a validation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringStarted(Event, event="scoring"):
-    """The evaluation of a condition starts.
-
-    Attributes:
-        condition: The condition, such as ``pos/tr``.
-    """
+    """The evaluation of a condition starts."""
 
     condition: str
+    """The condition, such as ``pos/tr``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scored(Event, event="scored"):
-    """A condition was evaluated.
-
-    Attributes:
-        condition: The condition, such as ``pos/tr``.
-        scores: Scores by metric.
-    """
+    """A condition was evaluated."""
 
     condition: str
+    """The condition, such as ``pos/tr``."""
     scores: Mapping[str, Number]
+    """Scores by metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Translated(Event, event="translated"):
-    """Some sentences of an evaluation were translated.
-
-    Attributes:
-        done: Number of sentences so far.
-        total: Number of all sentences.
-    """
+    """Some sentences of an evaluation were translated."""
 
     done: Whole
+    """Number of sentences so far."""
     total: Whole
+    """Number of all sentences."""
 
 
 def diverged_at(log: Path) -> int:
