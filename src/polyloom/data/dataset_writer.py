@@ -9,7 +9,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +64,9 @@ class Spool:
     def append(self, packed: Packed) -> None:
         """Write rows behind those that are there."""
         with self.path.open("ab") as file:
-            _write_pack(file, packed)
+            np.array([len(packed.sizes), len(packed.words)], np.int64).tofile(file)
+            for values in packed:
+                values.tofile(file)
         self.rows += len(packed.sizes)
         self.bytes += packed.words.nbytes
 
@@ -72,8 +74,9 @@ class Spool:
         """Yield the rows in chunks of some megabytes."""
         chunk: list[Packed] = []
         with self.path.open("rb") as file:
-            while (packed := _read_pack(file)) is not None:
-                chunk.append(packed)
+            while len(counts := np.fromfile(file, np.int64, 2)):  # nothing is left at the end of the file
+                rows, words = counts.tolist()
+                chunk.append(Packed(*(np.fromfile(file, np.int32, count) for count in (words, rows, rows))))
                 if sum(part.words.nbytes for part in chunk) >= _CHUNK_BYTES:
                     yield concatenated(chunk)
                     chunk = []
@@ -83,20 +86,6 @@ class Spool:
     def remove(self) -> None:
         """Remove the file."""
         self.path.unlink()
-
-
-def _write_pack(file: BinaryIO, packed: Packed) -> None:
-    np.array([len(packed.sizes), len(packed.words)], np.int64).tofile(file)
-    for values in packed:
-        values.tofile(file)
-
-
-def _read_pack(file: BinaryIO) -> Packed | None:
-    counts = np.fromfile(file, np.int64, 2)
-    if not len(counts):
-        return None
-    rows, words = counts.tolist()
-    return Packed(*(np.fromfile(file, np.int32, count) for count in (words, rows, rows)))
 
 
 class _Writer:
@@ -139,7 +128,7 @@ class _Writer:
 
         # Distribute: a row goes to the part that its place is in, together with the place.
         spools = [Spool(self.folder / f"rows-{n}") for n in range(-(-self.spool.rows // self.part_rows))]
-        places, first = [_Places(spool.path.with_suffix(".places")) for spool in spools], 0
+        places_files, first = [spool.path.with_suffix(".places") for spool in spools], 0
         for packed in self.spool.read():
             place_N = self._places(first, len(packed.sizes))
             first += len(packed.sizes)
@@ -147,14 +136,16 @@ class _Writer:
             numbers, begins = np.unique((place_N // self.part_rows)[order], return_index=True)
             for number, chosen in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
                 spools[number].append(select(packed, chosen))
-                places[number].append(place_N[chosen])
+                with places_files[number].open("ab") as file:
+                    place_N[chosen].tofile(file)
         self.spool.remove()
 
         # Then sort each part by the places of its rows.
-        for spool, places_of_part in zip(spools, places, strict=True):
-            packed = concatenated([*spool.read()])
+        for spool, places_file in zip(spools, places_files, strict=True):
+            packed, place_N = concatenated([*spool.read()]), np.fromfile(places_file, np.int64)
             spool.remove()
-            yield packed, np.argsort(places_of_part.read())
+            places_file.unlink()
+            yield packed, np.argsort(place_N)
 
     def _places(self, first: int, count: int) -> Integers:
         """Return the places of rows in the dataset; runs keep together, and rows that fill no run come last."""
@@ -181,19 +172,3 @@ class _Writer:
                 counts[number] = np.bincount(np.searchsorted(self.longest, lengths), minlength=len(self.longest))
                 start += len(content)
         return entries, counts, start
-
-
-class _Places:
-    """Places of rows in a temporary file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def append(self, places: Integers) -> None:
-        with self.path.open("ab") as file:
-            places.tofile(file)
-
-    def read(self) -> Integers:
-        places = np.fromfile(self.path, np.int64)
-        self.path.unlink()
-        return places

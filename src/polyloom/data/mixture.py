@@ -187,8 +187,9 @@ class Mixture:
             return np.concatenate(pairs)
         shares = self._target_shares()
         # Rare datasets need long rounds: in a short one, a single slot would be much more than their share.
-        for_rarest = min(8 / float(shares[shares > 0].min()), MAX_SLOTS)
-        num_slots = max(MIN_SLOTS, 16 * len(shares), math.ceil(for_rarest))
+        # In a round of this length the rarest one has eight.
+        slots_for_rarest = min(8 / float(shares[shares > 0].min()), MAX_SLOTS)
+        num_slots = max(MIN_SLOTS, 16 * len(shares), math.ceil(slots_for_rarest))
         return np.repeat(np.arange(len(shares)), apportion(shares, 1 << (num_slots - 1).bit_length()))
 
     def _target_shares(self) -> Floats:
@@ -282,7 +283,13 @@ def _mistakes(mixture: Mixture) -> Iterator[str]:
     if not datasets:
         yield "mixture: there is no dataset."
     yield from (f"dataset {name!r}: has no examples." for name, rows in datasets.items() if not len(rows))
-    yield from _size_mistakes(mixture)
+    rows, tokens, parts = mixture.rows_per_batch, mixture.tokens_per_batch, config.datasets_per_batch
+    if (rows is None) == (tokens is None):
+        yield "train.rows_per_batch: set either this or train.tokens_per_batch."
+    elif rows is not None and (rows < 1 or (parts > 0 and rows % parts)):
+        yield f"train.rows_per_batch: {rows} cannot be divided by mixture.datasets_per_batch, {parts}."
+    elif tokens is not None and tokens < max(1, parts):
+        yield f"train.tokens_per_batch: {tokens} is less than mixture.datasets_per_batch, {parts}."
     if config.strategy == "unimax" and mixture.steps is None:
         yield "train.steps: missing. The strategy unimax needs it."
     if config.strategy == "weights" and config.weights is not None:
@@ -311,16 +318,6 @@ def _config_mistakes(config: MixtureConfig) -> Iterator[str]:
     for name, value in positive.items():
         if value is not None and not (math.isfinite(value) and value > 0):
             yield f"mixture.{name}: {value} is not above 0."
-
-
-def _size_mistakes(mixture: Mixture) -> Iterator[str]:
-    rows, tokens, parts = mixture.rows_per_batch, mixture.tokens_per_batch, mixture.config.datasets_per_batch
-    if (rows is None) == (tokens is None):
-        yield "train.rows_per_batch: set either this or train.tokens_per_batch."
-    elif rows is not None and (rows < 1 or (parts > 0 and rows % parts)):
-        yield f"train.rows_per_batch: {rows} cannot be divided by mixture.datasets_per_batch, {parts}."
-    elif tokens is not None and tokens < max(1, parts):
-        yield f"train.tokens_per_batch: {tokens} is less than mixture.datasets_per_batch, {parts}."
 
 
 def _weight_mistakes(weights: Mapping[str, float], datasets: Mapping[str, object]) -> Iterator[str]:

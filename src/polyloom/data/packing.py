@@ -96,6 +96,7 @@ def unpack(packed: Packed, columns: Columns, starts: Integers) -> Words:
     """Lay out the rows that start at some places as the content of a block: column after column, see `data.blocks`."""
     lists = [column for column, kind in columns.items() if kind == "ints"]
     numbers = [column for column, kind in columns.items() if kind == "int"]
+    # A row begins with a head: the lengths of its lists, then its numbers. Its lists follow in the order of columns.
     begin, parts = starts + len(lists) + len(numbers), {}
     for number, column in enumerate(lists):
         counts = packed.words[starts + number].astype(np.int64)
@@ -113,6 +114,7 @@ def gather(words: Words, starts: Integers, sizes: Integers) -> Words:
 
 def _places(starts: Integers, sizes: Integers) -> Integers:
     """Return the indices of all words of ranges, which begin at some places and have some sizes."""
+    # Counting on from 0, a range begins where the sizes before it end: it has to be moved from there to its start.
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
     places: Integers = np.repeat(starts - (ends - sizes), sizes) + np.arange(total)

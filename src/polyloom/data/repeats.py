@@ -58,6 +58,7 @@ class Repeats:
         first = 0
         for packed in spool.read():
             count = len(packed.sizes)
+            # Bits are read in whole bytes, and those of the rows before the first one are left out.
             flags = np.unpackbits(repeated[first // 8 : (first + count + 7) // 8], bitorder="little")
             first_ones = np.flatnonzero(flags[first % 8 :][:count] == 0)
             self.dropped += count - len(first_ones)

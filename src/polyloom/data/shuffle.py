@@ -78,6 +78,7 @@ class _PhiloxKey(ISeedSequence):
 
 
 def _philox(key: Key) -> np.random.Philox:
+    # A key of Philox has two words of 64 bits.
     return np.random.Philox(_PhiloxKey(np.frombuffer(_digest(key), "<u8", 2)))  # type: ignore[arg-type]
 
 
