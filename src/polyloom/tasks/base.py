@@ -288,7 +288,7 @@ class Task(nn.Module, ABC):
         for metric in self.chosen_metrics():
             if metric in measured:
                 chosen[metric] = measured[metric]
-            elif metric.measure:
+            elif metric.measure:  # a registered metric, which gets predictions as `Run.predict` returns them
                 typed = [self.prediction(record, p, None) for record, p in zip(records, predictions, strict=True)]
                 chosen[metric] = metric.measure(records, typed)
             else:  # another function of the same counts

@@ -59,6 +59,7 @@ class Chat(CausalLm):
         """Return the tokens of the answers, and -1 for all others."""
         tokens = np.asarray(row["tokens"], dtype=np.int64)
         targets = np.full_like(tokens, -1)
+        # No state is before the first token of a row, so it cannot be predicted even if an answer begins there.
         for start, stop in np.asarray(row["answers"]).reshape(-1, 2):
             targets[max(start, 1) : stop] = tokens[max(start, 1) : stop]
         return targets

@@ -58,9 +58,12 @@ class Choice(MultipleChoice):
         """Encode the premise with its question, and all choices as they follow it, with their lengths."""
         kept = [record for record in records if isinstance(record, Choices)]
         premises = tokenizer.text([f"{r.premise} {QUESTIONS.get(r.question, r.question)}".strip() for r in kept])
-        choices = iter(tokenizer.text([f"{tokenizer.gap}{choice}" for record in kept for choice in record.choices]))
+        # All choices of all records are tokenized together, which is faster, and then taken record by record.
+        choices = tokenizer.text([f"{tokenizer.gap}{choice}" for record in kept for choice in record.choices])
+        begin = 0
         for record, premise in zip(kept, premises, strict=True):
-            texts = [next(choices) for _ in record.choices]
+            texts = choices[begin : begin + len(record.choices)]
+            begin += len(record.choices)
             row: dict[str, Any] = {
                 "premise": [around_texts(tokenizer)[0], *premise],
                 "choices": [token for text in texts for token in text],
@@ -86,9 +89,12 @@ class Choice(MultipleChoice):
         """Lay out one row per choice, with the tokens of the choices as targets."""
         data = super().collate(examples, tokenizer=tokenizer, max_length=max_length)
         choices = [choice[:max_length] for example in examples for choice in choices_of(example.row)]
-        labels_BT = torch.full((len(choices), max(len(one.ids) for one in data.sequences)), -1)
-        for i, (choice, one) in enumerate(zip(choices, data.sequences, strict=True)):
-            labels_BT[i, len(one.ids) - len(choice) : len(one.ids)] = torch.tensor(np.asarray(choice, dtype=np.int64))
+        # A state predicts the next token, and the last token is not read: so the labels of a choice end where its row
+        # ends, one place before its tokens.
+        ends = [len(sequence.ids) for sequence in data.sequences]
+        labels_BT = torch.full((len(choices), max(ends)), -1)
+        for i, (choice, end) in enumerate(zip(choices, ends, strict=True)):
+            labels_BT[i, end - len(choice) : end] = torch.tensor(np.asarray(choice, dtype=np.int64))
         return replace(data, targets={**data.targets, "labels_BT": labels_BT, **tokens_to_predict(labels_BT)})
 
     def row_scores(self, states: HeadInputs, rows: TaskBatch) -> Tensor:

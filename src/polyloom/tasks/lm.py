@@ -104,6 +104,7 @@ class CausalLm(Task):
 
     def decode(self, states: HeadInputs, rows: TaskBatch) -> list[Any]:
         """Return for each text the sum of its losses and their number, without its end."""
+        # A long text has several rows, whose sums are added up.
         counted_BT = self.counted(rows)
         sums_B = self._losses(states, rows).masked_fill(~counted_BT, 0.0).sum(-1).double().tolist()
         by_example = dict.fromkeys(rows.examples, (0.0, 0))
@@ -114,6 +115,7 @@ class CausalLm(Task):
 
     def counted(self, rows: TaskBatch) -> Tensor:
         """Return which tokens are scored: those that are predicted, without the end of the text."""
+        # Only the last row of a text has its end, which is the last token that the row predicts.
         counted_BT, ends_B = rows.targets["labels_BT"] >= 0, rows.targets["ends_B"]
         last_B = counted_BT.sum(-1) - 1
         counted_BT[ends_B, last_B[ends_B]] = False

@@ -50,10 +50,12 @@ class MultipleChoice(Task):
         """Encode the premise with its question, and all choices one after another with their lengths."""
         kept = [record for record in records if isinstance(record, Choices)]
         premises = tokenizer.text([f"{r.premise} {QUESTIONS.get(r.question, r.question)}".strip() for r in kept])
-        choices = iter(tokenizer.text([choice for record in kept for choice in record.choices]))
+        # All choices of all records are tokenized together, which is faster, and then taken record by record.
+        choices, begin = tokenizer.text([choice for record in kept for choice in record.choices]), 0
         special = tokenizer.num_special(pair=True)
         for record, premise in zip(kept, premises, strict=True):
-            texts = [next(choices) for _ in record.choices]
+            texts = choices[begin : begin + len(record.choices)]
+            begin += len(record.choices)
             row: dict[str, Any] = {
                 "premise": premise,
                 "choices": [token for text in texts for token in text],
@@ -68,6 +70,7 @@ class MultipleChoice(Task):
 
     def collate(self, examples: Sequence[Example], *, tokenizer: Tokenizer, max_length: int) -> TaskBatch:
         """Lay out one row per choice, those of an example one after another."""
+        # X examples have up to C choices each; `row_XC` says which row of the batch a choice is.
         counts_X = [len(example.row["counts"]) for example in examples]
         sequences: list[Tokens] = []
         row_XC = torch.zeros(len(examples), max(counts_X), dtype=torch.long)

@@ -39,6 +39,7 @@ class Nli(Classification):
 
 def shorten(first: Sequence[int], second: Sequence[int], room: int) -> tuple[list[int], list[int]]:
     """Cut the longer of two texts from its end until both fit."""
+    # A text of at most half the room stays whole, and the other one gets the rest. Of two longer ones each gets a half.
     half = room // 2
     if len(first) + len(second) > room:
         keep = room - len(second) if len(second) <= half else max(room - half, 0)

@@ -113,7 +113,7 @@ class Parsing(WordTask):
         """Return the probability of each word's head, times that of its relation given the head."""
         words_XWD, mask_XW = self._words(states, rows), rows.targets["mask_XW"]
         heads = [{"heads": prediction.heads} for prediction in predictions]
-        heads_XW = pad_targets(heads, "heads", mask_XW).clamp(min=0)
+        heads_XW = pad_targets(heads, "heads", mask_XW).clamp(min=0)  # padding is -1, which `gather` refuses
         heads_XW = heads_XW.to(mask_XW.device)
         arcs_XW = self.parser(words_XWD, mask_XW).softmax(-1).gather(-1, heads_XW[..., None])[..., 0]
         relations_XW = self.parser.relations(words_XWD, mask_XW, heads_XW=heads_XW).softmax(-1).amax(-1)

@@ -116,6 +116,8 @@ class QuestionAnswering(Task):
                     first, last = int(row["first"]), int(row["last"])
                     inside = begin <= first and last < end
                     targets_B.append((first - begin + offset, last - begin + offset) if inside else (0, 0))
+        # The characters of each token of the context, by which `decode` finds the answer. Of all other tokens -1: these
+        # cannot be part of an answer.
         begin_BT = torch.full((len(sequences), max(len(sequence.ids) for sequence in sequences)), -1)
         end_BT = begin_BT.clone()
         for (place, offset, begin, end), owner in zip(places, owners, strict=True):
@@ -142,9 +144,9 @@ class QuestionAnswering(Task):
         """Predict the best span over all windows of each context; an empty one if no token can be an answer."""
         scores_BTL, spans = self._scores(states, rows), []
         for example_rows in _rows_of_examples(rows):
-            own_BTL = scores_BTL[example_rows]
-            row, first, more = torch.unravel_index(own_BTL.argmax(), own_BTL.shape)
-            if own_BTL[row, first, more].isfinite():
+            windows_BTL = scores_BTL[example_rows]
+            row, first, more = torch.unravel_index(windows_BTL.argmax(), windows_BTL.shape)
+            if windows_BTL[row, first, more].isfinite():
                 begin, end = (rows.targets[name][example_rows][row] for name in ("begin_BT", "end_BT"))
                 spans.append(AnswerSpan(int(begin[first]), int(end[first + more])))
             else:
@@ -154,7 +156,8 @@ class QuestionAnswering(Task):
     def confidences(self, states: HeadInputs, rows: TaskBatch, predictions: Sequence[Any]) -> list[Any]:  # noqa: ARG002
         """Return the probability of each predicted span among all that could be predicted."""
         scores_BTL = self._scores(states, rows)
-        best = [scores_BTL[own].flatten().softmax(0).amax() for own in _rows_of_examples(rows)]
+        # If no token can be an answer, all scores are minus infinity, and their softmax is NaN.
+        best = [scores_BTL[windows].flatten().softmax(0).amax() for windows in _rows_of_examples(rows)]
         return [float(probability) if probability.isfinite() else None for probability in best]
 
     def _scores(self, states: HeadInputs, rows: TaskBatch) -> Tensor:

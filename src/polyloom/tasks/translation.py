@@ -150,6 +150,7 @@ class Translation(Task):
             decoder.append(Tokens(joined(prefix, row["target"][:room])))
             ends.append(joined(row["target"][:room], end))
         labels_BL = padded(ends, -1)
+        # All prefixes of a batch have the same length, because that depends on the settings of the task alone.
         # The last token of the prefix sees nothing of the target yet, and predicts its first token.
         targets = {"labels_BL": labels_BL, **tokens_to_predict(labels_BL, skipped=len(prefix) - 1)}
         return TaskBatch(sequences, range(len(ends)), targets, sum(map(len, ends)), decoder)
