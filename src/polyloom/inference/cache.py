@@ -67,7 +67,7 @@ class WeightCache:
         by_condition = {c: self._kept[c] for c in distinct if c in self._kept}
         if missing := [condition for condition in distinct if condition not in by_condition]:
             by_condition |= self._compute(missing)
-        self._keep(by_condition)
+        self._keep(by_condition)  # `by_condition` holds them even if the cache is smaller than a batch
         # Rows of one condition share a single set; otherwise each row has a set of its own.
         rows = conditions if len(distinct) > 1 else distinct
         return Weights.cat([by_condition[condition] for condition in rows])
@@ -83,6 +83,7 @@ class WeightCache:
         if missing := [condition for condition in dict.fromkeys(conditions) if condition not in self._kept]:
             known = {*missing, *self._kept}
             soon = [condition for condition in dict.fromkeys(ahead) if condition not in known]
+            # Those of the batch come last: if not all fit into the cache, the others are removed first.
             self._keep(self._compute([*soon[:AHEAD], *missing]))
 
     def _compute(self, missing: Sequence[Condition]) -> dict[Condition, Weights]:

@@ -1,7 +1,6 @@
 """Continue prompts with a decoder, each under a condition of its own."""
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -87,11 +86,10 @@ def _pad_left(prompts: Sequence[Sequence[int]], pad_id: int) -> dict[str, Tensor
 
 def _stop_at(until: Sequence[str], *, begin: int, tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the option of Transformers' `generate` that ends rows at texts."""
-    has_ended = partial(_has_ended, begin=begin, until=until, tokenizer=tokenizer)
+
+    def has_ended(ids_BT: Tensor, _scores: Any, **_: Any) -> Tensor:
+        # The rows are decoded again at every step, because a text may begin and end within tokens.
+        texts = [tokenizer.decode(ids) for ids in ids_BT[:, begin:].tolist()]
+        return torch.tensor([any(end in text for end in until) for text in texts], device=ids_BT.device)
+
     return {"stopping_criteria": [has_ended]} if until else {}
-
-
-def _has_ended(ids_BT: Tensor, _: Any, *, begin: int, until: Sequence[str], tokenizer: Tokenizer, **__: Any) -> Tensor:
-    """Return which rows contain a text that ends them, behind their prompts."""
-    texts = [tokenizer.decode(ids) for ids in ids_BT[:, begin:].tolist()]
-    return torch.tensor([any(end in text for end in until) for text in texts], device=ids_BT.device)

@@ -76,13 +76,13 @@ class _State:
     layout: Layout | None = None
     """The weights as the decoder reads them, until rows join or leave."""
 
-    def select(self, kept: Sequence[int]) -> "_State":
+    def select(self, places: Sequence[int]) -> "_State":
         """Keep some rows, and the columns that they need: of texts the last ones, of sources the first ones."""
-        index = torch.tensor(kept, device=self.mask_BT.device)
+        index = torch.tensor(places, device=self.mask_BT.device)
         mask_BT, source_BT = self.mask_BT[index], self.source_BT[index]
         first, last = int(mask_BT.any(0).int().argmax()), int(source_BT.sum(-1).max())
         return _State(
-            [self.rows[place] for place in kept],
+            [self.rows[place] for place in places],
             mask_BT[:, first:],
             DecoderCache(
                 [(keys[index, :, first:], values[index, :, first:]) for keys, values in self.cache.own],
@@ -173,10 +173,11 @@ class InFlight:
     def leave(self, leaves: Callable[[Any], bool]) -> list[Any]:
         """Remove rows by their keys, without a text; return their keys."""
         rows = self._state.rows if self._state else []
-        kept = [place for place, row in enumerate(rows) if not leaves(row.key)]
-        if self._state and len(kept) < len(rows):
-            self._state = self._state.select(kept) if kept else None
-        return [row.key for place, row in enumerate(rows) if place not in set(kept)]
+        leaving = [leaves(row.key) for row in rows]
+        staying = [place for place, is_leaving in enumerate(leaving) if not is_leaving]
+        if self._state and len(staying) < len(rows):
+            self._state = self._state.select(staying) if staying else None
+        return [row.key for row, is_leaving in zip(rows, leaving, strict=True) if is_leaving]
 
     def _ended(self, row: Row) -> bool:
         return row.failed or (len(row.ids) > len(row.prefix) and row.ids[-1] == self.eos_id)
@@ -209,11 +210,11 @@ class InFlight:
         return replace(state, mask_BT=mask_BT, layout=layout)
 
 
-def _stack(one: Tensor, other: Tensor, *, dim: int, pad_left: bool) -> Tensor:
+def _stack(first: Tensor, second: Tensor, *, dim: int, pad_left: bool) -> Tensor:
     """Concatenate rows whose lengths differ in a dimension; the shorter ones are padded with zeros."""
-    length = max(one.shape[dim], other.shape[dim])
+    length = max(first.shape[dim], second.shape[dim])
     padded = []
-    for tensor in (one, other):
+    for tensor in (first, second):
         missing = list(tensor.shape)
         missing[dim] = length - tensor.shape[dim]
         zeros = tensor.new_zeros(missing)
@@ -222,8 +223,9 @@ def _stack(one: Tensor, other: Tensor, *, dim: int, pad_left: bool) -> Tensor:
     return torch.cat(padded)
 
 
-def _stack_layers(one: Sequence[Layer], other: Sequence[Layer], *, pad_left: bool) -> list[Layer]:
+def _stack_layers(first: Sequence[Layer], second: Sequence[Layer], *, pad_left: bool) -> list[Layer]:
+    """Concatenate keys and values of the rows, ``[B, heads, T, D]``, layer by layer."""
     return [
         (_stack(k1, k2, dim=2, pad_left=pad_left), _stack(v1, v2, dim=2, pad_left=pad_left))
-        for (k1, v1), (k2, v2) in zip(one, other, strict=True)
+        for (k1, v1), (k2, v2) in zip(first, second, strict=True)
     ]

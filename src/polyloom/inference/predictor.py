@@ -177,9 +177,10 @@ class Predictor:
     ) -> list[str | PredictionError]:
         """Generate the texts of examples. A source that is too long is generated in parts, which are joined."""
         parts = [self.prompts(example, record) for example, record in zip(examples, records, strict=True)]
-        prompts = [prompt for own in parts for prompt in own]
-        owners = [number for number, own in enumerate(parts) for _ in own]
-        ends = [place + 1 == len(own) for own in parts for place in range(len(own))]  # whether a text is complete
+        prompts = [prompt for example_parts in parts for prompt in example_parts]
+        owners = [number for number, example_parts in enumerate(parts) for _ in example_parts]
+        # Whether a prompt is the last of its example: progress counts texts, not parts.
+        ends = [number + 1 == len(example_parts) for example_parts in parts for number in range(len(example_parts))]
         self._count_cut(prompts)
 
         # Beams multiply the rows of a step, so more beams than usual take smaller batches.
@@ -190,7 +191,7 @@ class Predictor:
         pieces: list[list[str | PredictionError]] = [[] for _ in examples]
         for owner, text in zip(owners, texts, strict=True):
             pieces[owner].append(text)
-        return [join_texts(own) for own in pieces]
+        return [join_texts(texts_of_example) for texts_of_example in pieces]
 
     def prompts(self, example: Example, record: Record) -> list[Example]:
         """Remove the target of an example whose target is to be generated; split the source if it is too long."""

@@ -71,7 +71,8 @@ def choose_formats(task: str | None, input_format: str | None, output_format: st
         raise PolyloomError(f"task {task!r}: unknown task. {suggest(task, predictable)}")
     formats = predictable[task].formats()
     outputs = predictable[task].outputs or predictable[task].record_kind().outputs
-    source = next(iter(formats)) if input_format is None else _format(input_format)
+    usual, *_ = formats  # a kind of record lists its usual format first
+    source = usual if input_format is None else _format(input_format)
     if source not in formats:
         raise PolyloomError(f"--input {source}: not for {task}. {suggest(source, formats)}")
     target = formats[source] if output_format is None else _format(output_format)

@@ -32,12 +32,12 @@ def translate(
     if sentences:
         # All sentences of all texts share batches, then each text is put together from its own.
         split = [split_sentences(record.source) for record in records if isinstance(record, Bitext)]
-        parts = [Bitext(sentence, "") for own in split for sentence in own]
+        parts = [Bitext(sentence, "") for text_sentences in split for sentence in text_sentences]
         translations = list(translate(predictor, parts, condition, pivot=pivot, strict=strict))
         begin = 0
-        for own in split:
-            yield join_texts(translations[begin : begin + len(own)])
-            begin += len(own)
+        for text_sentences in split:
+            yield join_texts(translations[begin : begin + len(text_sentences)])
+            begin += len(text_sentences)
     elif len(steps(condition, pivot)) == 1:
         yield from predictor.predict(records, condition, strict=strict)
     else:
