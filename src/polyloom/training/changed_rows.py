@@ -70,20 +70,19 @@ class ChangedRows:
 
     def banks(self, model: Model) -> list[StoredBank]:
         """Return the banks of a model, and which of their rows changed."""
-        return [
-            StoredBank(
-                name,
-                tuple(f"{name}.{part}" for part, _ in bank.named_parameters()),
-                torch.stack([self._changed(parameter) for parameter in bank.parameters()]).any(0),
-            )
-            for name, bank in _banks(model).items()
-        ]
-
-    def _changed(self, parameter: nn.Parameter) -> Tensor:
-        record = self._records.get(parameter)
-        if record is not None and record.is_current(parameter):
-            return record.rows
-        return torch.ones(len(parameter), dtype=torch.bool, device=parameter.device)
+        stored = []
+        for name, bank in _banks(model).items():
+            names, changes = [], []
+            for part, parameter in bank.named_parameters():
+                names.append(f"{name}.{part}")
+                record = self._records.get(parameter)
+                if record is not None and record.is_current(parameter):
+                    changes.append(record.rows)
+                else:
+                    changes.append(torch.ones(len(parameter), dtype=torch.bool, device=parameter.device))
+            # A row is stored as a whole: it changed if any of its parameters did.
+            stored.append(StoredBank(name, tuple(names), torch.stack(changes).any(0)))
+        return stored
 
 
 def _banks(model: Model) -> dict[str, Bank]:

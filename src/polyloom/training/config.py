@@ -38,11 +38,12 @@ class OptimConfig:
 
     def factor(self, step: int, steps: int) -> float:
         """Return the factor of the peak learning rate at a step, counted from 0, of `steps`."""
+        # Steps are counted from 0, and the first one must already learn: the warm-up ends at 1 in its last step.
         if step < self.warmup_steps:
             return (step + 1) / self.warmup_steps
         if self.schedule == "linear":
             return max(steps - step, 0) / max(steps - self.warmup_steps, 1)
-        if self.schedule == "inverse-sqrt":
+        if self.schedule == "inverse-sqrt":  # Vaswani et al. 2017, section 5.3, scaled to 1 at the end of the warm-up
             return float((max(self.warmup_steps, 1) / (step + 1)) ** 0.5)
         return 1.0
 

@@ -72,8 +72,9 @@ class ProcessGroup:
 
     def broadcast(self, value: float) -> float:
         """Return rank 0's value in all processes."""
-        own = value if self.is_main else 0.0
-        return float(self.all_reduce(torch.tensor(own, dtype=torch.float64, device=self.device)))
+        # The other processes add 0 to a sum.
+        term = value if self.is_main else 0.0
+        return float(self.all_reduce(torch.tensor(term, dtype=torch.float64, device=self.device)))
 
     def barrier(self) -> None:
         """Wait for all processes."""
@@ -130,6 +131,8 @@ class ProcessGroup:
         """Wait until all processes come here, as long as those that are missing say that they are alive."""
         key = self._key(store, "done")
         store.add(key, 1)
+        # A process counts beats while it works, not while it waits here. So a new beat is from one of the processes
+        # that are missing.
         pause, last_beats, last_sign = 0.001, -1, time.monotonic()
         while (done := store.add(key, 0)) < self.size:  # adding nothing reads a counter
             if store.check([_ERROR]):
@@ -204,7 +207,9 @@ def parallelize(objective: nn.Module, model: Model, *, process_group: ProcessGro
             # Layers gather their shards one after the other, in the forward pass and again in the backward pass. What
             # is used all the time or little of at once is a copy.
             copied = {p for module in model.modules() if isinstance(module, Bank) for p in module.parameters()}
-            if not _trains_backbone(model):
+            # A model is sharded once, so all stages count: the present one, and those before and after it.
+            trained = {p for stage in model.stages() for group in stage.trains for p in model.group(group)}
+            if not any(p.requires_grad or p in trained for p in model.backbone.parameters()):
                 copied |= {*model.method.parameters(), *model.heads.parameters()}
             model.method.to(process_group.device)
             model.heads.to(process_group.device)
@@ -258,12 +263,6 @@ def _fingerprint(tensor: Tensor) -> int:
     return total
 
 
-def _trains_backbone(model: Model) -> bool:
-    """Return whether any stage of the method, or the present stage, trains any parameter of the backbone."""
-    trained = {p for stage in model.stages() for group in stage.trains for p in model.group(group)}
-    return any(p.requires_grad or p in trained for p in model.backbone.parameters())
-
-
 def trained_banks(model: Model) -> list[Bank]:
     """Return the banks of which the present stage trains rows."""
     banks = [module for module in model.modules() if isinstance(module, Bank)]
@@ -283,39 +282,37 @@ def average_gradients(
         process_group: The processes.
         strategy: How the objective was distributed.
     """
-    of_banks = dict.fromkeys(parameter for bank in banks for parameter in bank.parameters())
-    for parameter in of_banks:
+    bank_parameters = list(dict.fromkeys(parameter for bank in banks for parameter in bank.parameters()))
+    for parameter in bank_parameters:
         if parameter.grad is not None:  # several micro-batches may have used the same row
             parameter.grad = parameter.grad.coalesce()
-    if process_group.size > 1 and of_banks:
-        _average_sparse(list(of_banks))
+
+    if process_group.size > 1 and bank_parameters:
+        # Each process may have used other rows of a bank. Tensors of a collective must have the same shape in all
+        # processes, so all agree on the rows first: one message with a byte for each row of each parameter.
+        used = [torch.zeros(len(p), dtype=torch.uint8, device=p.device) for p in bank_parameters]
+        for parameter, flags in zip(bank_parameters, used, strict=True):
+            if parameter.grad is not None:
+                flags[parameter.grad.indices()[0]] = 1
+        flat = torch.cat(used)
+        dist.all_reduce(flat, dist.ReduceOp.MAX)
+        rows = [flags.nonzero().squeeze(1) for flags in flat.split_with_sizes([len(flags) for flags in used])]
+
+        # Then the gradients of these rows in one dense message, with zeros for rows that this process did not use.
+        values = []
+        for parameter, union in zip(bank_parameters, rows, strict=True):
+            values.append(parameter.new_zeros(len(union), *parameter.shape[1:]))
+            if parameter.grad is not None:  # `nonzero` returns rows in order, so a binary search finds each
+                values[-1][torch.searchsorted(union, parameter.grad.indices()[0])] = parameter.grad.values()
+        _average(values)
+        for parameter, union, mean in zip(bank_parameters, rows, values, strict=True):
+            parameter.grad = sparse_rows(union, mean, parameter.shape)
+
     if process_group.size > 1 and strategy == "fsdp":
         # Copied parameters have a gradient in all processes or in none, because every objective uses all of them.
-        others = (p for p in parameters if p not in of_banks and not isinstance(p, DTensor))
+        skipped = set(bank_parameters)
+        others = (p for p in parameters if p not in skipped and not isinstance(p, DTensor))
         _average([parameter.grad for parameter in others if parameter.grad is not None])
-
-
-def _average_sparse(parameters: Sequence[nn.Parameter]) -> None:
-    """Average the sparse gradients of banks over all processes, of which each may have used other rows."""
-    # Tensors of a collective must have the same shape in all processes, so all agree on the rows first: one message
-    # with a byte for each row of each parameter.
-    used = [torch.zeros(len(parameter), dtype=torch.uint8, device=parameter.device) for parameter in parameters]
-    for parameter, flags in zip(parameters, used, strict=True):
-        if parameter.grad is not None:
-            flags[parameter.grad.indices()[0]] = 1
-    flat = torch.cat(used)
-    dist.all_reduce(flat, dist.ReduceOp.MAX)
-    rows = [flags.nonzero().squeeze(1) for flags in flat.split_with_sizes([len(flags) for flags in used])]
-
-    # Then the gradients of these rows in one dense message, with zeros for rows that this process did not use.
-    values = []
-    for parameter, union in zip(parameters, rows, strict=True):
-        values.append(parameter.new_zeros(len(union), *parameter.shape[1:]))
-        if parameter.grad is not None:
-            values[-1][torch.searchsorted(union, parameter.grad.indices()[0])] = parameter.grad.values()
-    _average(values)
-    for parameter, union, mean in zip(parameters, rows, values, strict=True):
-        parameter.grad = sparse_rows(union, mean, parameter.shape)
 
 
 def _average(tensors: Sequence[Tensor]) -> None:

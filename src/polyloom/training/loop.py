@@ -359,8 +359,16 @@ class TrainLoop:
         num_micro_batches = min(self.plan.train.grad_accum_steps, math.ceil(len(picks) / self.process_group.size))
         ordered = picks
         if num_micro_batches > 1:
-            ordered = [picks[i] for i in np.argsort(self._lengths(picks), kind="stable")]
+            lengths = [self.max_length] * len(picks)  # of packed examples
+            for name, positions in _by_dataset(picks).items():
+                dataset = self.datasets[name]
+                if not (self._packed_length and self.model.tasks[dataset.condition.task].raw_text):
+                    rows = dataset.dataset.rows([picks[i].index for i in positions])
+                    for position, row in zip(positions, rows, strict=True):
+                        lengths[position] = int(row["length"])
+            ordered = [picks[i] for i in np.argsort(lengths, kind="stable")]
 
+        # Processes take the examples of a micro-batch in turn: of sorted ones all get about as many tokens.
         micro_batches = []
         for number in range(num_micro_batches):
             first, last = (i * len(picks) // num_micro_batches for i in (number, number + 1))
@@ -371,20 +379,9 @@ class TrainLoop:
                 micro_batches.append(replace(self._batch(picks[:1]), is_placeholder=True))
         return StepBatches(micro_batches, Counter(pick.dataset for pick in picks), conditions)
 
-    def _lengths(self, picks: Sequence[Pick]) -> list[int]:
-        """Return the lengths of the examples of a step."""
-        lengths = [self.max_length] * len(picks)  # of packed examples
-        for name, positions in _by_dataset(picks).items():
-            dataset = self.datasets[name]
-            if self._packed_length and self.model.tasks[dataset.condition.task].raw_text:
-                continue
-            rows = dataset.dataset.rows([picks[i].index for i in positions])
-            for position, row in zip(positions, rows, strict=True):
-                lengths[position] = int(row["length"])
-        return lengths
-
     def _batch(self, picks: Sequence[Pick]) -> Batch:
         """Read examples, dataset by dataset, and lay them out in the order in which they were picked."""
+        # Examples of a dataset are read together: most are in one block.
         examples: dict[int, Example] = {}
         for name, positions in _by_dataset(picks).items():
             dataset = self.datasets[name]

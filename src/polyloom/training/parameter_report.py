@@ -62,6 +62,8 @@ def language_shares(model: Model, *, most: int = 16) -> dict[str, float]:
         if len(supported) > 1:
             with eval_mode(model.method):  # dropout would make a difference between languages where there is none
                 weights = model.weights(supported[:most])
+            # Of the weights w_l of languages l with mean m: √(Σ_l |w_l - m|² / Σ_l |w_l|²), over all tensors together.
+            # The only infinite values are biases of generated classifiers, for surplus labels.
             tensors = [t for block in weights.blocks for t in block.tensors.values()]
             finite = [torch.where(t.isfinite(), t, 0.0).double() for t in tensors]
             between = sum(float((t - t.mean(0)).square().sum()) for t in finite)

@@ -70,6 +70,7 @@ class TrainDataset:
                     rows.append({"tokens": tokens, "starts": starts, "length": packed_length})
         else:
             rows = self.dataset.rows(indices)
+        # All rows share one array of candidates, so that `MaskedLm.collate` reads it once.
         if restrict_candidates and task.raw_text:
             rows = [{**row, "candidates": self.token_types} for row in rows]
         return [

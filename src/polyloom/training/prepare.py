@@ -108,7 +108,7 @@ def _filter_pairs(encoded: Iterable[Encoded], pair_filter: PairFilter, path: Pat
 
     def filter_by_length() -> Iterator[tuple[Packed, Keys]]:
         for records, packed, sides in encoded:
-            assert sides is not None
+            assert sides is not None  # all bitext has them
             rows = np.flatnonzero([pair_filter.keeps(*lengths) for lengths in zip(*sides, strict=True)])
             keys = b"".join(pair_key(records[row]) for row in rows.tolist())
             yield select(packed, rows), np.frombuffer(keys, KEY_TYPE)
@@ -116,6 +116,7 @@ def _filter_pairs(encoded: Iterable[Encoded], pair_filter: PairFilter, path: Pat
     if not pair_filter.rules.deduplicate:
         yield from (packed for packed, _ in filter_by_length())
         return
+    # The filter by length comes first: what it leaves out need not be written to the disk.
     with scratch_dir(path) as temporary:
         repeats = Repeats(temporary)
         yield from repeats.without(filter_by_length())

@@ -29,6 +29,7 @@ class TensorBoardWriter:
     def on_event(self, event: Event) -> None:
         """Write the numbers of an event."""
         if isinstance(event, Resumed | StageStarted) and self._writer is None:
+            # TensorBoard hides all that was logged for this step or later ones: a resumed run takes them again.
             purge = event.total + 1 if isinstance(event, Resumed) else None
             self._writer = self._open(str(self._folder), purge_step=purge)
         elif isinstance(event, StepTaken):

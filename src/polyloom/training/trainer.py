@@ -178,7 +178,7 @@ class Trainer:
             local_flags=lambda: self._local_flags(plan),
             changed_rows=self._changed_rows,
         )
-        if self._previous:
+        if self._previous:  # by an earlier stage: no file of its optimizer's state can be linked
             self._previous = self._previous._replace(same_optimizer=False)
         self._report(MixtureReady(datasets=loop.mixture.table(plan.steps)))
         if optimizer:
@@ -203,6 +203,8 @@ class Trainer:
 
     def _train_steps(self, loop: TrainLoop, state: State) -> None:
         """Take the steps of a stage; log each, and validate, save and stop where it is due.
+
+        What is decided here depends on numbers that all processes share, see `distributed`.
 
         Raises:
             DivergedError: The weights give no finite loss or gradient any more.
@@ -292,6 +294,7 @@ class Trainer:
         if scheduled:
             state.scheduled = [*state.scheduled, state.total][-newest:]
 
+        # Only rank 0 works from here on, and the others wait at the barrier: no collective may stand between.
         if self.process_group.is_main:
             started = time.perf_counter()
             path = self.folder.checkpoint(state.total)
