@@ -135,16 +135,16 @@ def load_checkpoint(
         raise CheckpointError(f"{path}: {MANIFEST} is not as this version writes it: {error!r}") from error
     parameters = trained_parameters(model)
     if not same_backbone:
-        parts = {name: _with_added_tokens(stored, parameters.get(name)) for name, stored in parts.items()}
+        # Tokens were added to the backbone, so some parameters, such as the bias of the language-modelling head, have
+        # rows that the checkpoint does not have. These keep what the model has.
+        extended = dict(parts)
+        for name, stored in parts.items():
+            parameter = parameters.get(name)
+            if parameter is not None and parameter.dim() and parameter.shape[1:] == stored[0].shape[1:]:
+                extended[name] = [*stored, parameter.detach()[sum(map(len, stored)) :]]
+        parts = extended
     load_parts_into(parameters, parts, path / TENSORS)
     return model
-
-
-def _with_added_tokens(parts: Sequence[Tensor], parameter: nn.Parameter | None) -> Sequence[Tensor]:
-    """Append what a parameter has for tokens that were added, such as the bias of the language-modelling head."""
-    if parameter is None or parameter.shape[1:] != parts[0].shape[1:] or not parameter.dim():
-        return parts
-    return [*parts, parameter.detach()[sum(map(len, parts)) :]]
 
 
 def read_tensors(path: Path, *, finite: bool = True) -> dict[str, Tensor]:
@@ -201,21 +201,17 @@ def _read(file: Path, manifest: Mapping[str, Any], *, finite: bool) -> dict[str,
     parts: dict[str, list[Tensor]] = {}
     for place, digest in list_files(file, manifest.get("tensors_sha256"), manifest.get(_BANKS)):
         for name, tensor in load_tensors(place, digest).items():
-            if finite:
-                _check_numbers(name, tensor, place)
+            if finite and tensor.dtype not in _NUMBERS:
+                raise DamagedError(f"{place}: {name} is of type {tensor.dtype}, not of floating-point numbers.")
+            # The bounds of a tensor with NaN are NaN. They take no memory, as a mask of all values would.
+            if finite and tensor.numel() and not all(bound.isfinite() for bound in tensor.aminmax()):
+                raise DamagedError(f"{place}: {name} has values that are NaN or infinite.")
             first = parts.setdefault(name, [tensor])[0]
             if first is not tensor:
                 if first.dtype != tensor.dtype or not tensor.dim() or first.shape[1:] != tensor.shape[1:]:
                     raise DamagedError(f"{place}: {name} does not continue the tensor of this name in other files.")
                 parts[name].append(tensor)
     return parts
-
-
-def _check_numbers(name: str, tensor: Tensor, file: Path) -> None:
-    if tensor.dtype not in _NUMBERS:
-        raise DamagedError(f"{file}: {name} is of type {tensor.dtype}, not of floating-point numbers.")
-    if tensor.numel() and not all(bound.isfinite() for bound in tensor.aminmax()):  # bounds of NaN are NaN
-        raise DamagedError(f"{file}: {name} has values that are NaN or infinite.")
 
 
 def describe_model(model: Model) -> dict[str, Any]:
@@ -269,10 +265,12 @@ def load_parts_into(parameters: Mapping[str, nn.Parameter], parts: Parts, path: 
         if len(parts[name]) == 1:
             parameter.copy_(parts[name][0])
         else:
+            # Into views of the parameter: joined first, the parts would be a second copy of a large bank.
             for part, rows in zip(parts[name], torch.split(parameter, list(map(len, parts[name]))), strict=True):
                 rows.copy_(part)
 
 
 def _shape(parts: Sequence[Tensor]) -> tuple[int, ...]:
+    """Return the shape of a tensor in parts. A scalar has no rows, and is always one part."""
     first = parts[0]
     return tuple(first.shape) if len(parts) == 1 else (sum(map(len, parts)), *first.shape[1:])

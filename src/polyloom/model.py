@@ -129,6 +129,7 @@ class Model(nn.Module):
         task, weights = self.task(name), self.weights(rows)
         with self.backbone.using(weights, num_rows=_count(inputs, rows, weights)):
             hidden_BTD = self.backbone.hidden(**inputs).float()
+        # A generated classifier has as many outputs as the task with the most labels; surplus ones are minus infinity.
         if any(block.kind == "classifier" for block in weights.blocks):
             return classify(hidden_BTD, weights)[..., : len(task.labels)]
         if not isinstance(classifier := getattr(task, "classifier", None), nn.Module):
@@ -311,6 +312,7 @@ def nonfinite_error(condition: Condition) -> PredictionError:
 
 def _finite_rows(hidden_BTD: Tensor, weights: Weights, batch: Batch) -> Tensor:
     """Return whether the hidden states of each row, without padding, and its generated classifier are finite."""
+    # The hidden states of an encoder-decoder are the decoder's, whose length is not that of the attention mask.
     finite_BT = hidden_BTD.isfinite().all(-1)
     if "decoder_input_ids" not in batch.inputs:
         finite_BT = finite_BT | (batch.inputs["attention_mask"] == 0)
@@ -355,14 +357,16 @@ def _tied(model: nn.Module) -> dict[str, str]:
 
 
 def _drop_tied(model: nn.Module, state_dict: dict[str, Any], prefix: str, _metadata: Any) -> None:
+    """Leave out further names of tied parameters; a hook that runs at the end of `state_dict`."""
     for name in _tied(model):
         state_dict.pop(prefix + name, None)
 
 
 def _restore_tied(model: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    for name, kept in _tied(model).items():
-        if prefix + kept in state_dict:
-            state_dict.setdefault(prefix + name, state_dict[prefix + kept])
+    """Add the further names again; a hook that runs before `load_state_dict`, which asks for every name."""
+    for name, first in _tied(model).items():
+        if prefix + first in state_dict:
+            state_dict.setdefault(prefix + name, state_dict[prefix + first])
 
 
 def parameter_groups(method: Method, backbone: Backbone) -> dict[str, list[nn.Parameter]]:
@@ -408,6 +412,7 @@ def _count(inputs: Mapping[str, Any], rows: Conditions, weights: Weights) -> int
         count, distinct = len(rows), len(set(map(str, rows)))
     if batch != count:
         raise RowError(f"batch: {batch} rows of input, but {count} conditions. Give one condition per row.")
+    # Rows of one condition may share a single set. With several conditions it would silently be used for all of them.
     for block in weights.blocks:
         for tensor in block.tensors.values():
             if len(tensor) != count and (len(tensor) != 1 or distinct > 1):
