@@ -16,6 +16,7 @@ SITE_SERIES = {"between_languages": "between languages", "between_tasks": "betwe
 _KINDS = dict(zip(KINDS, STYLES, strict=False))
 
 
+@styled
 def draw_groups(matrix: Matrix, path: Path, *, metric: str = "bleu", resources: Resources | None = None) -> None:
     """Write mean translation scores by group of directions to a file, with a point for each direction.
 
@@ -26,19 +27,17 @@ def draw_groups(matrix: Matrix, path: Path, *, metric: str = "bleu", resources: 
         resources: Adds a bar for each level of training data.
     """
     grid(matrix, metric)  # raises an error for an unknown metric
-    save(_groups(matrix, metric, resources), path, label=f"{metric_title(metric)} by group of directions")
-
-
-@styled
-def _groups(matrix: Matrix, metric: str, resources: Resources | None) -> Any:
     scores = {name: values(matrix, members, metric) for name, members in groups(matrix, resources).items()}
     scores = {name: group for name, group in scores.items() if group}
     figure = new_figure(6.5, 1.0 + 0.3 * len(scores))
     ax = figure.subplots()
     for place, (name, group) in enumerate(scores.items()):
+        # A group is called "En→X", "En→X⁰" if it is zero-shot, or "En→X high" for a level of training data. All groups
+        # of a kind have one colour; levels are paler, as they are parts of the group above them.
         kind, _, level = name.partition(" ")
         color = _KINDS[kind.removesuffix(MARK)].color
         ax.barh(place, np.mean(group), height=0.75, lw=0, color=color, alpha=0.4 if level else 0.8)
+        # Points are spread over the height of the bar, so that equal scores do not hide one another.
         spread = np.linspace(-0.2, 0.2, len(group)) if len(group) > 1 else [0.0]
         ax.plot(group, np.add(place, spread), "o", color=PAPER, mec=INK, mew=0.6, ms=3)
         ax.text(1.01, place, f"{np.mean(group):.1f}", va="center", transform=ax.get_yaxis_transform())
@@ -50,7 +49,7 @@ def _groups(matrix: Matrix, metric: str, resources: Resources | None) -> Any:
     ax.set_xlim(1.03 * min(0.0, float(every_score.min())), 1.03 * max(1.0, float(every_score.max())))
     note = f"   {MARK} zero-shot" if any(MARK in name for name in scores) else ""
     ax.set_xlabel(f"{metric_title(metric)}: mean of each group and its directions{note}")
-    return figure
+    save(figure, path, label=f"{metric_title(metric)} by group of directions")
 
 
 @styled
@@ -71,7 +70,7 @@ def draw_bars(ax: Any, names: Sequence[str], series: Mapping[str, Sequence[float
     for number, (label, values_or_none) in enumerate(drawn.items()):
         style = series_style(number)
         lengths = [np.nan if value is None else value for value in values_or_none]
-        at = places + height * (number - (len(drawn) - 1) / 2)
+        at = places + height * (number - (len(drawn) - 1) / 2)  # the bars of a name are centred at its place
         ax.barh(at, lengths, height=0.9 * height, color=style.color, alpha=0.5, lw=0)
         ax.plot(lengths, at, style.marker, color=style.color, mec=INK, mew=0.5, ms=5, label=label, clip_on=False)
     ax.set_yticks(places, [printable(name) for name in names], fontsize=8)

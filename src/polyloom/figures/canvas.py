@@ -25,7 +25,9 @@ _SETTINGS = {
     "xtick.color": SOFT, "ytick.color": SOFT, "xtick.labelcolor": INK, "ytick.labelcolor": INK, "grid.color": LINE,
     "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "legend.fontsize": 8,
     "text.parse_math": False,  # a name may contain $
-    "svg.fonttype": "none", "svg.hashsalt": "polyloom", "path.simplify": True,
+    "svg.fonttype": "none",  # text stays text instead of becoming outlines
+    "svg.hashsalt": "polyloom",  # ids are random without it
+    "path.simplify": True,
 }  # fmt: skip
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -94,6 +96,7 @@ def save(figure: Any, path: Path, *, label: str) -> None:
         path.write_text(f'<?xml version="1.0" encoding="UTF-8"?>\n{to_svg(figure, label=label, xmlns=SVG)}\n', "utf-8")
         return
     with _settings():
+        # A date, or the version of Matplotlib, would make equal figures differ in their bytes.
         dates = {".pdf": "CreationDate", ".png": "Software"}
         figure.savefig(path, dpi=150, metadata={dates[path.suffix]: None} if path.suffix in dates else None)
 
@@ -115,6 +118,7 @@ def to_svg(figure: Any, *, label: str, **attributes: str) -> str:
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     root = ET.fromstring(buffer.getvalue())  # noqa: S314 - Matplotlib's own output
     shapes = {element.get("id", ""): element for element in root.iter() if _name(element) == "path"}
+    # Matplotlib's unit is the point, 1/72 inch; the pixel of CSS is 1/96 inch.
     _, _, width, height = root.get("viewBox", "").split()
     svg = new_svg((float(width) * 4 / 3, float(height) * 4 / 3), label=label, **attributes)
     svg.set("viewBox", f"0 0 {width} {height}")
@@ -137,27 +141,37 @@ def new_svg(size: tuple[float, float], *, label: str, **attributes: str) -> ET.E
 
 
 def _copy(element: ET.Element, parent: ET.Element, shapes: dict[str, ET.Element]) -> None:
+    """Copy an element of Matplotlib's SVG, and all that it contains, into another one.
+
+    Args:
+        element: The element. Only attributes that are named here are copied: no ids, no references, no clipping.
+        parent: Where the copy goes.
+        shapes: Paths by their ids, which ``use`` elements refer to.
+    """
     name = _name(element)
-    if name in ("metadata", "defs"):
-        return
-    if name == "use":
-        shape = shapes[element.get(_HREF, "").removeprefix("#")]
-        at = f"translate({_short(element.get('x', '0'))} {_short(element.get('y', '0'))})"
-        attributes = _attributes(element) | _attributes(shape) | {"d": _short(shape.get("d", "")), "transform": at}
-        ET.SubElement(parent, "path", attributes)
+    if name in ("metadata", "defs"):  # the shapes of `defs` are written out where they are used
         return
     attributes = _attributes(element)
-    if name == "path":
+    if name == "use":
+        # A marker or a tick: it becomes a copy of its shape, moved to its place.
+        name, shape = "path", shapes[element.get(_HREF, "").removeprefix("#")]
+        at = f"translate({_short(element.get('x', '0'))} {_short(element.get('y', '0'))})"
+        attributes |= _attributes(shape) | {"d": _short(shape.get("d", "")), "transform": at}
+    elif name == "path":
         attributes["d"] = _short(element.get("d", ""))
     elif name == "text":
         attributes |= {key: _short(element.get(key, "0")) for key in ("x", "y")}
+        # Matplotlib writes a rotation by zero degrees to every text that is not rotated.
         rotation = element.get("transform", "")
         if rotation and not rotation.startswith("rotate(-0 "):
             attributes["transform"] = _short(rotation)
+
     title = element.get("id", "").partition(_TOOLTIP)[2]
-    plain = name == "g" and not attributes and not title  # such groups only carry ids
-    copied = parent if plain else ET.SubElement(parent, name, attributes)
-    copied.text = copied.text if plain else (element.text or "").strip() or None
+    if name == "g" and not attributes and not title:  # such a group carries an id alone: its children replace it
+        copied = parent
+    else:
+        copied = ET.SubElement(parent, name, attributes)
+        copied.text = (element.text or "").strip() or None
     if title:
         ET.SubElement(copied, "title").text = title
     for child in element:

@@ -40,7 +40,7 @@ def curve_figure(
 
     Args:
         curves: What to draw.
-        label: Of the vertical axis, with the unit.
+        label: What the vertical axis shows, with the unit.
         end: The last step.
         borders: Steps at which a training stage ends.
         log: Whether the vertical axis is logarithmic, if all values are positive.
@@ -66,6 +66,7 @@ def curve_figure(
     ax.tick_params(axis="y", length=0)
     if log and min(values) > 0:
         ax.set_yscale("log")
+        # Over few decades, powers of ten alone would leave the axis almost without numbers.
         decades = math.log10(max(values) / min(values))
         subs = (1.0,) if decades > 3 else (1.0, 2.0, 5.0) if decades > 0.7 else tuple(float(n) for n in range(1, 10))
         ax.yaxis.set_major_locator(LogLocator(subs=subs, numticks=8))
@@ -105,6 +106,7 @@ def thinned(points: Sequence[Point], *, most: int = 80) -> list[Point]:
     return [(sum(x for x, _ in g) / len(g), sum(y for _, y in g) / len(g)) for g in groups]
 
 
+@styled
 def draw_capacity(probe: Mapping[str, Any], path: Path) -> None:
     """Write the spectra of language embeddings and of the inputs of the output projections to a file.
 
@@ -112,11 +114,6 @@ def draw_capacity(probe: Mapping[str, Any], path: Path) -> None:
         probe: The result of `probe_capacity`.
         path: The file; its suffix is the format.
     """
-    save(_spectra(probe), path, label="Spectra of the hypernetwork")
-
-
-@styled
-def _spectra(probe: Mapping[str, Any]) -> Any:
     figure = new_figure(6.5, 4)
     ax = figure.subplots()
     lines = (
@@ -125,7 +122,7 @@ def _spectra(probe: Mapping[str, Any]) -> Any:
     )
     for key, name, number, style in lines:
         part = probe[key]
-        shares = np.array([share for share in part["spectrum"] if share > 0])
+        shares = np.array([share for share in part["spectrum"] if share > 0])  # 0 has no place on a logarithmic axis
         label = f"{name}: {part[number]:.1f} of {part['width']}"
         ax.plot(np.arange(1, len(shares) + 1), shares, marker=style.marker, ms=4, lw=1, color=style.color, label=label)
     ax.set_yscale("log")
@@ -133,4 +130,4 @@ def _spectra(probe: Mapping[str, Any]) -> Any:
     ax.yaxis.set_minor_formatter(lambda *_: "")
     ax.set(xlabel="direction", ylabel="share of the variance")
     ax.legend()
-    return figure
+    save(figure, path, label="Spectra of the hypernetwork")

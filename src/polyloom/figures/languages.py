@@ -1,7 +1,7 @@
 """The map and the dendrogram of languages, with a colour and a marker for each family."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ Box = tuple[float, float, float, float]  # left, bottom, right, top
 _CROWDED = 80  # more languages than this get smaller names
 
 
+@styled
 def draw_languages(probe: Probe, path: Path) -> None:
     """Write the map and the dendrogram to a file.
 
@@ -22,16 +23,11 @@ def draw_languages(probe: Probe, path: Path) -> None:
         probe: The result of `probe_languages`.
         path: The file; its suffix is the format.
     """
-    save(_map_and_dendrogram(probe), path, label=f"Map and dendrogram of {len(probe['languages'])} languages")
-
-
-@styled
-def _map_and_dendrogram(probe: Probe) -> Any:
     figure = new_figure(12, max(4.5, _tree_height(probe)))
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     _draw_dendrogram(right, probe)
     _draw_map(left, probe)
-    return figure
+    save(figure, path, label=f"Map and dendrogram of {len(probe['languages'])} languages")
 
 
 @styled
@@ -95,31 +91,27 @@ def _draw_map(ax: Any, probe: Probe) -> None:
 
 
 def _write_names(ax: Any, places: Mapping[str, Sequence[float]]) -> None:
-    ax.figure.draw_without_rendering()  # only now the scale is known
+    """Write each name beside its marker where it covers no marker and no other name, or leave it out."""
+    # The layout engine sets the scale of the axes when a figure is drawn, so it is drawn once. From then on a place is
+    # known in points, the unit of fonts. The names are kept out of the layout: they would change the scale again.
+    ax.figure.draw_without_rendering()
     points = 72 / ax.figure.dpi
     at = {name: tuple(points * ax.transData.transform(place)) for name, place in places.items()}
-    size = 8 if len(places) <= _CROWDED else 6
-    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in at.values()]
+    taken: list[Box] = [(x - 4, y - 4, x + 4, y + 4) for x, y in at.values()]  # the markers
+    height = 8 if len(places) <= _CROWDED else 6
     for name, (x, y) in at.items():
-        for dx, dy, box in _name_places(0.62 * size * len(name), size, (x, y)):
-            if not any(_overlap(box, other) for other in taken):
+        width = 0.62 * height * len(name)  # an estimate of the font's mean width
+        right, left = (5, -0.35 * height), (-5 - width, -0.35 * height)
+        above, below = (-width / 2, 5), (-width / 2, -5 - height)
+        for dx, dy in (right, left, above, below):
+            box = (x + dx, y + dy, x + dx + width, y + dy + height)
+            if not any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken):
                 taken.append(box)
                 text = ax.annotate(
-                    printable(name), places[name], xytext=(dx, dy), textcoords="offset points", fontsize=size
+                    printable(name), places[name], xytext=(dx, dy), textcoords="offset points", fontsize=height
                 )
                 text.set_in_layout(False)
                 break
-
-
-def _name_places(width: float, height: float, at: tuple[float, float]) -> Iterator[tuple[float, float, Box]]:
-    """Yield offsets of a name right of its marker, left of it, above and below, each with the box it would cover."""
-    for dx, dy in ((5, -0.35 * height), (-5 - width, -0.35 * height), (-width / 2, 5), (-width / 2, -5 - height)):
-        left, bottom = at[0] + dx, at[1] + dy
-        yield dx, dy, (left, bottom, left + width, bottom + height)
-
-
-def _overlap(a: Box, b: Box) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def _tree_height(probe: Probe) -> float:

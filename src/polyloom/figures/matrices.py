@@ -20,6 +20,7 @@ _READABLE = 25  # with more columns than this, numbers in cells cannot be read
 _NAMED = 80  # with more rows than this, names cannot be read
 
 
+@styled
 def draw_directions(matrix: Matrix, path: Path, *, metric: str = "bleu") -> None:
     """Write the scores of all translation directions, source × target, to a file; zero-shot directions are framed.
 
@@ -28,11 +29,6 @@ def draw_directions(matrix: Matrix, path: Path, *, metric: str = "bleu") -> None
         path: The file; its suffix is the format.
         metric: Which score.
     """
-    save(_directions(matrix, metric), path, label=f"{metric_title(metric)} by direction")
-
-
-@styled
-def _directions(matrix: Matrix, metric: str) -> Any:
     languages, scores = grid(matrix, metric)
     untrained = {(c.source, c.target) for c, result in matrix.results.items() if is_translation(c) and result.zero_shot}
     zero_shot = [
@@ -44,13 +40,14 @@ def _directions(matrix: Matrix, metric: str) -> Any:
     figure = _sized(scores)
     ax = figure.subplots()
     limits = min(0.0, float(np.nanmin(scores))), max(1.0, float(np.nanmax(scores)))
-    note = ", framed: zero-shot" if zero_shot else ""
-    label = f"{metric_title(metric)}{note}"
-    heat_map(ax, scores, names=(languages, languages), limits=limits, framed=zero_shot, label=label)
+    label = f"{metric_title(metric)}{', framed: zero-shot' if zero_shot else ''}"
+    heat_map(ax, scores, names=(languages, languages), limits=limits, label=label)
+    _frame_cells(ax, zero_shot)
     ax.set(xlabel="target", ylabel="source")
-    return figure
+    save(figure, path, label=f"{metric_title(metric)} by direction")
 
 
+@styled
 def draw_transfer(table: Transfer, path: Path) -> None:
     """Write scores by source and target language to a file; targets with labelled data in training are framed.
 
@@ -58,11 +55,6 @@ def draw_transfer(table: Transfer, path: Path) -> None:
         table: The scores.
         path: The file; its suffix is the format.
     """
-    save(_transfer(table), path, label=f"{table.task} {metric_title(table.metric)} by source and target")
-
-
-@styled
-def _transfer(table: Transfer) -> Any:
     trained = [
         (row, column)
         for row, source in enumerate(table.sources)
@@ -72,11 +64,13 @@ def _transfer(table: Transfer) -> Any:
     figure = _sized(table.scores)
     ax = figure.subplots()
     label = f"{table.task} {metric_title(table.metric)}{', framed: not zero-shot' if trained else ''}"
-    heat_map(ax, table.scores, names=(table.sources, table.targets), framed=trained, label=label)
+    heat_map(ax, table.scores, names=(table.sources, table.targets), label=label)
+    _frame_cells(ax, trained)
     ax.set(xlabel="target", ylabel="source")
-    return figure
+    save(figure, path, label=f"{table.task} {metric_title(table.metric)} by source and target")
 
 
+@styled
 def draw_donors(probe: Probe, path: Path) -> None:
     """Write the scores of each language with each donor's weights to a file; a language's own weights are framed.
 
@@ -84,25 +78,18 @@ def draw_donors(probe: Probe, path: Path) -> None:
         probe: The result of `donor_matrix`, with task and metric.
         path: The file; its suffix is the format.
     """
-    save(
-        _donors(probe),
-        path,
-        label=f"{probe['task']} {metric_title(probe['metric'])} with the weights of other languages",
-    )
+    scores = np.array([[np.nan if s is None else s for s in row] for row in probe["scores"]], dtype=np.float64)
+    own = [(row, probe["donors"].index(name)) for row, name in enumerate(probe["own"]) if name in probe["donors"]]
+    figure = _sized(scores)
+    ax = figure.subplots()
+    metric = metric_title(probe["metric"])
+    heat_map(ax, scores, names=(probe["languages"], probe["donors"]), label=f"{metric}, framed: own weights")
+    _frame_cells(ax, own)
+    ax.set(xlabel="donor of the weights", ylabel=f"{probe['task']}: language of the text")
+    save(figure, path, label=f"{probe['task']} {metric} with the weights of other languages")
 
 
 @styled
-def _donors(probe: Probe) -> Any:
-    scores = np.array([[np.nan if s is None else s for s in row] for row in probe["scores"]], dtype=np.float64)
-    framed = [(row, probe["donors"].index(name)) for row, name in enumerate(probe["own"]) if name in probe["donors"]]
-    figure = _sized(scores)
-    ax = figure.subplots()
-    label = f"{metric_title(probe['metric'])}, framed: own weights"
-    heat_map(ax, scores, names=(probe["languages"], probe["donors"]), framed=framed, label=label)
-    ax.set(xlabel="donor of the weights", ylabel=f"{probe['task']}: language of the text")
-    return figure
-
-
 def draw_weights(probe: Probe, path: Path) -> None:
     """Write the similarity of all conditions' weights, and their spread at each site, to a file.
 
@@ -110,11 +97,6 @@ def draw_weights(probe: Probe, path: Path) -> None:
         probe: The result of `probe_weights`.
         path: The file; its suffix is the format.
     """
-    save(_weights(probe), path, label=f"Similarity of the weights of {len(probe['conditions'])} conditions")
-
-
-@styled
-def _weights(probe: Probe) -> Any:
     similarity, names = np.array(probe["similarity"]), probe["conditions"]
     size = min(9.0, max(3.5, 0.25 * len(names)))
     figure = new_figure(size + 6.5, max(size + 0.5, 1.0 + 0.25 * len(probe["sites"])))
@@ -126,12 +108,12 @@ def _weights(probe: Probe) -> Any:
     series = {label: [site[key] for site in sites] for key, label in SITE_SERIES.items()}
     draw_bars(right, [site["site"] for site in sites], series)
     right.set_xlabel("spread: distance from the mean / length of the mean")
-    return figure
+    save(figure, path, label=f"Similarity of the weights of {len(names)} conditions")
 
 
-def heat_map(  # noqa: PLR0913 - keywords
+def heat_map(
     ax: Any, values: Array, *, names: tuple[Sequence[str], Sequence[str]], label: str,
-    limits: tuple[float, float] | None = None, framed: Collection[Place] = (), numbers: bool = True,
+    limits: tuple[float, float] | None = None, numbers: bool = True,
 ) -> None:  # fmt: skip
     """Draw a matrix: a colour for each value, a dot where there is none.
 
@@ -141,25 +123,23 @@ def heat_map(  # noqa: PLR0913 - keywords
         names: Names of rows and of columns.
         label: What the colours mean.
         limits: Values of the darkest and the brightest colour; the lowest and the highest value by default.
-        framed: Cells with a frame.
         numbers: Whether to write values into cells, if there is room.
     """
-    from matplotlib.patches import Rectangle  # noqa: PLC0415 - an extra
-
     known = values[~np.isnan(values)]
     low, high = limits or ((float(known.min()), float(known.max())) if len(known) else (0.0, 1.0))
-    high = high if high > low else low + 1.0
+    high = high if high > low else low + 1.0  # equal values are no range of colours
     image = ax.imshow(values, cmap=CMAP, vmin=low, vmax=high)
-    ax.plot(*np.argwhere(np.isnan(values)).T[::-1], ".", color=SOFT, ms=2)
-    for row, column in framed:
-        frame = Rectangle((column - 0.44, row - 0.44), 0.88, 0.88, fill=False, ec=STYLES[1].color, lw=1.3)
-        ax.add_patch(frame)
+    rows_without, columns_without = np.nonzero(np.isnan(values))
+    ax.plot(columns_without, rows_without, ".", color=SOFT, ms=2)
+
     readable = values.shape[1] <= _READABLE
     digits = 0 if high >= 20 else 1  # low scores differ in the first decimal
     for (row, column), value in np.ndenumerate(values):
         if numbers and readable and not np.isnan(value):
             color = "white" if value < low + 0.55 * (high - low) else "black"
             ax.text(column, row, f"{value:.{digits}f}", ha="center", va="center", color=color, fontsize=8)
+
+    # Columns are named above the matrix, where reading begins; long names are turned, or they would overlap.
     rows, columns = ([printable(name) for name in side] if len(side) <= _NAMED else [] for side in names)
     upright = not readable or max(map(len, columns), default=0) > 3
     ax.set_xticks(range(len(columns)), columns, rotation=90 if upright else 0)
@@ -169,6 +149,14 @@ def heat_map(  # noqa: PLR0913 - keywords
     ax.xaxis.set_label_position("top")
     ax.spines[:].set_visible(False)
     ax.figure.colorbar(image, ax=ax, shrink=0.8, label=printable(label))
+
+
+def _frame_cells(ax: Any, cells: Collection[Place]) -> None:
+    """Draw a frame around cells of a matrix, a little inside of them, so that frames of neighbours stay apart."""
+    from matplotlib.patches import Rectangle  # noqa: PLC0415 - an extra
+
+    for row, column in cells:
+        ax.add_patch(Rectangle((column - 0.44, row - 0.44), 0.88, 0.88, fill=False, ec=STYLES[1].color, lw=1.3))
 
 
 def _sized(values: Array) -> Any:
