@@ -50,7 +50,8 @@ def _environment() -> Environment:
     return Environment(
         loader=PackageLoader("polyloom.report"),
         autoescape=True,
-        undefined=StrictUndefined,
+        undefined=StrictUndefined,  # a misspelt name in a template is an error, not an empty text
+        # Names and texts come from runs and corpora: what is not markup of ours loses characters that HTML forbids.
         finalize=lambda value: value if isinstance(value, Markup) else printable(value),
         trim_blocks=True,
         lstrip_blocks=True,
@@ -116,6 +117,7 @@ class Shading:
         if not math.isfinite(value):
             return ""
         low, high = self.low, self.high
+        # Perplexities span orders of magnitude: on a linear scale one poor language would take all colours.
         if not self.rising and low > 0:
             value, low, high = math.log(value), math.log(low), math.log(high)
         share = (value - low) / (high - low) if high > low else 1.0

@@ -74,6 +74,8 @@ def render_page(sources: Sequence[Source], examples: Examples, *, count: int, li
         settings_section(sources),
         commands_section(sources, line),
     ]
+    # The page has a content security policy that allows this style sheet alone, by its hash. So a script that came into
+    # the page with a name or a text would not run.
     style = style_sheet()
     return render(
         "page.html",
@@ -93,6 +95,8 @@ def style_sheet() -> str:
 
     dark = f"@media (prefers-color-scheme: dark) {{ :root {{{variables(DARK)} }} }}\n"
     printed = f"@media print {{ :root {{{variables(LIGHT)} }} }}\n"
+    # Figures have colours of the light palette as attributes. Rules of a style sheet take precedence over attributes,
+    # so the same figures change with the palette.
     figures = "".join(
         f'svg [{kind}="{color}"]{{{kind}:var(--{name})}}\n'
         for name, color in LIGHT.items()

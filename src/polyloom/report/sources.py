@@ -82,6 +82,8 @@ def read_source(path: Path, *, name: str, split: str) -> Source:
     folder, missing = RunDir(path), {}
     folder.require()
     matrix, checkpoint = None, folder.best().name if folder.steps() else None
+    # A report shows what there is. What is missing, or is of another checkpoint, becomes a sentence with the command
+    # that makes it; if there is no checkpoint at all, that sentence is the error of `best`.
     try:
         matrix = read_stored(path, split, checkpoint=checkpoint or folder.best().name)
     except PolyloomError as error:
@@ -103,11 +105,11 @@ def _read_probe(path: Path, checkpoint: str | None, *, again: str) -> Mapping[st
         raise PolyloomError(f"Not probed yet. Run: {again}")
     try:
         probe = json.loads(read_sealed(path))
-        of = probe["checkpoint"]
+        probed = probe["checkpoint"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise PolyloomError(f"{path}: cannot be read ({error!r}). Run again: {again}") from error
-    if of != checkpoint:
-        raise PolyloomError(f"{path}: of {of}, but the run's checkpoint is now {checkpoint}. Run again: {again}")
+    if probed != checkpoint:
+        raise PolyloomError(f"{path}: of {probed}, but the run's checkpoint is now {checkpoint}. Run again: {again}")
     return dict(probe)
 
 

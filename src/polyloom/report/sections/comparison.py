@@ -34,27 +34,26 @@ def comparison_section(sources: Sequence[Source], compared: Sequence[Compared]) 
         compared: The results of `compare_sources`, for each further run.
     """
     first, *others = sources
-    pairs = [_pair(first, other, result) for other, result in zip(others, compared, strict=True)]
+    split = "" if first.split == "test" else f" --split {first.split}"
+    pairs = []
+    for other, result in zip(others, compared, strict=True):
+        names, notes, parts = (first.name, other.name), [], []
+        if isinstance(result, str):
+            notes.append(f"No comparison: {result}")
+        else:
+            for name, conditions in zip(names, (result.only_a, result.only_b), strict=True):
+                if conditions:
+                    notes.append(f"Only {name} was scored on: {', '.join(map(str, conditions))}.")
+            parts = [_part(result, key, names=names) for key in result.means()]
+        command = f"polyloom compare {first.shell} {other.shell}{split}"
+        pairs.append({"a": first.name, "b": other.name, "command": command, "notes": notes, "parts": parts})
     return Section("comparison", "Comparison", {"pairs": pairs}) if pairs else None
 
 
-def _pair(first: Source, other: Source, compared: Compared) -> dict[str, Any]:
-    names, split = (first.name, other.name), "" if first.split == "test" else f" --split {first.split}"
-    data = {"a": first.name, "b": other.name, "command": f"polyloom compare {first.shell} {other.shell}{split}"}
-    if isinstance(compared, str):
-        return {**data, "notes": [f"No comparison: {compared}"], "parts": []}
-    notes = [
-        f"Only {name} was scored on: {', '.join(map(str, conditions))}."
-        for name, conditions in zip(names, (compared.only_a, compared.only_b), strict=True)
-        if conditions
-    ]
-    return {**data, "notes": notes, "parts": [_part(compared, key, names=names) for key in compared.means()]}
-
-
-def _part(compared: Comparison, key: tuple[str, str], *, names: tuple[str, str]) -> dict[str, Any]:
+def _part(comparison: Comparison, key: tuple[str, str], *, names: tuple[str, str]) -> dict[str, Any]:
     """Show the differences of one task by one metric, from the best for the first run to the worst."""
     task, metric = key[0], metric_title(key[1])
-    differences = [d for d in compared.differences if (d.condition.task, d.metric) == key]
+    differences = [d for d in comparison.differences if (d.condition.task, d.metric) == key]
     higher = differences[0].higher_is_better
     differences.sort(key=lambda d: d.a - d.b, reverse=higher)
     intervals: list[Interval] = []
@@ -66,7 +65,7 @@ def _part(compared: Comparison, key: tuple[str, str], *, names: tuple[str, str])
         verdict = d.verdict if d.corrected < LEVEL else "–"
         rows.append([language, f"{d.a:.1f}", f"{d.b:.1f}", value, p_value(d.corrected).removeprefix("= "), verdict])
 
-    a, b = compared.means()[key]
+    a, b = comparison.means()[key]
     label = f"{task} {metric}: {names[0]} minus {names[1]}"
     columns = ("language", "A", "B", "A − B (95 % interval)", "p (Holm)", "A is")
     foot = [["mean", f"{a:.1f}", f"{b:.1f}", signed(a - b), "", ""]]

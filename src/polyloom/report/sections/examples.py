@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from polyloom.conditions import Condition
 from polyloom.config.build import find_corpora
-from polyloom.data.records import Record, Tree
+from polyloom.data.records import Record
 from polyloom.errors import ConditionError, PolyloomError
 from polyloom.figures.trees import draw_tree
 from polyloom.inference.generate import continue_prompts
@@ -88,6 +88,7 @@ def find_examples(
         except (PolyloomError, OSError) as error:
             examples.failures.append(f"{condition}: {error}")
 
+    # One run after another, so that only one model is in memory at a time.
     predictions: dict[str, dict[Condition, list[Any]]] = {}
     for source in sources:
         progress(source.name)
@@ -215,6 +216,7 @@ def examples_section(examples: Examples, count: int) -> Section:
 
 
 def _predicted(name: str, example: Example, predicted: Any) -> dict[str, Any]:
+    """Show a run's prediction of a record that is tagged, parsed or labelled."""
     record: Any = example.record
     task = TASKS[example.condition.task]
     kind = task.record_kind()
@@ -224,28 +226,23 @@ def _predicted(name: str, example: Example, predicted: Any) -> dict[str, Any]:
     if kind.display == "tags":
         data["words"] = list(zip(record.words, record.tags, predicted, strict=True))
     elif kind.display == "tree":
-        arcs = draw_tree(record.words, record, predicted)
         data["label"] = f"Tree of {name}: {example.condition}, sentence {example.number}"
-        data["svg"] = Markup(arcs)  # noqa: S704 - escaped by ElementTree
-        data["arcs"] = _wrong_arcs(record, predicted, wrong)
+        data["svg"] = Markup(draw_tree(record.words, record, predicted))  # noqa: S704 - escaped by ElementTree
+        # The wrong arcs in words: the word, relation and head as predicted, relation and head as they should be.
+        heads = ["(root)", *record.words]  # heads are counted from 1
+        data["arcs"] = [
+            (
+                record.words[i], predicted.relations[i], heads[int(predicted.heads[i])],
+                record.relations[i], heads[record.heads[i]],
+            )
+            for i in wrong
+        ]  # fmt: skip
     else:
         label = kind.to_line(task.prediction(record, predicted, None)) or "(empty)"
         data |= {"kind": "label", "title": kind.display.capitalize(), "texts": texts(record), "label": label}
         data |= {"gold": kind.gold(record), "wrong": bool(wrong)}
     verdict = f"{len(wrong)} of {count} wrong" if wrong else "all correct" if count > 1 else "correct"
     return data | {"verdict": verdict}
-
-
-def _wrong_arcs(record: Tree, predicted: Any, wrong: list[int]) -> list[tuple[str, str, str, str, str]]:
-    """Put the wrong arcs in words: the word, then relation and head as predicted, then as they should be."""
-    words = ["(root)", *record.words]  # heads are counted from 1
-    return [
-        (
-            record.words[i], predicted.relations[i], words[int(predicted.heads[i])],
-            record.relations[i], words[record.heads[i]],
-        )
-        for i in wrong
-    ]  # fmt: skip
 
 
 def _translations(record: Any, predictions: Mapping[str, str]) -> list[tuple[str, str, str]]:

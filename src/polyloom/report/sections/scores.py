@@ -27,11 +27,12 @@ def scores_section(sources: Sequence[Source]) -> Section:
         "refused": [(s.name, c, reason) for s, matrix in scored for c, reason in matrix.refused.items()],
         "heat_map": None, "grids": [], "listing": None, "unlisted": 0,
     }  # fmt: skip
-    plain = []
+    plain = []  # columns of the table of languages by tasks
     for column in dict.fromkeys(column for matrix in matrices for column in matrix.metrics()):
         task, metric = column
         conditions = [c for matrix in matrices for c in (*matrix.results, *matrix.refused) if c.task == task]
         scores = [matrix.cell(c, metric).score for matrix in matrices for c in matrix.results if c.task == task]
+        # One scale for all runs, so that a colour means the same score in each of their tables.
         shading = Shading([score.value for score in scores if score], metric)
         # Directions between several languages on both sides are easier to read as sources by targets.
         sources_, targets = {c.source for c in conditions}, {c.target for c in conditions}
@@ -52,14 +53,19 @@ def scores_section(sources: Sequence[Source]) -> Section:
 
 def _heat_map(names: Sequence[str], matrices: Sequence[Matrix], columns: Sequence[tuple[Column, Shading]]) -> Table:
     """Show languages by tasks, the runs side by side within each task."""
-    table, shadings = score_table(matrices, [column for column, _ in columns]), [shading for _, shading in columns]
+    table = score_table(matrices, [column for column, _ in columns])
     rows: list[Row] = []
     for language, cells in zip(table.rows, table.cells, strict=True):
-        shaded = zip(cells, shadings, strict=True)
-        rows.append([language, *(_cell(cell, shading) for of_runs, shading in shaded for cell in of_runs)])
+        row: list[str | TableCell] = [language]
+        for (_, shading), cells_of_runs in zip(columns, cells, strict=True):
+            row += [_cell(cell, shading) for cell in cells_of_runs]
+        rows.append(row)
     foot: list[Row] = []
     for name, means in table.means:
-        foot.append([name, *(f"{mean:.1f}" if math.isfinite(mean) else "" for of_runs in means for mean in of_runs)])
+        means_row = [name]
+        for means_of_runs in means:
+            means_row += [f"{mean:.1f}" if math.isfinite(mean) else "" for mean in means_of_runs]
+        foot.append(means_row)
     heads = [f"{task} {metric_title(metric)}" for task, metric in table.columns]
     label = "Scores by language and task"
     if len(matrices) == 1:
@@ -72,18 +78,22 @@ def _grid(name: str, matrix: Matrix, column: Column, shading: Shading) -> Table:
     """Show the directions of one run by one metric: source languages in rows, target languages in columns."""
     task, metric = column
     conditions = [c for c in (*matrix.results, *matrix.refused) if c.task == task]
+    # Rows and columns have languages in the same order, that of the conditions.
     languages = dict.fromkeys(language for c in conditions for language in c.languages)
-    targets = [language for language in languages if language in {c.target for c in conditions}]
+    sources, targets = {c.source for c in conditions}, {c.target for c in conditions}
+    columns = [language for language in languages if language in targets]
     rows: list[Row] = []
     for source in languages:
-        if source in {c.source for c in conditions}:
-            cells = [
-                TableCell("", "same") if source == target
-                else _cell(matrix.cell(Condition(task, source, target), metric), shading) for target in targets
-            ]  # fmt: skip
-            rows.append([source, *cells])
+        if source in sources:
+            row: list[str | TableCell] = [source]
+            for target in columns:
+                if source == target:
+                    row.append(TableCell("", "same"))
+                else:
+                    row.append(_cell(matrix.cell(Condition(task, source, target), metric), shading))
+            rows.append(row)
     label = f"{task} {metric_title(metric)} of {name}, source language (row) to target language (column)"
-    return Table(label, ["source ↓ target →", *targets], rows, classes=heat_classes(len(targets)))
+    return Table(label, ["source ↓ target →", *columns], rows, classes=heat_classes(len(columns)))
 
 
 def _cell(cell: Cell, shading: Shading) -> str | TableCell:

@@ -17,13 +17,16 @@ def settings_section(sources: Sequence[Source]) -> Section:
     facts = [_facts(source) for source in sources]
     if len(sources) > 1:
         for key, values in differing_settings(sources).items():
-            for fact, value in zip(facts, values, strict=True):
-                fact.update({} if key in _FACTS else {key: _text(value)})
+            if key not in _FACTS:
+                for of_run, value in zip(facts, values, strict=True):
+                    of_run[key] = _text(value)
+
+    # Of one run all facts are shown that it has, of several only those that differ.
     rows: list[Row] = []
-    for key in dict.fromkeys(key for fact in facts for key in fact):
-        different = {fact.get(key) for fact in facts}
-        if different - {None, ""} and (len(facts) == 1 or len(different) > 1):
-            rows.append([key, *(fact.get(key) or "–" for fact in facts)])
+    for key in dict.fromkeys(key for of_run in facts for key in of_run):
+        texts = [of_run.get(key) or "" for of_run in facts]
+        if any(texts) and (len(facts) == 1 or len(set(texts)) > 1):
+            rows.append([key, *(text or "–" for text in texts)])
     table = Table("Settings of the runs", ["", *(source.name for source in sources)], rows, classes="facts")
     return Section("settings", "Settings", {"table": table, "several": len(sources) > 1})
 

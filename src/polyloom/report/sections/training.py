@@ -44,8 +44,10 @@ def curves_section(sources: Sequence[Source]) -> Section:
         for series, source in enumerate(logged):
             if curve := _validation_curve(source.history, task, series):
                 curves.append(curve)
-                metrics = [item for v in source.history.validations for item in v.metrics.items()]
-                metric = {name.partition("/")[0]: of_task for name, of_task in metrics}[task]
+                for validation in source.history.validations:
+                    for name, metric_of_condition in validation.metrics.items():
+                        if name.partition("/")[0] == task:
+                            metric = metric_of_condition
         if curves:
             log = metric == PERPLEXITY.name
             unit = "perplexity per token" if log else metric_title(metric)
