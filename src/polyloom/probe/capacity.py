@@ -1,7 +1,6 @@
 """Measure how much of a hypernetwork's capacity is used."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,19 +32,17 @@ def probe_capacity(model: Model, conditions: Sequence[Condition], *, max_bytes: 
         and how many of them are never active (``dead``).
     """
     method = model.method
-    last = _output_layer(method)
+    last = method.output_layer()
+    if last is None:
+        raise PolyloomError(
+            f"method {method.config.name}: has no hypernetwork ({method.summary}), so there is no capacity to measure. "
+            "To compare its stored weights: polyloom probe weights"
+        )
     table_NE = np.array(list(language_vectors(model).values()))
-    activations = _Activations()
-    with eval_mode(method):
-        slices = chunks(method, conditions, max_bytes=max_bytes)  # generates weights, which are not recorded
-        with activations.recording(method, last):
-            for part in slices:
-                activations.start_pass()
-                method.weights(conditions[part])
     centred_NE = table_NE - table_NE.mean(0)
     spread = spectrum(centred_NE.T @ centred_NE, total=float(np.square(table_NE).sum()))
-    read_EE, total = activations.covariance()
-    read = spectrum(read_EE, total=total)
+    layers_active, covariance_EE, total = _record_activations(method, last, conditions, max_bytes=max_bytes)
+    read = spectrum(covariance_EE, total=total)
     return {
         "languages": len(table_NE),
         "conditions": len(conditions),
@@ -57,7 +54,7 @@ def probe_capacity(model: Model, conditions: Sequence[Condition], *, max_bytes: 
         "read": {"width": len(read), "effective_rank": effective_rank(read), "spectrum": _shares(read)},
         "layers": [
             {"layer": number, "units": len(active), "dead": int((~active).sum())}
-            for number, active in enumerate(activations.active, start=1)
+            for number, active in enumerate(layers_active, start=1)
         ],
     }
 
@@ -79,64 +76,52 @@ def capacity_rows(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _output_layer(method: Method) -> nn.Module:
-    """Return the layer of the hypernetwork that outputs weights."""
-    if (layer := method.output_layer()) is not None:
-        return layer
-    raise PolyloomError(
-        f"method {method.config.name}: has no hypernetwork ({method.summary}), so there is no capacity to measure. "
-        "To compare its stored weights: polyloom probe weights"
-    )
-
-
 def _shares(values: Array) -> list[float]:
     return [float(value) for value in values / values.sum()] if values.any() else []
 
 
-class _Activations:
-    """Records which units of a hypernetwork are ever active, and the moments of the output layer's inputs.
+def _record_activations(
+    method: Method, last: nn.Module, conditions: Sequence[Condition], *, max_bytes: int
+) -> tuple[list[Tensor], Array, float]:
+    """Generate the weights of conditions and record what the hypernetwork computes meanwhile.
 
-    Attributes:
-        active: Whether each unit was active, by hidden layer, in the order of computation.
+    Returns:
+        For each hidden layer, which units were ever active; of the inputs of the output layer, the covariance times the
+        number of rows, and the sum of squares.
     """
+    layers_active: list[Tensor] = []
+    num_calls = num_rows = 0
+    sum_E = squares_EE = torch.zeros(())
 
-    def __init__(self) -> None:
-        self.active: list[Tensor] = []
-        self._call = 0
-        self._count = 0
-        self._sum: Tensor = torch.zeros(())
-        self._squares: Tensor = torch.zeros(())
+    def on_relu(_module: nn.Module, _inputs: Any, outputs: Tensor) -> None:
+        # A ReLU may be one module that several layers call, so a layer is known by its number in the forward pass.
+        nonlocal num_calls
+        active_E = (outputs > 0).flatten(0, -2).any(0).cpu()
+        if num_calls == len(layers_active):
+            layers_active.append(active_E)
+        else:
+            layers_active[num_calls] |= active_E
+        num_calls += 1
 
-    def start_pass(self) -> None:
-        """Start a forward pass: the next activation is that of the first layer. A module may be called repeatedly."""
-        self._call = 0
+    def on_output(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        # The inputs of all conditions and sites would fill the memory; their sums are all that the covariance needs.
+        nonlocal num_rows, sum_E, squares_EE
+        rows_NE = inputs[0].detach().flatten(0, -2).double().cpu()
+        num_rows += len(rows_NE)
+        sum_E = sum_E + rows_NE.sum(0)
+        squares_EE = squares_EE + rows_NE.T @ rows_NE
 
-    @contextmanager
-    def recording(self, method: Method, last: nn.Module) -> Iterator[None]:
-        """Record while weights are generated."""
-        hooks = [m.register_forward_hook(self._activated) for m in method.modules() if isinstance(m, nn.ReLU)]
-        hooks.append(last.register_forward_pre_hook(self._read))
+    with eval_mode(method):
+        slices = chunks(method, conditions, max_bytes=max_bytes)  # before the hooks, as it generates weights too
+        hooks = [module.register_forward_hook(on_relu) for module in method.modules() if isinstance(module, nn.ReLU)]
+        hooks.append(last.register_forward_pre_hook(on_output))
         try:
-            yield
+            for part in slices:
+                num_calls = 0
+                method.weights(conditions[part])
         finally:
             for hook in hooks:
                 hook.remove()
 
-    def _activated(self, _module: nn.Module, _inputs: Any, outputs: Tensor) -> None:
-        active_E = (outputs > 0).flatten(0, -2).any(0).cpu()
-        if self._call == len(self.active):
-            self.active.append(active_E)
-        else:
-            self.active[self._call] |= active_E
-        self._call += 1
-
-    def _read(self, _module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        rows_NE = inputs[0].detach().flatten(0, -2).double().cpu()
-        self._count += len(rows_NE)
-        self._sum = self._sum + rows_NE.sum(0)
-        self._squares = self._squares + rows_NE.T @ rows_NE
-
-    def covariance(self) -> tuple[Array, float]:
-        """Return the covariance times the number of rows, and the uncentred sum of squares."""
-        centred_EE = self._squares - torch.outer(self._sum, self._sum) / self._count
-        return centred_EE.numpy(), float(self._squares.trace())
+    centred_EE = squares_EE - torch.outer(sum_E, sum_E) / num_rows  # Σxxᵀ − (Σx)(Σx)ᵀ/n
+    return layers_active, centred_EE.numpy(), float(squares_EE.trace())

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from polyloom.data.typology import Typology
 from polyloom.errors import PolyloomError
@@ -43,19 +42,17 @@ def language_vectors(model: Model) -> dict[str, list[float]]:
     if embeddings:
         table_NE = torch.cat([e.get_parameter("weight").detach() for e in embeddings], dim=1).double()
     else:
+        # Each language has millions of parameters, of which only inner products count. With the eigendecomposition
+        # G = VΛVᵀ of their matrix, the rows of V√Λ have the same inner products and one number per language.
         stored = [p.detach().flatten(1) for table in tables.values() for p in table.parameters()]
-        table_NE = _coordinates(stored)
+        gram_NN = stored[0].new_zeros(len(stored[0]), len(stored[0]), dtype=torch.float64)
+        for parameters_NE in stored:
+            for columns in torch.split(parameters_NE, _COLUMNS, dim=1):  # in float64 only some at a time
+                columns_NE = columns.double()
+                gram_NN += columns_NE @ columns_NE.T
+        values_N, vectors_NN = torch.linalg.eigh(gram_NN)
+        table_NE = vectors_NN * values_N.clamp(min=0.0).sqrt()  # rounding makes some eigenvalues negative
     return dict(zip(method.languages, table_NE.cpu().tolist(), strict=True))
-
-
-def _coordinates(tables: Sequence[Tensor]) -> Tensor:
-    """Compute vectors whose inner products are those of the tables' rows."""
-    gram_NN = tables[0].new_zeros(len(tables[0]), len(tables[0]), dtype=torch.float64)
-    for part in (part.double() for table in tables for part in torch.split(table, _COLUMNS, dim=1)):
-        gram_NN += part @ part.T
-    values_N, vectors_NN = torch.linalg.eigh(gram_NN)
-    coordinates_NN: Tensor = vectors_NN * values_N.clamp(min=0.0).sqrt()
-    return coordinates_NN
 
 
 def probe_languages(
@@ -77,8 +74,19 @@ def probe_languages(
     if len(vectors) < 2:
         raise PolyloomError(f"probe languages: {len(vectors)} language; there is nothing to compare.")
     typology, languages, names = typology or Typology(), list(vectors), sorted(vectors)
-    unit_NE = _unit(np.array([vectors[name] for name in names], dtype=np.float64))
+    vectors_NE = np.array([vectors[name] for name in names], dtype=np.float64)
+    norms_N1 = np.linalg.norm(vectors_NE, axis=1, keepdims=True)
+    unit_NE: Array = vectors_NE / np.where(norms_N1 > 0, norms_N1, 1.0)  # a vector of zeros stays one
     similarity_NN = unit_NE @ unit_NE.T
+
+    neighbours: dict[str, list[list[Any]]] = {}
+    for i, name in enumerate(names):
+        nearest = np.argsort(-similarity_NN[i], kind="stable").tolist()  # of equally near ones the first by name
+        others = [j for j in nearest if j != i][:NEIGHBOURS]
+        neighbours[name] = [[names[j], float(similarity_NN[i, j])] for j in others]
+
+    # The tree is computed in the order of names and stored in that of `languages`: only its leaves are renumbered,
+    # clusters keep their numbers from N on.
     merges = linkage(1.0 - similarity_NN)
     place = [languages.index(name) for name in names]
     return {
@@ -86,25 +94,13 @@ def probe_languages(
         "families": {name: typology.family(name) for name in languages},
         "projection": projection,
         "map": dict(zip(names, project(unit_NE, projection).tolist(), strict=True)),
-        "neighbours": {name: _neighbours(names, similarity_NN[i], i) for i, name in enumerate(names)},
+        "neighbours": neighbours,
         "linkage": [
             [*sorted(place[x] if x < len(names) else x for x in (left, right)), height, size]
             for left, right, height, size in merges
         ],
         "agreement": agreement(names, similarity_NN, typology),
     }
-
-
-def _unit(vectors_NE: Array) -> Array:
-    norms_N = np.linalg.norm(vectors_NE, axis=1, keepdims=True)
-    unit_NE: Array = vectors_NE / np.where(norms_N > 0, norms_N, 1.0)
-    return unit_NE
-
-
-def _neighbours(names: Sequence[str], similarity_N: Array, index: int) -> list[list[Any]]:
-    others = [i for i in range(len(names)) if i != index]
-    nearest = sorted(others, key=lambda i: (-similarity_N[i], names[i]))[:NEIGHBOURS]
-    return [[names[i], float(similarity_N[i])] for i in nearest]
 
 
 def linkage(distance_NN: Array) -> list[tuple[int, int, float, int]]:
@@ -155,6 +151,7 @@ def agreement(names: Sequence[str], similarity_NN: Array, typology: Typology) ->
 def purity(similarity_NN: Array, groups: Sequence[str], *, seed: int = 0) -> tuple[float, float, float]:
     """Compute the share of nearest neighbours in the same group, its mean over shuffled groups, and the p-value."""
     labels_N = np.unique(groups, return_inverse=True)[1]
+    # No language is its own nearest neighbour. Neighbours stay as they are while families are shuffled.
     nearest_N = (similarity_NN - np.diag(np.full(len(labels_N), np.inf))).argmax(1)
     shuffled = np.random.default_rng(seed).permuted(np.tile(labels_N, (SHUFFLES["purity"], 1)), axis=1)
     chance = (shuffled == shuffled[:, nearest_N]).mean(1)
@@ -177,6 +174,8 @@ def correlation(a_NN: Array, b_NN: Array, *, seed: int = 0) -> tuple[float | Non
     b_ranks_NN = np.zeros_like(b_NN, dtype=np.float64)
     b_ranks_NN[pairs] = b_ranks
     b_ranks_NN += b_ranks_NN.T
+    # Pairs of one language depend on one another, so languages are shuffled and not pairs: rows and columns of one
+    # matrix in the same order (Mantel 1967). The first order is that of the data.
     random = np.random.default_rng(seed)
     orders = [np.arange(len(a_NN)), *(random.permutation(len(a_NN)) for _ in range(SHUFFLES["correlation"]))]
     value, *chance = (float(np.corrcoef(a_ranks, b_ranks_NN[np.ix_(order, order)][pairs])[0, 1]) for order in orders)

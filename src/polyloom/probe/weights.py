@@ -16,7 +16,7 @@ from polyloom.errors import PolyloomError
 from polyloom.inference.cache import eval_mode
 from polyloom.methods.base import Method
 from polyloom.probe.spectra import Array, effective_rank, spectrum
-from polyloom.weights import Site, Weights
+from polyloom.weights import Weights
 
 CHUNK_BYTES = 256 << 20  # of weights in float64 that are in memory at a time
 Progress = Callable[[int, int], None]
@@ -102,17 +102,13 @@ def _by_site(weights: Weights) -> dict[str, list[Tensor]]:
     by_site: dict[str, list[Tensor]] = {}
     for block in weights.blocks:
         for index, site in enumerate(block.sites):
+            # These two kinds are not in a layer, though their blocks have the number of one.
+            name = {"invertible": f"{site.stack}.embedding", "classifier": "head"}.get(block.kind, str(site))
             for tensor in block.tensors.values():
                 flat_KE = tensor[:, index].flatten(1).double()
                 # PSF sets labels that a task does not have to -inf, in all languages.
-                by_site.setdefault(_site_name(block.kind, site), []).append(
-                    flat_KE.masked_fill(~flat_KE.isfinite(), 0.0)
-                )
+                by_site.setdefault(name, []).append(flat_KE.masked_fill(~flat_KE.isfinite(), 0.0))
     return by_site
-
-
-def _site_name(kind: str, site: Site) -> str:
-    return {"invertible": f"{site.stack}.embedding", "classifier": "head"}.get(kind, str(site))
 
 
 def _groups(keys: Iterable[str]) -> list[list[int]]:
@@ -125,6 +121,8 @@ def _groups(keys: Iterable[str]) -> list[list[int]]:
 
 def _spread(gram_GG: Array) -> tuple[float | None, float]:
     """Compute the distance from the mean relative to the length of the mean, and the effective rank."""
+    # All from inner products: the mean of G is the squared length of the mean vector, and G with its rows and columns
+    # centred has the inner products of the distances from the mean, whose trace is the sum of their squares.
     mean = gram_GG.mean()
     centred_GG = gram_GG - gram_GG.mean(0) - gram_GG.mean(1, keepdims=True) + mean
     eigenvalues = spectrum(centred_GG, total=float(np.trace(gram_GG)))
