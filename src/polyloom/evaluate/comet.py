@@ -44,26 +44,27 @@ class Comet:
                 f"--comet: {PYTHON} {problem}. COMET needs its own virtual environment: create one, run {_INSTALL} in "
                 "it, and set this variable to its bin/python."
             )
+        # To a file: nobody reads a pipe while the process works, and it would block once the pipe is full.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(  # noqa: S603 - the user chooses the program
             [python, str(Path(__file__).with_name("comet_worker.py")), checkpoint],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, encoding="utf-8",
         )  # fmt: skip
         try:
-            self._check_loaded(checkpoint, python)
+            reply = self._read_reply()  # once the checkpoint is loaded
+            if "missing" in reply:
+                raise PolyloomError(
+                    f"--comet: {python} has no COMET ({reply['missing']}). Install it there: {_INSTALL}"
+                )
+            if "unusable" in reply:
+                raise PolyloomError(
+                    f"--comet {checkpoint}: cannot be loaded ({reply['unusable']}). Known: a .ckpt file, with "
+                    "hparams.yaml in the folder above its own, or a name such as Unbabel/wmt22-comet-da, from the "
+                    "Hugging Face Hub."
+                )
         except BaseException:
             self.close()
             raise
-
-    def _check_loaded(self, checkpoint: str, python: str) -> None:
-        reply = self._read_reply()
-        if "missing" in reply:
-            raise PolyloomError(f"--comet: {python} has no COMET ({reply['missing']}). Install it there: {_INSTALL}")
-        if "unusable" in reply:
-            raise PolyloomError(
-                f"--comet {checkpoint}: cannot be loaded ({reply['unusable']}). Known: a .ckpt file, with hparams.yaml "
-                "in the folder above its own, or a name such as Unbabel/wmt22-comet-da, from the Hugging Face Hub."
-            )
         signature = f"comet:{reply['version']}|checkpoint:{reply['sha256'][:12]}"
         self.metric = replace(COMET, settings=lambda _language: signature)
 
@@ -81,6 +82,7 @@ class Comet:
         if scores.shape != (len(triples),) or not np.isfinite(scores).all():
             num_scores = int(np.isfinite(scores).sum())
             raise PolyloomError(f"--comet: {len(triples)} translations, but {num_scores} finite scores.")
+        # A metric is a function of sums, and statistics are not negative: both parts are summed apart (see `COMET`).
         return {self.metric: np.stack([scores.clip(min=0), (-scores).clip(min=0), np.ones_like(scores)], axis=1)}
 
     def _read_reply(self) -> Mapping[str, Any]:

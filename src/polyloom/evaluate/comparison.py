@@ -80,6 +80,7 @@ def compare(a: Matrix, b: Matrix, *, seed: int = 0) -> Comparison:
     shared = [condition for condition in a.results if condition in b.results]
     if not shared:
         raise PolyloomError("compare: the two runs have no task and language in common.")
+    # Every metric of every condition is one test, and Holm's correction is over all of them.
     pairs: list[tuple[Condition, Score, Score]] = []
     for condition in shared:
         others = {score.metric.name: score for score in b.results[condition].scores}

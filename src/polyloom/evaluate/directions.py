@@ -58,7 +58,12 @@ def groups(matrix: Matrix, resources: Resources | None = None) -> dict[str, list
         if resources and not zero_shot:
             level = LEVELS.index(resources.level(direction))
             by_key.setdefault((_kind(direction), False, level), []).append(direction)
-    return {_name(*key): by_key[key] for key in sorted(by_key)}
+    # The keys sort as the groups are shown: by kind, trained before zero-shot, each before its levels from high to low.
+    named = {}
+    for kind, zero_shot, level in sorted(by_key):
+        name = KINDS[kind] + (MARK if zero_shot else "") + (f" {LEVELS[level]}" if level >= 0 else "")
+        named[name] = by_key[kind, zero_shot, level]
+    return named
 
 
 def values(matrix: Matrix, directions: Sequence[Condition], metric: str) -> list[float]:
@@ -114,7 +119,3 @@ def _metrics(matrix: Matrix) -> list[str]:
 def _kind(direction: Condition) -> int:
     english = [primary(language) in ("en", "eng") for language in (direction.source, direction.target or "")]
     return 0 if english[0] else 1 if english[1] else 2
-
-
-def _name(kind: int, zero_shot: bool, level: int) -> str:
-    return KINDS[kind] + (MARK if zero_shot else "") + (f" {LEVELS[level]}" if level >= 0 else "")

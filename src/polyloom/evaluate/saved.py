@@ -22,6 +22,7 @@ def store(matrix: Matrix, run: str | Path, split: str, *, pivot: str | None = No
             before = Matrix.read(path)
         except PolyloomError:  # there are none, or they cannot be read
             before = Matrix({})
+        # Scores of another checkpoint are dropped: a table with both would compare what no model predicts.
         if before.run.get("checkpoint") == checkpoint:
             results, refused = {**before.results, **matrix.results}, {**before.refused, **matrix.refused}
             matrix = replace(matrix, results=results, refused=refused)

@@ -40,7 +40,9 @@ def score_corpora(
         if task.generates and predictor.extra_metrics:
             measured = {**measured, **predictor.extra_metrics(records, predictions)}
     name = "+".join(corpus.name for corpus in corpora)
-    sha256 = corpora[0].sha256 if len(corpora) == 1 else _hash_of_all(corpora)
+    sha256 = corpora[0].sha256
+    if len(corpora) > 1:
+        sha256 = hashlib.sha256("+".join(corpus.sha256 for corpus in corpora).encode()).hexdigest()
     return [
         Score(
             metric,
@@ -49,7 +51,3 @@ def score_corpora(
         )
         for metric, statistics_NP in measured.items()
     ]
-
-
-def _hash_of_all(corpora: Sequence[Corpus]) -> str:
-    return hashlib.sha256("+".join(corpus.sha256 for corpus in corpora).encode()).hexdigest()

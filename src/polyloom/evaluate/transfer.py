@@ -82,8 +82,8 @@ def transfer_table(runs: Mapping[str, Scored], *, task: str | None = None, metri
     for name, (trained_on, matrix) in runs.items():
         labelled = [c.source for c in map(Condition.parse, trained_on) if c.task == task]
         for condition, result in matrix.results.items():
-            of_metric = [s for s in result.scores if metric in (None, s.metric.name)]
-            if condition.task != task or not of_metric:
+            scores_of_metric = [s for s in result.scores if metric in (None, s.metric.name)]
+            if condition.task != task or not scores_of_metric:
                 continue
             if not labelled:
                 raise PolyloomError(f"transfer: {name} has no labelled data of {task}, so it has no source.")
@@ -93,12 +93,13 @@ def transfer_table(runs: Mapping[str, Scored], *, task: str | None = None, metri
                 raise PolyloomError(
                     f"transfer: {scores[cell][0]} and {name} both have a score from {' to '.join(cell)}."
                 )
-            scores[cell] = name, of_metric[0]
-            zero_shot |= {cell} if result.zero_shot else set()
+            scores[cell] = name, scores_of_metric[0]
+            if result.zero_shot:
+                zero_shot.add(cell)
             # A column compares sources, so all its scores must be of the same test data.
             other, score = first_for.setdefault(target, scores[cell])
             try:
-                require_same_data(score, of_metric[0])
+                require_same_data(score, scores_of_metric[0])
             except PolyloomError as error:
                 raise PolyloomError(f"transfer: {other} and {name}, {task} in {target}: {error}") from error
     if not scores:

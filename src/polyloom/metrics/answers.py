@@ -29,10 +29,12 @@ def answer_statistics(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -
         raise PolyloomError(
             f"answers: {sum(map(bool, gold))} questions with gold answers, {len(predicted)} predictions."
         )
-    counts = [
-        (max(_exact(text, answer) for answer in answers), max(_f1(text, answer) for answer in answers), 1)
-        for answers, text in zip(gold, predicted, strict=True)
-    ]
+    # The best match and the best F1 may be with different gold answers, as in the official script.
+    counts = []
+    for answers, text in zip(gold, predicted, strict=True):
+        prediction, normalized = normalized_answer(text), [normalized_answer(answer) for answer in answers]
+        overlap = max(_f1(prediction.split(), answer.split()) for answer in normalized)
+        counts.append((float(prediction in normalized), overlap, 1.0))
     return np.array(counts, np.float64).reshape(-1, 3)
 
 
@@ -41,14 +43,9 @@ def normalized_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def _exact(predicted: str, gold: str) -> bool:
-    return normalized_answer(predicted) == normalized_answer(gold)
-
-
-def _f1(predicted: str, gold: str) -> float:
-    predicted_words, gold_words = normalized_answer(predicted).split(), normalized_answer(gold).split()
-    shared = (Counter(predicted_words) & Counter(gold_words)).total()
+def _f1(predicted: Sequence[str], gold: Sequence[str]) -> float:
+    shared = (Counter(predicted) & Counter(gold)).total()  # a word counts as often as it is in both
     if not shared:
         return 0.0
-    precision, recall = shared / len(predicted_words), shared / len(gold_words)
+    precision, recall = shared / len(predicted), shared / len(gold)
     return 2 * precision * recall / (precision + recall)

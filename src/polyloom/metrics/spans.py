@@ -26,7 +26,12 @@ def spans(tags: Sequence[str]) -> list[Span]:
     entities: list[Span] = []
     before, label_before = "O", ""
     for position, tag in enumerate(tags):
-        prefix, label = _split(tag)
+        prefix, _, label = tag.partition("-")
+        if tag != "O" and prefix not in ("B", "I", "E", "S"):
+            raise PolyloomError(
+                f"entity tag {tag!r}: neither O nor a prefix and a type, such as B-PER. Known: B, I, E, S."
+            )
+        label = label or "_"  # seqeval's name for the type of a bare B or I
         # After E or S an entity is over, so an I that follows begins a new one. So does an I of another type, and an I
         # after O: conlleval drops none of them, although BIO2 does not allow them.
         if prefix in ("I", "E") and before in ("B", "I") and label == label_before:
@@ -96,10 +101,3 @@ def _chunks(sentences: Sequence[Sequence[str]]) -> Iterator[Span]:
         ):
             start = position
         before, label_before = prefix, label
-
-
-def _split(tag: str) -> tuple[str, str]:
-    prefix, _, label = tag.partition("-")
-    if tag != "O" and prefix not in ("B", "I", "E", "S"):
-        raise PolyloomError(f"entity tag {tag!r}: neither O nor a prefix and a type, such as B-PER. Known: B, I, E, S.")
-    return prefix, label or "_"  # seqeval's name for the type of a bare B or I
