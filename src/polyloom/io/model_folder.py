@@ -39,17 +39,13 @@ _ADAPTER = "adapter_config.json"  # with this file, Transformers loads the model
 
 def find_folder(name: str | Path, patterns: Iterable[str]) -> Path:
     """Return the folder of a model: a directory, or the files of a model on the Hub that match the patterns."""
+    patterns = [CONFIG, "generation_config.json", *patterns]
     if Path(name).is_dir():
         folder = Path(name)
     else:
         from huggingface_hub import snapshot_download  # noqa: PLC0415 - not for local folders
 
-        folder = Path(snapshot_download(str(name), allow_patterns=[CONFIG, "generation_config.json", *patterns]))
-    _check_files(folder, [CONFIG, "generation_config.json", *patterns])
-    return folder
-
-
-def _check_files(folder: Path, patterns: Iterable[str]) -> None:
+        folder = Path(snapshot_download(str(name), allow_patterns=patterns))
     if (folder / _ADAPTER).exists():
         raise BackboneError(
             f"backbone.name: {str(folder)!r} is an adapter ({_ADAPTER}) for another model. Name that model; see "
@@ -60,6 +56,7 @@ def _check_files(folder: Path, patterns: Iterable[str]) -> None:
             require_regular(path)
         except OSError as error:
             raise BackboneError(f"backbone.name: {path} {error}") from error
+    return folder
 
 
 def check_config(folder: Path) -> None:

@@ -51,7 +51,7 @@ class RangeCache:
                 path.unlink()
             return None
         with suppress(OSError):  # removed since it was read
-            os.utime(path)
+            os.utime(path)  # the time of use, by which `_shrink` chooses
         return content
 
     def put(self, key: str, content: bytes) -> None:
@@ -92,6 +92,7 @@ class RangeCache:
 
     def _shrink(self, limit: int) -> int:
         """Return the size of all files; if it is above a limit, remove the least recently used ones."""
+        # The caller holds the lock, so a partial file is that of a killed writer.
         (self.folder / "partial").unlink(missing_ok=True)
         files = []
         with os.scandir(self.folder) as entries:

@@ -149,14 +149,13 @@ class RemoteFolder:
             _require_inside(url, stop, version)
         if start == stop:
             return b""
-        # The version is part of the key: the cache may hold ranges of a former content, from another run.
         if self._cache and version:
-            content = self._cache.get(json.dumps([self.url, name, version.etag, version.size, start, stop]))
+            content = self._cache.get(self._cache_key(name, version, start, stop))
             if content is not None:
                 return content
         content, version = self._repeated(url, lambda: self._get(name, start, stop))
         if self._cache:
-            self._cache.put(json.dumps([self.url, name, version.etag, version.size, start, stop]), content)
+            self._cache.put(self._cache_key(name, version, start, stop), content)
         return content
 
     def size(self, name: str) -> int:
@@ -300,6 +299,7 @@ class RemoteFolder:
             self.bytes_read += bytes_read
 
     def _cache_key(self, name: str, version: _Version, start: int, stop: int) -> str:
+        # With the version: the cache may hold ranges of a former content, from another run.
         return json.dumps([self.url, name, version.etag, version.size, start, stop])
 
     def _repeated(self, url: str, request: Callable[[], _Result]) -> _Result:
@@ -315,10 +315,10 @@ class RemoteFolder:
                 return request()
             except self._failures as error:
                 pause = wait * _RANDOM.uniform(0.5, 1.0)
-                passed = time.monotonic() - began
+                seconds = time.monotonic() - began
                 patience = min(self._limits.total, _METADATA_SECONDS) if _is_metadata(error) else self._limits.total
-                if not self._may_pass(error) or passed + pause > patience:
-                    raise self._storage_error(url, error, f"{attempts} times over {passed:.0f} s") from error
+                if not self._may_pass(error) or seconds + pause > patience:
+                    raise self._storage_error(url, error, f"{attempts} times over {seconds:.0f} s") from error
             time.sleep(pause)
             wait = min(2 * wait, self._limits.longest_wait)
 

@@ -57,6 +57,7 @@ def parse_yaml(text: str, *, source: str) -> Any:
     """Parse one YAML document; mistakes name `source` and line."""
     mistakes: list[str] = []
     if "\x85" in text:
+        # PyYAML would take it for the end of a line, and turn it into a space within a text.
         line = text.count("\n", 0, text.index("\x85")) + 1
         what = "the character U+0085, which would be lost. Write \\N for it, between double quotes."
         raise ConfigError(source, [f"{source}:{line}: {what}"])
@@ -122,6 +123,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    # A text that would be read as a number, a truth value or nothing gets quotes.
     style = '"' if _BREAKS.search(text) else None if isinstance(_scalar(text), str) else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
@@ -161,6 +163,7 @@ def _scalar(text: str) -> Any:
 
 
 def _apply(settings: dict[str, Any], override: str) -> None:
+    """Set one override in the settings; mappings on its path that do not exist are made."""
     path, equals, text = override.partition("=")
     keys = path.split(".")
     source = f"override {override!r}"
@@ -184,7 +187,13 @@ def _read_text(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError(str(path), [f"there is no such file.{_neighbors(path)}"]) from None
+        folder = path.parent
+        if not folder.is_dir():
+            hint = f"Neither is there a folder {str(folder)!r}."
+        else:
+            recipes = sorted(file.name for file in folder.iterdir() if file.suffix in (".yaml", ".yml"))
+            hint = suggest(path.name, recipes) if recipes else f"The folder {str(folder)!r} has no recipes."
+        raise ConfigError(str(path), [f"there is no such file. {hint}"]) from None
     except OSError as error:
         raise ConfigError(str(path), [f"cannot be read: {error.strerror}."]) from None
     if len(content) > MAX_BYTES:
@@ -194,12 +203,3 @@ def _read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise ConfigError(str(path), [f"{path}:{line}: not UTF-8 text."]) from None
-
-
-def _neighbors(path: Path) -> str:
-    """List the recipes in the folder of a missing file."""
-    folder = path.parent
-    if not folder.is_dir():
-        return f" Neither is there a folder {str(folder)!r}."
-    files = sorted(file.name for file in folder.iterdir() if file.suffix in (".yaml", ".yml"))
-    return f" {suggest(path.name, files)}" if files else f" The folder {str(folder)!r} has no recipes."
