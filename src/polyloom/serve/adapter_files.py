@@ -45,28 +45,30 @@ class AdapterFiles:
             UnavailableError: There is no room for a further one.
         """
         path = self.folder / model.weights_hash(condition)
-        with self._lock:  # of callers at the same time, one writes and the others find the folder
-            if not path.exists():
-                self._write(model, condition, path)
-        return {
+        described = {
             "condition": str(condition), "path": str(path.resolve()), "weights": path.name, "model": model.name,
             "version": model.version,
         }  # fmt: skip
-
-    def _write(self, model: ServedModel, condition: Condition, path: Path) -> None:
-        if not model.task(condition).uses_lm_head:
-            raise ExportError(f"{condition}: has a head of its own, which no file for a language model can hold.")
-        parameters = trained_parameters(model.run.model).items()
-        trained = {name: parameter for name, parameter in parameters if name.startswith("backbone.")}
-        with torch.inference_mode():
-            weights = model.run.model.method.weights([condition])
-        if self._bytes + weights.num_bytes() > self.max_mb << 20:
-            raise UnavailableError(
-                f"{self.folder}: no room for a further adapter of {weights.num_bytes() >> 20} MB. Raise --adapters-mb."
-            )
-        about = {"backbone": self.base_name or model.run.recipe.backbone.name or ""}
-        adapter = Adapter(condition, weights, backbone=trained, about=about, needs_trained_backbone=bool(trained))
-        self._bytes += _size(write_peft(adapter, model.run.model.backbone, path))
+        with self._lock:  # of callers at the same time, one writes and the others find the folder
+            if path.exists():
+                return described
+            if not model.task(condition).uses_lm_head:
+                raise ExportError(f"{condition}: has a head of its own, which no file for a language model can hold.")
+            with torch.inference_mode():
+                weights = model.run.model.method.weights([condition])
+            if self._bytes + weights.num_bytes() > self.max_mb << 20:
+                raise UnavailableError(
+                    f"{self.folder}: no room for a further adapter of {weights.num_bytes() >> 20} MB. Raise "
+                    "--adapters-mb."
+                )
+            # The other server has the backbone as it was published: `write_peft` refuses an adapter of a run that
+            # trained parts of it.
+            parameters = trained_parameters(model.run.model).items()
+            trained = {name: parameter for name, parameter in parameters if name.startswith("backbone.")}
+            about = {"backbone": self.base_name or model.run.recipe.backbone.name or ""}
+            adapter = Adapter(condition, weights, backbone=trained, about=about, needs_trained_backbone=bool(trained))
+            self._bytes += _size(write_peft(adapter, model.run.model.backbone, path))
+        return described
 
 
 def _size(folder: Path) -> int:

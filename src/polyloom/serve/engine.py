@@ -98,7 +98,7 @@ class Request:
     rows: int = 1
     """Requests of its batch, or translations in flight when it joined."""
     parts: list[str | PolyloomError | None] = field(default_factory=list)
-    """Of a translation: the texts of the parts of its source, ``None`` until each has ended."""
+    """For a translation, the texts of the parts of its source, ``None`` until each has ended."""
 
     @property
     def generates(self) -> bool:
@@ -350,7 +350,15 @@ class Worker:
             if self._is_greedy(batch[0]):
                 self._join(batch)
             else:
-                outcomes = self._predict(batch)
+                decoded = batch[0].model.run.predictor.predict_encoded(
+                    [request.example for request in batch], [request.record for request in batch], confidences=True
+                )
+                for request, prediction in zip(batch, decoded, strict=True):
+                    # Weights or scores that are not finite are an error of their own row alone.
+                    if isinstance(prediction, PredictionError):
+                        outcomes.append((request, prediction))
+                    else:
+                        outcomes.append((request, request.answer(*prediction)))
         except Exception as error:  # whatever it is: the thread must live on, and every caller wants an answer
             if len(batch) > 1:
                 for request in batch:
@@ -359,16 +367,6 @@ class Worker:
             outcomes = [(batch[0], batch[0].fail(error))]
         if outcomes:
             self.deliver(outcomes)
-
-    def _predict(self, batch: Sequence[Request]) -> list[Outcome]:
-        """Predict a batch to its end. Of rows whose weights or scores are not finite, the prediction is an error."""
-        decoded = batch[0].model.run.predictor.predict_encoded(
-            [request.example for request in batch], [request.record for request in batch], confidences=True
-        )
-        return [
-            (request, prediction if isinstance(prediction, PredictionError) else request.answer(*prediction))
-            for request, prediction in zip(batch, decoded, strict=True)
-        ]
 
     def _join(self, batch: Sequence[Request]) -> None:
         """Let translations join those that are in flight. A long source joins as several rows, its parts."""

@@ -114,7 +114,8 @@ async def _answer(engine: Engine, message: Message) -> Message:
     raise ValueError(message["ask"])
 
 
-async def _main(settings: Message) -> None:
+async def _run_engine(settings: Message) -> None:
+    """Load the runs, then answer the parent until it closes the connection."""
     files = settings["adapters"]
     adapters = AdapterFiles(Path(files["folder"]), files["base_name"], files["max_mb"]) if files else None
     engine = Engine(*settings["runs"], limits=Limits(**settings["limits"]), beams=settings["beams"], adapters=adapters)
@@ -132,7 +133,7 @@ def main() -> None:
     try:
         for file in settings["code"]:
             load_code(file)
-        asyncio.run(_main(settings))
+        asyncio.run(_run_engine(settings))
     except PolyloomError as error:
         sys.exit(f"error: {error}")
 

@@ -140,7 +140,7 @@ class ServedModel:
 
 def share_tensors(runs: Iterable[Run]) -> None:
     """Let the backbones of runs share one tensor wherever theirs are equal; they must not be trained afterwards."""
-    known: dict[str, list[Tensor]] = {}
+    known: dict[str, list[Tensor]] = {}  # distinct tensors by name: runs may have trained a parameter in different ways
     for run in runs:
         for name, parameter in run.model.backbone.model.named_parameters():
             tensor = parameter.data

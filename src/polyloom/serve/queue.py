@@ -114,6 +114,7 @@ class FairQueue(Generic[Request]):
                 self._changed.wait_for(lambda: self._count or self._closed)
                 self._changed.wait_for(lambda: self._tokens >= max_tokens or self._closed, timeout=max_wait)
 
+            # A request without room stays where it is: those behind it, such as taggings behind translations, go first.
             first = next((request for request in self._in_turn() if room(request) > 0), None)
             if first is None:
                 return []

@@ -88,7 +88,7 @@ def run_on_ray(settings: ServerSettings, *, host: str, port: int, replicas: int)
     serve.start(proxy_location="EveryNode", http_options={"host": host, "port": port})
     serve.run(build_application(settings, replicas=replicas), name=NAME, route_prefix="/")
     sys.stderr.write(f"Serving {replicas} replicas at http://{host}:{port}\n")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends `pause` as Ctrl-C does
     with contextlib.suppress(KeyboardInterrupt):
         signal.pause()
     serve.delete(NAME)

@@ -62,18 +62,18 @@ class ModelProcess:
                 sys.executable, "-m", "polyloom.serve.model_process", json.dumps(settings),
                 stdin=theirs.fileno(), start_new_session=True,
             )  # fmt: skip
-        started = cls(process, *await asyncio.open_connection(sock=ours))
+        new = cls(process, *await asyncio.open_connection(sock=ours))
         try:
             async with asyncio.timeout(STARTING):
-                started.info = await started.ask("info")  # is read once the models are loaded
+                new.info = await new.ask("info")  # is read once the models are loaded
         except BaseException as error:
-            await started.kill()
+            await new.kill()
             if isinstance(error, TimeoutError):
                 raise UnavailableError(f"the models were not loaded within {STARTING:g} seconds.") from None
             if isinstance(error, UnavailableError):
                 raise UnavailableError("the models could not be loaded; see the message above.") from None
             raise
-        return started
+        return new
 
     async def ask(self, what: str, **about: Any) -> Message:
         """Ask the process, and wait for its answer. Cancel this to withdraw the question."""
@@ -247,9 +247,9 @@ class Supervisor:
                 sys.stderr.write(f"The process with the models died. Another one is started in {pause:g} seconds.\n")
                 await asyncio.sleep(pause)
                 with contextlib.suppress(UnavailableError, OSError):
-                    started = await self._start()
+                    new = await self._start()
                     if process is self._process:
-                        self._process = started
+                        self._process = new
                     else:  # `reload` was faster
-                        await started.stop()
+                        await new.stop()
                 pause = min(2 * pause, LONGEST_PAUSE)

@@ -26,6 +26,17 @@ DISCARDED = 16  # times the largest body that is read and thrown away
 log_entry: ContextVar[dict[str, Any]] = ContextVar("log_entry")  # what the log says about the request
 
 
+def with_status(send: Send, note: Callable[[int], None]) -> Send:
+    """Return a `send` that also notes the status of the response, which its first event has."""
+
+    async def send_and_note(event: Event) -> None:
+        if event["type"] == "http.response.start":
+            note(event["status"])
+        await send(event)
+
+    return send_and_note
+
+
 class BodyLimit:
     """Refuse bodies that are too large, before they are read into memory."""
 
@@ -112,14 +123,8 @@ class Log:
         about: dict[str, Any] = {"method": scope["method"], "path": scope["path"], "status": None}
         log_entry.set(about)
         start = time.perf_counter()
-
-        async def noted(event: Event) -> None:
-            if event["type"] == "http.response.start":
-                about["status"] = event["status"]
-            await send(event)
-
         try:
-            await self.app(scope, receive, noted)
+            await self.app(scope, receive, with_status(send, lambda status: about.update(status=status)))
         finally:
             about["seconds"] = round(time.perf_counter() - start, 6)
             now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())

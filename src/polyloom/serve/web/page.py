@@ -35,6 +35,7 @@ async def static(name: str, if_none_match: Annotated[str, Header()] = "") -> Res
 
 def make_file(name: str, known: str) -> Response:
     """Make a response of a file, without its content if the browser has it already."""
+    # `If-None-Match` may hold several tags, or a weak one (W/"…"); whether ours is among them is all that counts.
     tag = f'"{hashlib.sha256(FILES[name]).hexdigest()[:16]}"'
     headers = HEADERS | {"ETag": tag}
     if tag in known:

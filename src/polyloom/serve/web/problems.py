@@ -67,7 +67,7 @@ async def on_error(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, PolyloomError):
         return make_response(path, status=error.status, title=TITLES[error.status], detail=str(error))
     if isinstance(error, RequestValidationError):
-        mistakes = [f"{'.'.join(map(str, one['loc'][1:])) or 'body'}: {one['msg']}" for one in error.errors()]
+        mistakes = [f"{'.'.join(map(str, m['loc'][1:])) or 'body'}: {m['msg']}" for m in error.errors()]
         return make_response(path, status=422, title="Invalid request", detail="; ".join(mistakes))
     assert isinstance(error, HTTPException)
     return make_response(path, status=error.status_code, title=error.detail, detail=error.detail)

@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from polyloom.serve.model_process import Message
-from polyloom.serve.web.middleware import UNLOGGED, App, Event, Receive, Scope, Send
+from polyloom.serve.web.middleware import UNLOGGED, App, Receive, Scope, Send, with_status
 from polyloom.version import versions
 
 
@@ -55,10 +55,5 @@ class TraceRequests:
         )
         name, kind = f"{scope['method']} {scope['path']}", trace.SpanKind.SERVER
         with self.tracing.tracer.start_as_current_span(name, context=caller, kind=kind) as span:
-
-            async def noted(event: Event) -> None:
-                if event["type"] == "http.response.start":
-                    span.set_attribute("http.response.status_code", event["status"])
-                await send(event)
-
-            await self.app(scope, receive, noted)
+            attribute = "http.response.status_code"  # of OpenTelemetry's conventions for HTTP
+            await self.app(scope, receive, with_status(send, lambda status: span.set_attribute(attribute, status)))
