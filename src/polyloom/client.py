@@ -140,8 +140,10 @@ class Client:
         """Translate a text, or several; see `Run.translate`."""
         several = [texts] if isinstance(texts, str) else list(texts)
         route = [source, target] if pivot in (None, source, target) else [source, str(pivot), target]
-        task = self._translation_task()
-        steps = [Condition(task, *step) for step in pairwise(route)]
+        tasks = [name for model in self.info["models"] for name, about in model["tasks"].items() if about["bilingual"]]
+        if not tasks:
+            raise ConditionError(f"{self.url}: none of the runs that are served translates.")
+        steps = [Condition(str(tasks[0]), *step) for step in pairwise(route)]
         for text in several:
             if not isinstance(text, str):
                 raise PolyloomError(f"{steps[0]}: expected a text, not {show_value(text)}.")
@@ -169,10 +171,14 @@ class Client:
         rows = [_row(value, condition) for value, condition in named]
         outcomes = (outcome for chunk in self._chunks(rows) for outcome in self._ask(chunk))
         for (value, condition), outcome in zip(named, outcomes, strict=True):
-            if isinstance(outcome, PolyloomError) or not isinstance(value, Record) or _fits(outcome, value):
-                yield outcome
-            else:  # words and pairs look alike in JSON
-                yield PolyloomError(f"{condition}: {show_value(value)} is no input of this task.")
+            if isinstance(value, Record) and not isinstance(outcome, PolyloomError):
+                # Words and pairs are both lists of texts in JSON. So a record of another kind than the task's may get a
+                # prediction, which must not be taken for its own.
+                kinds = [kind.prediction for kind in RECORDS.values() if kind.prediction and kind.accepts(value)]
+                if not isinstance(outcome, tuple(kinds)):
+                    yield PolyloomError(f"{condition}: {show_value(value)} is no input of this task.")
+                    continue
+            yield outcome
 
     def check(self, condition: Condition) -> None:
         """Raise an error unless a condition can be predicted."""
@@ -192,16 +198,11 @@ class Client:
     def _parse_condition(self, name: Names) -> Condition:
         if not isinstance(name, Names) or "/" not in str(name):
             models = self.info["models"]
-            model = next((model for model in models if name in (*model["tasks"], *model["languages"])), models[0])
+            # The error lists what the model with such a task or language has; with none, what the first one has.
+            related = [model for model in models if name in (*model["tasks"], *model["languages"])]
+            model = (related or models)[0]
             raise missing_language_error(name, tasks=list(model["tasks"]), languages=model["languages"])
         return Condition.parse(name)
-
-    def _translation_task(self) -> str:
-        for model in self.info["models"]:
-            for name, about in model["tasks"].items():
-                if about["bilingual"]:
-                    return str(name)
-        raise ConditionError(f"{self.url}: none of the runs that are served translates.")
 
     # -- requests for rows --------------------------------------------------------------------------------------------
 
@@ -377,12 +378,6 @@ def _check_url(url: str) -> str:
         if parts.scheme in ("http", "https") and parts.hostname and plain and url.isascii() and url.isprintable():
             return url.rstrip("/")
     raise PolyloomError(f"{url!r} is not the address of a server, such as http://localhost:8000 or https://host.")
-
-
-def _fits(prediction: Prediction, record: Record) -> bool:
-    """Return whether a prediction can be that of a record."""
-    kinds = [kind for kind in RECORDS.values() if kind.prediction and kind.accepts(record)]
-    return any(isinstance(prediction, kind.prediction) for kind in kinds if kind.prediction)
 
 
 def _row(value: Input, condition: Condition) -> bytes:
