@@ -65,6 +65,7 @@ class LengthLimit(LogitsProcessor):  # type: ignore[misc]
         if length < self.first - 1:  # most steps end here without touching the whole vocabulary
             return scores
         beams = len(input_ids) // len(self.limits_B)
+        # The end token counts as generated, so it is forced as the last token within the limit.
         over = length >= self.limits_B.repeat_interleave(beams) - 1
         ended = torch.full_like(scores, -torch.inf)
         ended[:, self.eos_id] = 0.0

@@ -46,7 +46,7 @@ class ForwardState:
         return copy
 
     def __reduce__(self) -> tuple[type["ForwardState"], tuple[()]]:
-        return ForwardState, ()
+        return ForwardState, ()  # a lock cannot be pickled, and no forward pass runs in a copy
 
     def acquire(self) -> None:
         """Lock the backbone for one use; raise `BusyError` if it is in use."""
@@ -67,6 +67,7 @@ class ForwardState:
 
     @contextmanager
     def _again(self, active: Active | None) -> Iterator[None]:
+        """Use the weights of a forward pass again. The backward pass may run after their context was closed."""
         if active is self.active:  # the backward pass runs while the weights are still in use
             yield
             return

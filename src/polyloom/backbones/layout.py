@@ -70,7 +70,7 @@ def lay_out(weights: Weights, *, num_rows: int, search: bool = False) -> Layout:
     at: dict[tuple[str, Site], list[PlacedBlock]] = {}
     for block in weights.blocks:
         kind, by_site = BLOCKS[block.kind], block.by_site()
-        shared = next(iter(block.tensors.values())).shape[0] == 1
+        shared = all(tensor.shape[0] == 1 for tensor in block.tensors.values())
         for place, index in kind.places(block):
             site, tensors = block.sites[index], by_site[index]
             # Keys and values are joined with those of each row's text, so groups would not save anything there.

@@ -237,8 +237,9 @@ def read_adapter(path: Path) -> Adapter:
         )
     except (KeyError, TypeError, ValueError, AttributeError, ConditionError) as error:
         raise CheckpointError(f"{path}: not an adapter as this version writes it: {error!r}") from error
-    if left := sorted(tensors.keys() - adapter.tensors().keys()):
-        raise CheckpointError(f"{path}: tensors that belong to nothing: {', '.join(left[:8])}.")
+    # Every tensor must be used and finite: otherwise a damaged or foreign adapter would load and be wrong silently.
+    if unused := sorted(tensors.keys() - adapter.tensors().keys()):
+        raise CheckpointError(f"{path}: tensors that belong to nothing: {', '.join(unused[:8])}.")
     kinds = {f"block.{i}.{name}": block.kind for i, block in enumerate(blocks) for name in block.tensors}
     for name, tensor in tensors.items():
         kind = BLOCKS.get(kinds.get(name, ""))

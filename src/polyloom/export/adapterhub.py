@@ -219,6 +219,7 @@ def read_adapterhub(folders: list[Path], condition: Condition, shape: BackboneSh
 
 
 def _placement(config: Mapping[str, Any], form: Form, folder: Path) -> str:
+    """Return the placement that the library's settings of norm and residual amount to."""
     defaults = {"original_ln_before": False, "residual_before_ln": True, "original_ln_after": True}
     settings = {key: config.get(key, default) for key, default in defaults.items()}
     for (placement, post_norm), known in PLACEMENTS.items():
@@ -232,6 +233,7 @@ def _placement(config: Mapping[str, Any], form: Form, folder: Path) -> str:
 def _read_bottleneck(
     tensors: Mapping[str, Tensor], name: str, placement: str, form: Form, shape: BackboneShape, folder: Path
 ) -> Block:
+    """Stack the tensors of a bottleneck over the layers that have it; all must have the same ones."""
     norms = [norm for norm in ("before", "after") if any(f".{name}.adapter_norm_{norm}." in key for key in tensors)]
     names = {
         ours: theirs.format(linear=int("before" in norms))
@@ -253,6 +255,7 @@ def _read_bottleneck(
 
 
 def _read_head(folder: Path, kind: str) -> tuple[tuple[str, ...], dict[str, Tensor]]:
+    """Read labels and classifier of a head that computes what Polyloom's does; raise an error for any other."""
     config = read_json(folder / "head_config.json").get("config")
     tensors = read_safetensors(folder / "model_head.safetensors")
     labels = config.get("label2id") if isinstance(config, dict) else None
@@ -262,7 +265,10 @@ def _read_head(folder: Path, kind: str) -> tuple[tuple[str, ...], dict[str, Tens
         raise ExportError(f"{folder}: head_config.json does not say which label is which (label2id).")
     if config.get("use_pooler"):
         raise ExportError(f"{folder}: its head reads a pooler, which is not the first token's state.")
-    parts = {
-        f"classifier.{part}": t for part in ("weight", "bias") for k, t in tensors.items() if k.endswith(f".1.{part}")
-    }
+    # The head is a Sequential of a dropout, 0, and the linear layer, 1.
+    parts: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        for part in ("weight", "bias"):
+            if name.endswith(f".1.{part}"):
+                parts[f"classifier.{part}"] = tensor
     return tuple(sorted(labels, key=lambda label: int(labels[label]))), parts

@@ -14,6 +14,7 @@ PATTERNS = ["*.safetensors", "*.json", "*.md", "*.model", "*.txt"]  # no pickles
 
 def push(folder: Path, repo: str, *, private: bool = False) -> str:
     """Upload a folder of exported adapters; return its address."""
+    # Everything in the folder would be published, so a folder with anything else is refused rather than filtered.
     if not any(folder.rglob("*.safetensors")):
         raise ExportError(f"{folder}: no adapter here. Write one: polyloom export RUN ner/tr -o {folder}")
     other = [p for p in folder.rglob("*") if p.is_file() and not any(p.match(pattern) for pattern in PATTERNS)]
@@ -22,12 +23,12 @@ def push(folder: Path, repo: str, *, private: bool = False) -> str:
     try:
         api = HfApi()
         api.create_repo(repo, private=private, exist_ok=True)
-        done = api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Adapters exported by Polyloom")
+        commit = api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Adapters exported by Polyloom")
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise ExportError(
             f"push {repo}: {_first(error)} Are you logged in (hf auth login), and is it yours?"
         ) from error
-    return str(done.commit_url)
+    return str(commit.commit_url)
 
 
 def pull(repo: str, into: Path, *, revision: str | None = None) -> Path:

@@ -31,6 +31,7 @@ def write_merged(adapter: Adapter, backbone: Backbone, into: Path) -> Path:
         for index, site in enumerate(block.sites):
             key = f"{modules[site, name]}.weight"
             weight = state[key]
+            # In float32, so that a product in bf16 is rounded once, with the weight that it is added to.
             state[key] = (weight.float() + up[index].float() @ down[index].float()).to(weight.dtype)
     backbone.model.save_pretrained(into, state_dict=state)
     return into

@@ -16,6 +16,7 @@ def draw_tree(words: Sequence[str], gold: Attached, predicted: Attached) -> str:
     """Draw a tree as SVG for a page; wrong arcs are dashed, lie below the words, and are marked with a cross."""
     wrong = wrong_words(gold, predicted)
     relations = (*gold.relations, *(predicted.relations[i] for i in wrong))
+    # Words stand so far apart that the longest relation fits over an arc between neighbours.
     gap = max(34.0, *(7.0 * len(relation) * 0.62 for relation in relations))
     middles, x = [], 8.0
     for word in words:
@@ -49,6 +50,7 @@ def text_width(word: str) -> float:
 def _levels(heads: Sequence[int], dependents: Sequence[int]) -> dict[int, float]:
     """Compute how high each arc must be to lie over those within it; arcs from the root end above all others."""
     spans = {i: tuple(sorted((i + 1, heads[i]))) for i in dependents}
+    # From the shortest arc to the longest, so that all arcs within an arc have their levels before it.
     levels: dict[int, float] = {}
     for i in sorted(spans, key=lambda i: (spans[i][1] - spans[i][0], i)):
         low, high = spans[i]

@@ -296,7 +296,7 @@ class Lora(ProjectionBlock):
         return tensors
 
     def size_of(self, shapes: Shapes) -> int:
-        """Return the rank."""
+        """Return the rank: the first dimension of the first tensor, a down projection."""
         return next(iter(shapes.values()), (0,))[0]
 
     def mistakes(self, settings: Mapping[str, Any]) -> list[str]:

@@ -35,6 +35,7 @@ def flat_map(vectors_NE: Array) -> Array:
     scores_N2 = np.zeros((len(vectors_NE), 2))
     width = min(2, len(values))
     scores_N2[:, :width] = left[:, :width] * values[:width]
+    # With a tolerance, so that languages that differ by rounding alone do not decide the sign.
     farthest = (np.abs(scores_N2) >= np.abs(scores_N2).max(0) - TIE).argmax(0)
     signed: Array = scores_N2 * np.where(scores_N2[farthest, [0, 1]] < 0, -1.0, 1.0)
     return signed

@@ -109,6 +109,7 @@ def summarize(matrix: Mapping[str, Any], *, higher_is_better: bool) -> list[Dono
         own_score = scores.pop(swapped, None)
         if own_score is None or not scores:
             continue
+        # Sorted, so that of equally good donors the first by name is the best, whatever the order of the matrix.
         best = max(sorted(scores), key=lambda donor: sign * scores[donor])
         mean = sum(scores.values()) / len(scores)
         summaries.append(DonorSummary(language, own_score, best, scores[best], mean, sign * (own_score - mean)))

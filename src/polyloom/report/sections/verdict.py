@@ -127,6 +127,8 @@ def _on_pair(first: Source, other: Source, compared: Compared) -> Verdict:
     zero_shot = {c for c, result in a.results.items() if c in b.results and result.zero_shot and b.results[c].zero_shot}
     zero_shot_results = {result.task: result for result in task_results(a, b, zero_shot)}
 
+    # A difference of means may come from languages with training data alone. So languages that are zero-shot for both
+    # runs are compared too, and a task with another winner there is reported.
     findings = []
     won: tuple[list[str], list[str]] = [], []
     won_zero_shot_only: tuple[list[str], list[str]] = [], []
@@ -166,14 +168,15 @@ def task_results(a: Matrix, b: Matrix, conditions: Collection[Condition] | None 
         b: Scores of the second run, on the same data.
         conditions: Only these. Default: all that both were scored on.
     """
-    of_a, of_b = _first_scores(a), _first_scores(b)
+    tasks_a, tasks_b = _first_scores(a), _first_scores(b)
     compared = []
-    for task, (metric, scores) in of_a.items():
-        others = of_b[task][1] if task in of_b and of_b[task][0] == metric else {}
+    for task, (metric, scores) in tasks_a.items():
+        others = tasks_b[task][1] if task in tasks_b and tasks_b[task][0] == metric else {}
         common = [c for c in scores if c in others and (conditions is None or c in conditions)]
         pairs = [(scores[c], others[c]) for c in common]
         if pairs and all(score.count > 1 for score, _ in pairs):  # a single sentence cannot be resampled
             compared.append((task, metric, common, pairs, mean_difference(pairs)))
+    # One test per task, so Holm's correction is over tasks. That of `compare` is over all scores of all languages.
     corrected = holm([comparison.p_value for *_, comparison in compared])
     results = []
     for (task, metric, common, pairs, comparison), p in zip(compared, corrected, strict=True):
@@ -187,6 +190,8 @@ def _first_scores(matrix: Matrix) -> dict[str, tuple[Metric, dict[Condition, Sco
     tasks: dict[str, tuple[Metric, dict[Condition, Score]]] = {}
     for condition, result in matrix.results.items():
         score = result.scores[0]
+        # Only scores of one metric can be averaged. Evaluations are stored together, and one of them may have scored
+        # translations by perplexity, another one by BLEU.
         metric, scores = tasks.setdefault(condition.task, (score.metric, {}))
         if metric == score.metric:
             scores[condition] = score
