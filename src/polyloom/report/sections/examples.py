@@ -166,17 +166,19 @@ def _continue(predictor: Predictor, task: CausalLm, records: Sequence[Record], c
 
 def choose_sentence(task: type[Task], records: Sequence[Record], predictions: Sequence[Sequence[Any]]) -> int:
     """Choose the first sentence of handy length that any run got wrong; else the first of handy length, or of all."""
-    handy = [i for i, record in enumerate(records) if SHORT <= _length(record) <= LONG] or list(range(len(records)))
+    handy = []
+    for i, record in enumerate(records):
+        if (words := getattr(record, "words", None)) is not None:
+            length = len(words)
+        else:  # not every language has spaces between words, so no text is too short
+            length = max(SHORT, sum(len(text.split()) for _, text in texts(record)))
+        if SHORT <= length <= LONG:
+            handy.append(i)
+    handy = handy or list(range(len(records)))
     for place in handy:
         if any(task.mistakes(records[place], of_run[place]) for of_run in predictions):
             return place
     return handy[0]
-
-
-def _length(record: Record) -> int:
-    """Count the words of a record: of sentences exactly, of texts between spaces, which not every language has."""
-    words = getattr(record, "words", None)
-    return len(words) if words is not None else max(SHORT, sum(len(text.split()) for _, text in texts(record)))
 
 
 def texts(record: Record) -> list[tuple[str, str]]:
