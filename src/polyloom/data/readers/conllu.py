@@ -95,6 +95,7 @@ class Sentence:
         for comment in self.comments:
             if (match := _TEXT.fullmatch(comment)) and (text := match[1].strip()):
                 return text
+        # Words that are written together count as their range is written; empty nodes are not in the text.
         parts, covered = [], 0
         for row in self.rows:
             position = row.position
@@ -208,7 +209,7 @@ def _sentence(lines: list[str], path: Path, first: int, *, before: str, after: s
     for number, line in enumerate(lines[count:], start=first + count):
         cells = line.split("\t")
         if len(cells) != 10:
-            raise DataError(path, number, _columns(line, len(cells)))
+            raise DataError(path, number, _width_error(line, len(cells)))
         if "" in cells:
             raise DataError(path, number, f"column {cells.index('') + 1} is empty. Write '_' where there is no value.")
         name = cells[0]
@@ -231,7 +232,7 @@ def _sentence(lines: list[str], path: Path, first: int, *, before: str, after: s
     return Sentence(tuple(lines[:count]), tuple(rows), path, first, before, after)
 
 
-def _columns(line: str, count: int) -> str:
+def _width_error(line: str, count: int) -> str:
     hint = " Columns are separated by tabs."
     if line.startswith("#"):
         hint = " Comments stand before the words."

@@ -269,10 +269,16 @@ def make_record(kind: Kind, cells: Sequence[Any], at: Location) -> Record:
     if kind in ("tags", "tree") and all(isinstance(cell, list) for cell in cells):
         if len(set(map(len, cells))) > 1:
             raise at.error("the columns of a row differ in length.")
-        if all(isinstance(value, str) for cell in (cells[0], cells[-1]) for value in cell):
-            words, last = tuple(cells[0]), tuple(cells[-1])
-            return Tagged(words, last) if kind == "tags" else Tree(words, _heads(cells[1], at), last)
-        raise at.error("words and labels must be text, or classes with names.")
+        words, labels = tuple(cells[0]), tuple(cells[-1])  # labels: tags, or the relations of a tree
+        if not all(isinstance(value, str) for value in words + labels):
+            raise at.error("words and labels must be text, or classes with names.")
+        if kind == "tags":
+            return Tagged(words, labels)
+        # Heads are numbers or their digits: data sets of the Hub often have them as text, as CoNLL-U does.
+        heads = cells[1]
+        if not all(str(head).isdecimal() and int(head) <= len(heads) for head in heads):
+            raise at.error(f"heads must be numbers from 0 to {len(heads)}.")
+        return Tree(words, tuple(map(int, heads)), labels)
     raise at.error(f"this row is not a {kind} record.")
 
 
@@ -280,9 +286,3 @@ def _label(value: Any, at: Location) -> str:
     if not isinstance(value, str | int) or not str(value).strip():
         raise at.error(f"no label: {value!r:.40}.")
     return str(value).strip()
-
-
-def _heads(heads: Sequence[Any], at: Location) -> tuple[int, ...]:
-    if not all(str(head).isdecimal() and int(head) <= len(heads) for head in heads):
-        raise at.error(f"heads must be numbers from 0 to {len(heads)}.")
-    return tuple(map(int, heads))

@@ -45,6 +45,7 @@ def read_tmx(path: Path, direction: tuple[str, str] | None) -> Iterator[tuple[st
                 raise DataError(path, number, what)
             first, second = unit
             direction = first, second
+        # Two languages such as `en` and `en-US` may match the same text, which is no translation of itself.
         source, target = (_match(language, unit) for language in direction)
         if source is not None and target is not None and source != target:
             empty = False

@@ -86,8 +86,14 @@ class Speaker:
         for node in nodes:
             for child in (*node.before, *node.after):
                 heads[child.place - 1] = node.place
+        # Sounds become letters only here: sound changes and suffixes work on sounds, whatever the script.
+        capitals = {"none": (), "names": ("PROPN",), "nouns": ("PROPN", "NOUN")}[self.state.grammar.capitals]
+        words = [
+            node.word if node.upos == "PUNCT" else spelled(node.word, self.script, capital=node.upos in capitals)
+            for node in nodes
+        ]
         return Sentence(
-            tuple(self._spell(node) for node in nodes),
+            tuple(words),
             tuple(node.upos for node in nodes),
             tuple(_entity(node, head) for node, head in zip(nodes, heads, strict=True)),
             tuple(heads),
@@ -138,7 +144,25 @@ class Speaker:
     def _phrase(self, phrase: Phrase, relation: str, *, case: str | None) -> _Node:
         """Build a noun phrase; the words closest to the noun are added first."""
         grammar, lexicon = self.state.grammar, self.state.lexicon
-        head = self._head(phrase, relation, case)
+        # The head with its suffixes: number, then case. Names have no plural.
+        number = self._suffixes["plural"] if phrase.plural and grammar.plural == "suffix" else ""
+        role = self._suffixes[case] if case and grammar.case == "suffix" else ""
+        match phrase.kind:
+            case "noun":
+                head = _Node(lexicon["noun"][phrase.head] + number + role, "NOUN", relation)
+            case "pronoun":
+                head = _Node(lexicon["pronoun"][phrase.head] + role, "PRON", relation)
+            case "place":
+                head = _Node(lexicon["name"][phrase.head] + role, "PROPN", relation, "LOC")
+            case "person":
+                head = _Node(lexicon["name"][phrase.head] + role, "PROPN", relation, "PER")
+            case "organization":
+                head = _Node(lexicon["noun"][phrase.head] + role, "PROPN", relation, "ORG")
+        # A second name belongs to the same entity: the family name of a person, or the name of an organization.
+        if phrase.name is not None:
+            link, side = ("flat", "after") if phrase.kind == "person" else ("compound", grammar.owner)
+            head.add(_Node(lexicon["name"][phrase.name], "PROPN", link, head.entity), side)
+
         if phrase.adjective is not None:
             head.enclose(_Node(lexicon["adjective"][phrase.adjective], "ADJ", "amod"), grammar.adjective)
         if phrase.owner:
@@ -154,30 +178,6 @@ class Speaker:
         if case and (grammar.case == "adposition" or (grammar.case == "order" and case != "object")):
             head.enclose(_Node(self._words[case], "ADP", "case"), grammar.adposition)
         return head
-
-    def _head(self, phrase: Phrase, relation: str, case: str | None) -> _Node:
-        grammar, lexicon = self.state.grammar, self.state.lexicon
-        ending = self._suffixes["plural"] if phrase.plural and grammar.plural == "suffix" else ""
-        role = self._suffixes[case] if case and grammar.case == "suffix" else ""
-        match phrase.kind:
-            case "noun":
-                return _Node(lexicon["noun"][phrase.head] + ending + role, "NOUN", relation)
-            case "pronoun":
-                return _Node(lexicon["pronoun"][phrase.head] + role, "PRON", relation)
-            case "place":
-                return _Node(lexicon["name"][phrase.head] + role, "PROPN", relation, "LOC")
-            case "person":
-                head = _Node(lexicon["name"][phrase.head] + role, "PROPN", relation, "PER")
-            case "organization":
-                head = _Node(lexicon["noun"][phrase.head] + role, "PROPN", relation, "ORG")
-        if phrase.name is not None:
-            link, side = ("flat", "after") if phrase.kind == "person" else ("compound", grammar.owner)
-            head.add(_Node(lexicon["name"][phrase.name], "PROPN", link, head.entity), side)
-        return head
-
-    def _spell(self, node: _Node) -> str:
-        marked = {"none": (), "names": ("PROPN",), "nouns": ("PROPN", "NOUN")}[self.state.grammar.capitals]
-        return node.word if node.upos == "PUNCT" else spelled(node.word, self.script, capital=node.upos in marked)
 
 
 def _entity(node: _Node, head: int) -> str:

@@ -28,6 +28,8 @@ def split_sentences(text: str) -> list[str]:
     for match in _END.finditer(text):
         stop = match.start() + len(match[0].rstrip())
         following = text[match.end() : match.end() + 1]
+        # A sentence does not begin with a small letter. Scripts without case have none, so there only the list of
+        # abbreviations helps.
         if following and (following.islower() or _ABBREVIATED.search(text[max(begin, stop - _LONGEST) : stop])):
             continue
         sentences.append(text[begin : match.end()])
@@ -45,11 +47,10 @@ def split_to_fit(text: str, measure: Measure, room: int) -> list[str]:
         room: Size of a part that fits.
     """
     sentences = split_sentences(text)
-    return [
-        part
-        for sentence, size in zip(sentences, measure(sentences), strict=True)
-        for part in ([sentence] if size <= room else _split_at(_CLAUSE, sentence, measure, room))
-    ]
+    parts = []
+    for sentence, size in zip(sentences, measure(sentences), strict=True):
+        parts += [sentence] if size <= room else _split_at(_CLAUSE, sentence, measure, room)
+    return parts
 
 
 def _split_at(border: re.Pattern[str], text: str, measure: Measure, room: int) -> list[str]:
@@ -84,11 +85,10 @@ def _split_letters(text: str, measure: Measure, room: int) -> list[str]:
     if size <= room or len(text) < 2:
         return [text]
     step = max(len(text) // (size // max(room, 1) + 1), 1)
-    return [
-        part
-        for start in range(0, len(text), step)
-        for part in _split_letters(text[start : start + step], measure, room)
-    ]
+    parts = []
+    for start in range(0, len(text), step):
+        parts += _split_letters(text[start : start + step], measure, room)
+    return parts
 
 
 def join_sentences(sentences: Sequence[str]) -> str:

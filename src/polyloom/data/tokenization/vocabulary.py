@@ -125,6 +125,9 @@ def train_vocabulary(
     for language in tokens:
         if not _NAME.fullmatch(language):  # no condition could name it
             raise PolyloomError(f"language {language!r}: is not a name such as de or deu_Latn.")
+
+    # Two passes over the text, with hashes alone in memory between them: the first counts the distinct lines, on which
+    # the shares of languages depend, and the second draws the sample.
     counted = {}
     for language, text in texts.items():
         progress(f"counting {language}")
@@ -136,6 +139,8 @@ def train_vocabulary(
     for language, text in texts.items():
         progress(f"sampling {language}")
         sample[language] = list(_draw(text, counted[language], draws[language], config))
+
+    # SentencePiece learns the vocabulary; what is measured and used is the tokenizer of Transformers.
     progress(f"training a vocabulary of {config.size} tokens on {sum(draws.values())} lines")
     model = _learn(sentencepiece, sample, config)
     tokenizer = _tokenizer(sentencepiece.SentencePieceProcessor(model_proto=model), tokens, mask=config.mask)
@@ -154,6 +159,7 @@ def language_token(language: str) -> str:
 
 def share_lines(sizes: Mapping[str, int], config: VocabularyConfig) -> dict[str, int]:
     """Return each language's number of lines in the sample: by size to the power 1/T, at least one."""
+    # p ~ size^(1/T) (Arivazhagan et al. 2019, Massively Multilingual Neural Machine Translation in the Wild).
     total = max(min(config.lines, sum(sizes.values())), len(sizes))
     exact = shares_at(np.array(list(sizes.values()), dtype=np.float64), config.temperature) * total
     counts = np.maximum(1, np.floor(exact).astype(np.int64))
@@ -255,9 +261,11 @@ def _tokenizer(processor: Any, languages: Sequence[str], *, mask: bool) -> Any:
     """Convert the vocabulary to the format of Transformers, with language tokens at its end."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors  # noqa: PLC0415
 
+    # The same ids and log probabilities as in SentencePiece, so that both choose the same pieces.
     scored = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size())]
     tokenizer = Tokenizer(models.Unigram(scored, unk_id=processor.unk_id(), byte_fallback=False))
     tokenizer.normalizer = _normalizer()
+    # As SentencePiece does: a word mark for each space, and one before the text.
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_MARK, prepend_scheme="always", split=True)
     tokenizer.decoder = decoders.Metaspace(replacement=_MARK, prepend_scheme="always", split=True)
     begin, end = SPECIAL["bos"] if mask else "", SPECIAL["eos"]
