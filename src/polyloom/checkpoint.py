@@ -94,7 +94,7 @@ def write_checkpoint(  # noqa: PLR0913 - all are needed
                 previous_training = previous_manifest["training"].get(_BANKS, ())
 
     def save(tensors: Mapping[str, Tensor], name: str, previous_entries: Sequence[Entry]) -> dict[str, Any]:
-        """Write tensors into a file, and those of large banks into a folder; return the hashes."""
+        """Write tensors into a file of `partial`, and those of large banks into a folder; return the hashes."""
         remaining = dict(tensors)
         linked = previous and (folder_of(previous.path / name), previous_entries)
         entries = save_banks(remaining, large, folder_of(partial / name), previous=linked)
@@ -236,10 +236,12 @@ def backbone_identity(model: Model) -> dict[str, str]:
 
 
 def _build(manifest: dict[str, Any], backbone: Backbone, path: Path) -> Model:
+    """Build the model that a manifest describes, without the trained values of its parameters."""
     settings = dict(manifest["method"])
     name = settings.pop("name")
     if name not in METHODS:
         raise CheckpointError(f"{path}: unknown method {name!r}. {suggest(name, METHODS)} {HINT}")
+    # JSON has lists where settings are tuples.
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     more = manifest.get("task_settings", {})  # absent where all are the defaults
     configs = {task: task_config(task, labels, more.get(task)) for task, labels in manifest["tasks"].items()}

@@ -43,6 +43,7 @@ class Block:
                 numbers[name] = words[at : at + rows]
                 at += rows
                 continue
+            # Bounds that do not ascend from 0 would silently give rows the numbers of others.
             bounds = words[at : at + rows + 1]
             at += rows + 1
             if len(bounds) <= rows or bounds[0] or (np.diff(bounds) < 0).any():

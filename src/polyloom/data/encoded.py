@@ -93,6 +93,7 @@ class EncodedDataset:
         self._rows, self._lengths_crc = manifest["rows"], manifest["lengths_crc"]
         self.num_blocks = -(-self._rows // self.rows_per_block)
         self._index = np.frombuffer(self._checked(INDEX, manifest["index_crc"]), dtype=INDEX_TYPE)
+        # A file that was cut off is noticed now, not when training comes to its last blocks.
         if isinstance(folder, LocalFolder):
             for number, size in enumerate(manifest["parts"]):
                 if len(folder.read(part_name(number))) != size:

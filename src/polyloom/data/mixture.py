@@ -202,6 +202,7 @@ class Mixture:
             return temperature_of_draws(np.array(self._sizes, dtype=np.float64), draws, config.temperature)
         assert config.max_repeats is not None
         assert self.steps is not None
+        # More steps than all datasets allow together would break the limit of some, whatever the shares.
         possible = int(draws.sum() * config.max_repeats) // config.datasets_per_batch
         if self.steps > possible:
             what = f"{config.max_repeats:g} epochs of all datasets are {possible} steps, fewer than {self.steps}."

@@ -47,6 +47,7 @@ def pack(rows: Iterable[EncodedExample], columns: Columns, *, name: object) -> I
             if row.keys() != columns.keys():
                 message = f"row {number} has the columns {', '.join(row)}. Known: {', '.join(columns)}."
                 raise DataError(name, None, message)
+        # Thousands of rows are converted at once. Only if that fails, the column that is wrong is searched for.
         try:
             packed = _pack_chunk(chunk, columns)
         except (TypeError, OverflowError):

@@ -80,6 +80,8 @@ class _State:
         """Keep some rows, and the columns that they need: of texts the last ones, of sources the first ones."""
         index = torch.tensor(places, device=self.mask_BT.device)
         mask_BT, source_BT = self.mask_BT[index], self.source_BT[index]
+        # Texts are padded on the left and sources on the right, so that is where columns may be needed no more. The
+        # layout is of all rows, and is left out.
         first, last = int(mask_BT.any(0).int().argmax()), int(source_BT.sum(-1).max())
         return _State(
             [self.rows[place] for place in places],

@@ -97,6 +97,7 @@ def collate_words(rows: Sequence[EncodedExample], *, tokenizer: Tokenizer, max_l
     sequences: list[Tokens] = []
     examples: list[int] = []
     for i, row in enumerate(rows):
+        # Windows are numbered within the sentence, and places within the window, before special tokens are added.
         contents, window_W, place_W = place_words(row, room)
         count = len(window_W)
         row_XW[i, :count] = torch.tensor(window_W) + len(sequences)

@@ -44,12 +44,14 @@ def fit_added_row(  # noqa: PLR0913 - all are needed
     Returns:
         The score before and after.
     """
+    # An added row is the last one of its table, so it is counted from the end. Tokens are counted from the beginning.
     tables = [table for table in model.method.growing(kind) if table.trainable]
     first_rows = {parameter: -table.rows_per_key for table in tables for parameter in table.parameters()}
     if first_added_token is not None:
         first_rows |= dict.fromkeys(model.group("backbone.tokens"), first_added_token)
     with _masked_gradients(first_rows):
         loop = TrainLoop(model, plan, tokenizer=tokenizer, process_group=ProcessGroup())
+        # Views of all that is trained, into which the best values are copied at the end.
         trained = [p.detach()[first_rows[p] :] if p in first_rows else p.detach() for p in loop.optimizer.parameters]
         before = best = score()
         best_tensors = [tensor.clone() for tensor in trained]
@@ -81,7 +83,7 @@ def _masked_gradients(first_rows: Mapping[nn.Parameter, int]) -> Iterator[None]:
 
 
 def _mask_before(first: int, gradient: Tensor) -> Tensor:
-    if gradient.is_sparse:
+    if gradient.is_sparse:  # of a bank, whose first row to train is counted from the end
         gradient = gradient.coalesce()
         rows, values = gradient.indices()[0], gradient.values()
         masked = values.masked_fill((rows < len(gradient) + first).view(-1, *[1] * (values.dim() - 1)), 0.0)

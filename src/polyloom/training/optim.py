@@ -208,7 +208,7 @@ class Optimizer:
             owner = owners[parameter]
             if isinstance(owner, RowAdam):
                 owner.restore(parameter, state)
-            else:
+            else:  # AdamW, whose step count is a scalar and has no shards
                 owner.state[parameter] = {
                     key: tensor if tensor.dim() == 0 else shard_like(tensor, parameter) for key, tensor in state.items()
                 }

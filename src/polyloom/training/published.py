@@ -78,6 +78,8 @@ def open_published(
         where = f"{url}: {condition}"
         if str(condition) not in catalogue:
             raise DataError(where, None, f"no such dataset. {suggest(str(condition), catalogue)} {_HINT}")
+        # The name of a dataset is a hash of what it was made from. The catalogue may still name one of another recipe,
+        # so its metadata are compared.
         name = catalogue[str(condition)]
         dataset = open_dataset(f"{folder.url}/{name}", _Inside(folder, name))
         expected: dict[str, Any] = {"corpora": list(names), "tokenizer": tokenizer.fingerprint}
