@@ -80,7 +80,13 @@ def load_source(source: str | Path, *, checkpoint: str | None = None, device: st
     if checkpoint is not None:
         raise CheckpointError(f"{path}: not a run, so it has no checkpoint {checkpoint!r} to choose.")
     if not path.exists() and _HUB_ID.fullmatch(str(source)):
-        path = _download(str(source))
+        from polyloom.export.hub import download  # noqa: PLC0415 - a second to import
+
+        try:
+            path = download(str(source))
+        except ExportError as error:
+            what = f"no such folder, and no such repository could be downloaded: {error}"
+            raise CheckpointError(f"{source}: {what}") from error
     return _load_adapters(path, device=device)
 
 
@@ -212,7 +218,10 @@ def _load_adapters(path: Path, *, device: str | None) -> LoadedModel:
 
 
 def _find_folder(name: str, folder: Path, access: Access, content: str) -> str:
-    """Return the path of a backbone or tokenizer that an adapter in `folder` names; names on the Hub are kept."""
+    """Return the path of a backbone or tokenizer that an adapter in `folder` names; names on the Hub are kept.
+
+    First what was exported with the adapter, then what this machine has noted of the same content, then the name.
+    """
     if (folder / name).is_dir():
         access.require(folder / name)
         return str((folder / name).resolve())
@@ -226,12 +235,3 @@ def _find_folder(name: str, folder: Path, access: Access, content: str) -> str:
         f"{folder}: is for a backbone in a local folder, {name!r}, which is not known on this machine. Copy it to "
         f"{folder / name}, or export with --backbone."
     )
-
-
-def _download(repo: str) -> Path:
-    from polyloom.export.hub import download  # noqa: PLC0415 - a second to import
-
-    try:
-        return download(repo)
-    except ExportError as error:
-        raise CheckpointError(f"{repo}: no such folder, and no such repository could be downloaded: {error}") from error

@@ -11,7 +11,6 @@ from polyloom.io.plain_json import to_json
 
 if TYPE_CHECKING:
     from polyloom.data.catalog import Corpus
-    from polyloom.data.tokenization.vocabulary import Report
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,7 @@ def vocab(  # noqa: PLR0913 - options of a command
     """
     from rich.console import Console  # noqa: PLC0415
 
+    from polyloom.cli.render.tables import aligned  # noqa: PLC0415
     from polyloom.data.catalog import resolve  # noqa: PLC0415
     from polyloom.data.tokenization.vocabulary import VocabularyConfig, train_vocabulary  # noqa: PLC0415
     from polyloom.errors import PolyloomError  # noqa: PLC0415
@@ -73,7 +73,20 @@ def vocab(  # noqa: PLR0913 - options of a command
     config = VocabularyConfig(size=size, temperature=temperature, coverage=coverage, lines=lines, seed=seed, mask=mask)
     with Console(stderr=True).status("") as status:
         report = train_vocabulary(texts, output, config=config, languages=languages, progress=status.update)
-    typer.echo(to_json(report.to_dict(), indent=2) if as_json else _table(report), nl=as_json)
+    if as_json:
+        typer.echo(to_json(report.to_dict(), indent=2))
+        return
+    rows = [
+        [
+            language,
+            f"{share.available:,}",
+            f"{share.drawn:,}",
+            f"{share.tokens / share.words:.2f}",
+            f"{100 * share.unknown / share.characters:.4f} %",
+        ]
+        for language, share in report.shares.items()
+    ]
+    typer.echo(aligned(["language", "lines", "drawn", "tokens per word", "unknown characters"], rows), nl=False)
 
 
 def _add_texts_of_recipe(texts: dict[str, _Lines], path: Path, root: Path | None) -> tuple[str, ...]:
@@ -96,19 +109,3 @@ def _add_texts_of_recipe(texts: dict[str, _Lines], path: Path, root: Path | None
     if not texts:
         raise ConfigError(str(path), ["data.train: names no corpora for mt or mlm. Or give text: --text en=en.txt"])
     return recipe.languages
-
-
-def _table(report: "Report") -> str:
-    from polyloom.cli.render.tables import aligned  # noqa: PLC0415
-
-    rows = [
-        [
-            language,
-            f"{share.available:,}",
-            f"{share.drawn:,}",
-            f"{share.tokens / share.words:.2f}",
-            f"{100 * share.unknown / share.characters:.4f} %",
-        ]
-        for language, share in report.shares.items()
-    ]
-    return aligned(["language", "lines", "drawn", "tokens per word", "unknown characters"], rows)

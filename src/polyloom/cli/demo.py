@@ -44,15 +44,24 @@ def demo(
     started = time.monotonic()
     folder.mkdir(parents=True)
     _say("Synthetic languages: a family of related languages with a known tree (docs/data.md).")
-    tables = _write_families(folder / "meta")
+    from polyloom.data.catalog import resolve  # noqa: PLC0415 - takes a while
+    from polyloom.data.records import Text  # noqa: PLC0415
+    from polyloom.data.synthetic.corpus import FAMILY  # noqa: PLC0415
+
+    tables = folder / "meta"
+    tables.mkdir()
+    rows = [f"{language}\tbranch of {founder}" for language, founder in FAMILY.groups().items()]
+    (tables / "families.tsv").write_text("\n".join(["language\tfamily_name", *rows]) + "\n", encoding="utf-8")
     text = [part for x in KNOWN for part in ("--text", f"{x}=synthetic:{x}/train")]
     _run(context, "data", "vocab", *text, "--mask", "--size", "800", "-o", folder / "vocabulary")
+
     _say("A small Transformer is pretrained on raw text of six languages.")
     backbone: dict[str, Any] = {"config": BERT, "tokenizer": str(folder / "vocabulary")}
     _write(folder / "backbone.yaml", backbone, {"name": "full"}, tasks=("mlm",), stages={"joint": STEPS["pretrain"]})
     _run(context, "train", folder / "backbone.yaml", "-o", folder / "pretraining")
     _run(context, "export", folder / "pretraining", "mlm/boza", "--backbone", "-o", folder / "pretrained")
     pretrained = {"name": str(folder / "pretrained" / "backbone")}
+
     for name, method in METHODS.items():
         _say(f"{name} is trained on tags of {', '.join(LABELLED)} and raw text of all six; other tags are zero-shot.")
         _write(folder / f"{name}.yaml", pretrained, method, tasks=("mlm", "pos"), stages=STAGES[name])
@@ -63,38 +72,29 @@ def demo(
         "generates it. Do their scores differ? (One seed: a demo, not a result.)"
     )
     _run(context, "compare", folder / "hyper-stack", folder / "madx")
-    _say(f"A new language, {NEW}, is added from its raw text. All other predictions stay the same. {_sisters()}")
-    (folder / f"{NEW}.txt").write_text("\n".join(_text(NEW)) + "\n", encoding="utf-8")
+
+    nearest = sorted(KNOWN, key=lambda language: FAMILY.distance(NEW, language))
+    _say(
+        f"A new language, {NEW}, is added from its raw text. All other predictions stay the same. By the family tree "
+        f"its nearest languages are {nearest[0]} and {nearest[1]}; see which donors are found."
+    )
+    records = resolve(f"synthetic:{NEW}/train").records("text")
+    lines = [record.text for record in records if isinstance(record, Text)]
+    (folder / f"{NEW}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     _run(
         context, "add", "language", folder / "hyper-stack", NEW, "--text", folder / f"{NEW}.txt",
         "--steps", STEPS["add"], "--test", f"pos=synthetic:{NEW}/test", "-o", folder / "with-baru",
     )  # fmt: skip
+
     _say("Its generated tagger is exported as an ordinary adapter, which needs no hypernetwork.")
     _run(context, "export", folder / "with-baru", f"pos/{NEW}", "-o", folder / f"pos-{NEW}")
     _say("Do the trained language embeddings agree with the family tree?")
     _run(context, "probe", "languages", folder / "hyper-stack", "--typology", tables)
+
     _run(context, "report", folder / "hyper-stack", folder / "madx", "-o", folder / "report.html")
     _say(f"Done in {(time.monotonic() - started) / 60:.1f} minutes. Open {folder / 'report.html'}.")
     if show:
         webbrowser.open((folder / "report.html").resolve().as_uri())
-
-
-def _write_families(folder: Path) -> Path:
-    """Write the branches of the synthetic family as a table of families."""
-    from polyloom.data.synthetic.corpus import FAMILY  # noqa: PLC0415 - takes a while
-
-    folder.mkdir()
-    rows = [f"{language}\tbranch of {founder}" for language, founder in FAMILY.groups().items()]
-    (folder / "families.tsv").write_text("\n".join(["language\tfamily_name", *rows]) + "\n", encoding="utf-8")
-    return folder
-
-
-def _sisters() -> str:
-    """Name the languages that are nearest to the new one in the family tree."""
-    from polyloom.data.synthetic.corpus import FAMILY  # noqa: PLC0415 - takes a while
-
-    nearest = sorted(KNOWN, key=lambda language: FAMILY.distance(NEW, language))
-    return f"By the family tree its nearest languages are {nearest[0]} and {nearest[1]}; see which donors are found."
 
 
 def _say(text: str) -> None:
@@ -126,12 +126,3 @@ def _write(
         "stages": {stage: {"train": {"steps": steps}} for stage, steps in stages.items()},
     }  # fmt: skip
     path.write_text(dump_yaml(recipe), encoding="utf-8")
-
-
-def _text(language: str) -> list[str]:
-    from polyloom.data.catalog import resolve  # noqa: PLC0415 - takes a while
-    from polyloom.data.records import Text  # noqa: PLC0415
-
-    return [
-        record.text for record in resolve(f"synthetic:{language}/train").records("text") if isinstance(record, Text)
-    ]

@@ -1,14 +1,11 @@
 """``polyloom plan``: the cost of a recipe before training."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from polyloom.io.plain_json import to_json
-
-if TYPE_CHECKING:
-    from polyloom.workflows.planning import DeviceMemory, Plan, RunPlan
 
 
 def show_plan(  # noqa: PLR0913 - options of a command
@@ -70,11 +67,8 @@ def show_plan(  # noqa: PLR0913 - options of a command
         result |= {"memory": [setting.to_dict() for setting in memory]} if memory else {}
         typer.echo(to_json(result, indent=2))
         return
-    _print(costs, run, memory)
 
-
-def _print(costs: "Plan", run: "RunPlan | None", memory: "list[DeviceMemory]") -> None:
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415 - only where it prints
 
     from polyloom.cli.render.plan import render, render_memory, render_run  # noqa: PLC0415
 

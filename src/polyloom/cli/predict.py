@@ -8,7 +8,7 @@ from io import BufferedIOBase
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, cast
 
 import typer
 
@@ -91,7 +91,12 @@ def predict(  # noqa: PLR0913 - options of a command
     )  # fmt: skip
     with ExitStack() as stack:
         file = stack.enter_context(output.open("wb")) if output else sys.stdout.buffer
-        _write(texts, file)
+        # Where both are terminals, the predictions themselves show the progress.
+        count = stack.enter_context(counting(sys.stderr.isatty() and not sys.stdout.isatty()))
+        for text in texts:
+            file.write(text.encode())
+            file.flush()  # at once: whoever feeds stdin may wait for the answer
+            count(text.count("\n"))
 
     echo_length_warnings(source)
     if tally.failed:
@@ -206,15 +211,6 @@ def echo_length_warnings(source: "Any") -> None:
     """Say on stderr how many inputs were cut or split because they were too long."""
     for sentence in source.pop_length_warnings().values():
         typer.echo(f"polyloom: {sentence}", err=True)
-
-
-def _write(texts: Iterable[str], file: BinaryIO) -> None:
-    """Write predictions as soon as they are there."""
-    with counting(sys.stderr.isatty() and not sys.stdout.isatty()) as count:
-        for text in texts:
-            file.write(text.encode())
-            file.flush()
-            count(text.count("\n"))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, asdict, fields
 from difflib import get_close_matches
 from functools import cache
@@ -34,6 +34,15 @@ _HINTS = {
     "languages": "Such as `languages: [en, tr, yo]`.",
     "tasks": "Such as `tasks: {mlm: {}, pos: {labels: 17}}`.",
     "stages": "Such as `stages: {languages: {train: {steps: 1000}}}`.",
+}
+# Names of types in pydantic's messages about JSON, and in the words of YAML that `describe` has for what was found.
+_TYPE_NAMES = {
+    "an object": "a mapping",
+    "a valid array": "a list",
+    "a valid string": "text",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid boolean": "true or false",
 }
 _Settings = TypeVar("_Settings")
 
@@ -78,7 +87,13 @@ def parse_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Reci
         elif name == "method":
             sections[name] = _method(settings[name], mistakes)
         elif name == "tasks":
-            sections[name] = _tasks(settings[name], mistakes)
+            # An unknown task, which has no settings to check, is reported with the other names.
+            sections[name] = {
+                task: _validated(TASKS[task].Config, config, mistakes, path=f"tasks.{task}")
+                if task in TASKS
+                else TaskConfig()
+                for task, config in _mappings(settings[name], mistakes, path="tasks").items()
+            }
         else:
             value = settings[name]
             if name == "data":
@@ -135,25 +150,24 @@ def expand_languages(data: Any, languages: Any) -> Any:
     """
     if not isinstance(data, dict) or not isinstance(languages, list | tuple):
         return data
-    codes = [str(code) for code in languages]
-    return {key: _expand_split(value, codes) if key in SPLITS else value for key, value in data.items()}
-
-
-def _expand_split(split: Any, languages: Sequence[str]) -> Any:
-    if not isinstance(split, dict):
-        return split
-    patterns = {name: corpora for name, corpora in split.items() if "*" in str(name).split("/")[1:]}
-    expanded = {name: corpora for name, corpora in split.items() if name not in patterns}
-    for pattern, corpora in patterns.items():
-        for language in languages:
-            name = pattern.replace("*", language)
-            if language in pattern.split("/")[1:]:
-                continue
-            if expanded.get(name, corpora) is None:
-                expanded.pop(name, None)
-            else:
-                expanded.setdefault(name, _replace_star(corpora, language))
-    return expanded
+    expanded_data = dict(data)
+    for split in SPLITS:
+        if not isinstance(corpora_by_name := data.get(split), dict):
+            continue  # missing, or of a wrong type, which is reported with the others
+        # Only a star in place of a language makes a pattern; the first part of a condition is its task.
+        patterns = {name: corpora for name, corpora in corpora_by_name.items() if "*" in str(name).split("/")[1:]}
+        expanded = {name: corpora for name, corpora in corpora_by_name.items() if name not in patterns}
+        for pattern, corpora in patterns.items():
+            for language in map(str, languages):
+                if language in pattern.split("/")[1:]:
+                    continue
+                name = pattern.replace("*", language)
+                if expanded.get(name, corpora) is None:
+                    expanded.pop(name, None)
+                else:
+                    expanded.setdefault(name, _replace_star(corpora, language))
+        expanded_data[split] = expanded
+    return expanded_data
 
 
 def _replace_star(corpora: Any, language: str) -> Any:
@@ -208,15 +222,6 @@ def _method(value: Any, mistakes: list[str]) -> Any:
     return _validated(METHODS[name].config_type, settings, mistakes, path="method")
 
 
-def _tasks(value: Any, mistakes: list[str]) -> dict[str, Any]:
-    """Check the settings of each task against its `Config`; unknown tasks are reported with the other names."""
-    configs = {}
-    for name, settings in _mappings(value, mistakes, path="tasks").items():
-        task = TASKS.get(name)
-        configs[name] = _validated(task.Config, settings, mistakes, path=f"tasks.{name}") if task else TaskConfig()
-    return configs
-
-
 # -- one section by pydantic ------------------------------------------------------------------------------------------
 
 
@@ -256,10 +261,14 @@ def _validated(kind: Any, value: Any, mistakes: list[str], *, path: str) -> Any:
             return _type_adapter(kind).validate_json(json.dumps(value))
         except ValidationError as error:
             details = error.errors(include_url=False)
-            # `steps: 1e5` is a whole number in everything but notation.
-            whole = {d["loc"][0]: int(d["input"]) for d in details if len(d["loc"]) == 1 and _is_whole(d)}
-            if whole:
-                value = value | whole
+            # `steps: 1e5` is a whole number in everything but notation, so it is converted and checked again.
+            whole_numbers = {}
+            for detail in details:
+                number, is_setting = detail["input"], len(detail["loc"]) == 1
+                if detail["type"] == "int_type" and is_setting and isinstance(number, float) and number.is_integer():
+                    whole_numbers[detail["loc"][0]] = int(number)
+            if whole_numbers:
+                value = value | whole_numbers
                 continue
             mistakes += dict.fromkeys(_sentences(details, value, kind, path=path))
             wrong = {str(detail["loc"][0]) for detail in details if detail["loc"]}
@@ -269,10 +278,6 @@ def _validated(kind: Any, value: Any, mistakes: list[str], *, path: str) -> Any:
         if not isinstance(value, dict) or not wrong & value.keys():
             return None
         value = {key: item for key, item in value.items() if key not in wrong}
-
-
-def _is_whole(detail: Any) -> bool:
-    return detail["type"] == "int_type" and isinstance(detail["input"], float) and detail["input"].is_integer()
 
 
 def _sentences(details: Iterable[Any], value: Any, kind: Any, *, path: str) -> Iterator[str]:
@@ -293,22 +298,19 @@ def _sentences(details: Iterable[Any], value: Any, kind: Any, *, path: str) -> I
             continue  # another type fits the setting, and something inside it is wrong
         place, detail, text = ".".join((path, *at)), tried[0], describe(tried[0]["input"])
         if detail["type"] == "unexpected_keyword_argument":
-            yield f"{place}: unknown key. {suggest(at[-1], _keys(kind, at[:-1]))}"
+            settings_type = kind  # the dataclass at this place, to suggest one of its settings
+            for part in at[:-1]:
+                settings_type = get_type_hints(settings_type).get(part, settings_type)
+            yield f"{place}: unknown key. {suggest(at[-1], [item.name for item in fields(settings_type)])}"
         elif detail["type"] == "missing":
             yield f"{place}: missing."
         elif detail["type"] == "literal_error":
             choices = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
             yield f"{place}: {detail['input']!r} is not a choice. {suggest(str(detail['input']), choices)}"
         else:
-            expected = " or ".join(dict.fromkeys(d["msg"].removeprefix("Input should be ") for d in tried))
+            messages = (d["msg"].removeprefix("Input should be ") for d in tried)
+            expected = " or ".join(dict.fromkeys(_TYPE_NAMES.get(message, message) for message in messages))
             yield f"{place}: should be {expected}, found {text}. {_HINTS.get(place, '')}".rstrip()
-
-
-def _keys(kind: Any, outer: Iterable[str]) -> list[str]:
-    """Return the settings of the dataclass at a place within a dataclass."""
-    for part in outer:
-        kind = get_type_hints(kind).get(part, kind)
-    return [item.name for item in fields(kind)]
 
 
 # -- sections together ------------------------------------------------------------------------------------------------
@@ -316,14 +318,6 @@ def _keys(kind: Any, outer: Iterable[str]) -> list[str]:
 
 def _repeated(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
-
-
-def _is_name(text: str) -> bool:
-    try:
-        Condition("check", text)
-    except ConditionError:
-        return False
-    return True
 
 
 def _names_mistakes(sections: Mapping[str, Any]) -> list[str]:
@@ -334,7 +328,9 @@ def _names_mistakes(sections: Mapping[str, Any]) -> list[str]:
     for name, count in Counter(languages).items():
         if count > 1:
             mistakes.append(f"languages: {name!r} is listed {count} times.")
-        if not _is_name(name):
+        try:
+            Condition("check", name)  # a name is what can be a part of a condition
+        except ConditionError:
             mistakes.append(f"languages: {name!r} is not a name: letters and digits, joined by '.', '_' or '-'.")
     mistakes += [f"tasks.{name}: unknown task. {suggest(name, TASKS)} {HINT}" for name in tasks if name not in TASKS]
     for name, config in tasks.items():

@@ -60,6 +60,7 @@ class EncodeDocuments(PipelineStep):  # type: ignore[misc]
             waiting: defaultdict[str, list[Text]] = defaultdict(list)
 
             def encode(language: str) -> None:
+                """Encode the documents of a language that wait, and write them to its spool."""
                 if language not in spools:
                     spools[language] = Spool(Path(temporary, str(len(spools))))
                 spools[language].append(encoder(waiting.pop(language)).packed)
@@ -67,11 +68,16 @@ class EncodeDocuments(PipelineStep):  # type: ignore[misc]
             count = 0
             for document in data or ():
                 if document.text.strip():
-                    language = self._language_of(document)
+                    language = document.metadata.get(self.language)
+                    if not isinstance(language, str):
+                        what = f"its metadata has no {self.language!r}."
+                        raise DataError(f"document {document.id}", None, what)
+                    language = Condition(self.task, language).source  # refuses what is no code
                     waiting[language].append(Text(document.text))
                     count += 1
                     if len(waiting[language]) == BATCH:
                         encode(language)
+                    # Batches of rare languages fill slowly; all are encoded now and then, so that memory stays limited.
                     if count % WAITING == 0:
                         for name in list(waiting):
                             encode(name)
@@ -79,21 +85,15 @@ class EncodeDocuments(PipelineStep):  # type: ignore[misc]
                 yield document
             for name in list(waiting):
                 encode(name)
-            hashes = {language: self._keep(spool.path, _share(language, rank)) for language, spool in spools.items()}
+
+            # The note is written after all files: without it, `WriteDatasets` takes the task for unfinished.
+            hashes = {}
+            for language, spool in spools.items():
+                with spool.path.open("rb") as source, self.folder.open(_share(language, rank), "wb") as file:
+                    shutil.copyfileobj(source, file)
+                hashes[language] = sha256_of(spool.path)
         share = {"task": self.task, "tokenizer": tokenizer.fingerprint, "hashes": hashes}
         _note(self.folder, SHARES, rank, world_size, share)
-
-    def _language_of(self, document: Document) -> str:
-        language = document.metadata.get(self.language)
-        if not isinstance(language, str):
-            raise DataError(f"document {document.id}", None, f"its metadata has no {self.language!r}.")
-        return Condition(self.task, language).source
-
-    def _keep(self, path: Path, name: str) -> str:
-        """Move a file to the working folder and return its hash."""
-        with path.open("rb") as source, self.folder.open(name, "wb") as file:
-            shutil.copyfileobj(source, file)
-        return sha256_of(path)
 
 
 class WriteDatasets(PipelineStep):  # type: ignore[misc]
@@ -126,6 +126,7 @@ class WriteDatasets(PipelineStep):  # type: ignore[misc]
     def _write(self, language: str, shares: list[dict[str, Any]]) -> str:
         """Write the dataset of a language and return its name."""
         task, hashes = find_task(shares[0]["task"]), [share["hashes"].get(language) for share in shares]
+        # All shares in their order are the corpus, so their hashes identify it; a task without this language has none.
         whole = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
         corpora = [{"corpus": f"{self.corpus}:{language}", "sha256": whole}]
         meta = describe_dataset(task.name, shares[0]["tokenizer"], corpora)
@@ -133,21 +134,21 @@ class WriteDatasets(PipelineStep):  # type: ignore[misc]
 
             def packs() -> Iterator[Packed]:
                 for rank, expected in enumerate(hashes):
-                    if expected is not None:
-                        yield from self._read(_share(language, rank), expected, Path(temporary, "share"))
+                    if expected is None:
+                        continue
+                    # One share is on disk at a time.
+                    name, local = _share(language, rank), Path(temporary, "share")
+                    with self.folder.open(name, "rb") as file, local.open("wb") as copy:
+                        shutil.copyfileobj(file, copy)
+                    if sha256_of(local) != expected:
+                        what = "damaged, or written by another run. Begin again with an empty folder."
+                        raise DataError(name, None, what)
+                    yield from Spool(local).read()
 
             path, columns = Path(temporary, dataset_name(meta)), {**task.columns, "length": "int"}
             about = meta | {"labels": [], "dropped": {}}
             upload(write_packed(path, packs(), columns=columns, meta=about, run=LINES_PER_RUN), self.into)
         return path.name
-
-    def _read(self, name: str, expected: str, local: Path) -> Iterator[Packed]:
-        """Yield what a task encoded in a language."""
-        with self.folder.open(name, "rb") as file, local.open("wb") as copy:
-            shutil.copyfileobj(file, copy)
-        if sha256_of(local) != expected:
-            raise DataError(name, None, "damaged, or written by another run. Begin again with an empty folder.")
-        yield from Spool(local).read()
 
 
 class WriteCatalogue(PipelineStep):  # type: ignore[misc]

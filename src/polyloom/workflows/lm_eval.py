@@ -74,6 +74,7 @@ class PolyloomLM(LM):  # type: ignore[misc]
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
         """Score what follows a context: the log-probability, and whether greedy search would write it."""
+        # One token more than the model reads: the last one is only predicted.
         rows, room, cut = [], self.predictor.max_length + 1, 0
         for request, condition in zip(requests, self._conditions(requests), strict=True):
             context, following = self._encode_pair(*request.args)
@@ -93,6 +94,7 @@ class PolyloomLM(LM):  # type: ignore[misc]
         rows, owners = [], []
         for number, (request, condition) in enumerate(zip(requests, self._conditions(requests), strict=True)):
             (ids,) = self.predictor.tokenizer.text(list(request.args))
+            # Every token is scored once; the first of a row is only read.
             for start in range(0, len(ids), self.predictor.max_length):
                 tokens = [self.begin, *ids][start : start + self.predictor.max_length + 1]
                 rows.append(Row(condition, tokens, len(tokens) - 1))
@@ -108,7 +110,11 @@ class PolyloomLM(LM):  # type: ignore[misc]
         prompts = []
         for place, (request, condition) in enumerate(zip(requests, self._conditions(requests), strict=True)):
             context, settings = request.args
-            options = _options(settings)
+            options = dict(normalize_gen_kwargs(settings))  # lm-eval's settings, translated for `continue_prompts`
+            options["max_new_tokens"] = options.pop("max_gen_toks")
+            options["until"] = [text for text in options["until"] if text]
+            if not options["do_sample"]:
+                options = {key: value for key, value in options.items() if key not in SAMPLING}
             groups.setdefault(json.dumps(options, sort_keys=True), []).append(place)
             tokens, room = [self.begin, *tokenizer.text([context])[0]], self.predictor.max_length
             room -= options["max_new_tokens"]
@@ -119,23 +125,26 @@ class PolyloomLM(LM):  # type: ignore[misc]
             options = json.loads(key)
             generated = continue_prompts(self.predictor, [prompts[place] for place in places], **options)
             for place, ids in zip(places, generated, strict=True):
-                texts[place] = _cut_at(tokenizer.decode(ids), options["until"])
+                text = tokenizer.decode(ids)
+                for end in options["until"]:
+                    text = text.split(end, maxsplit=1)[0]
+                texts[place] = text
         self._warn_of_cuts(cut)
         return [texts[place] for place in range(len(requests))]
 
     def _conditions(self, requests: Sequence[Any]) -> list[Condition]:
         """Return the condition of each request, or raise an error that names a task without one."""
-        known = {name: self._find(str(name)) for name in dict.fromkeys(request.task_name for request in requests)}
-        return [known[request.task_name] for request in requests]
-
-    def _find(self, name: str) -> Condition:
-        matching = sorted({c for pattern, c in self.conditions.items() if fnmatchcase(name, pattern)})
-        if len(matching) != 1:
-            names = f"{len(matching)} conditions ({', '.join(map(str, matching))})" if matching else "no condition"
-            raise ConditionError(
-                f"lm-eval's task {name!r} has {names}; it needs one. Name it: --model_args {name}=TASK/LANGUAGE"
-            )
-        return matching[0]
+        by_task: dict[str, Condition] = {}
+        for name in dict.fromkeys(request.task_name for request in requests):
+            # Several patterns may match if they stand for the same condition.
+            matching = sorted({c for pattern, c in self.conditions.items() if fnmatchcase(str(name), pattern)})
+            if len(matching) != 1:
+                names = f"{len(matching)} conditions ({', '.join(map(str, matching))})" if matching else "no condition"
+                raise ConditionError(
+                    f"lm-eval's task {name!r} has {names}; it needs one. Name it: --model_args {name}=TASK/LANGUAGE"
+                )
+            by_task[name] = matching[0]
+        return [by_task[request.task_name] for request in requests]
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """Return the tokens of a context and of what follows it, which has the white space between them.
@@ -163,10 +172,14 @@ class PolyloomLM(LM):  # type: ignore[misc]
 
     @torch.inference_mode()
     def _score_batch(self, rows: Sequence[Row]) -> list[tuple[float, bool]]:
+        """Score rows in one forward pass: B rows of T tokens, of which N in all are scored, with V in the vocabulary.
+
+        Padding follows the tokens, where a causal model does not look, so there is no attention mask.
+        """
         model, conditions = self.predictor.model, [row.condition for row in rows]
         ids_BT = torch.full((len(rows), max(len(row.tokens) for row in rows) - 1), self.predictor.tokenizer.pad_id)
         labels_BT = torch.full_like(ids_BT, -1)
-        for i, (_, tokens, scored) in enumerate(rows):
+        for i, (_, tokens, scored) in enumerate(rows):  # labels are the tokens one place further on
             ids_BT[i, : len(tokens) - 1] = torch.tensor(tokens[:-1])
             labels_BT[i, len(tokens) - 1 - scored : len(tokens) - 1] = torch.tensor(tokens[-scored:])
         ids_BT, labels_BT = (tensor.to(model.backbone.model.device) for tensor in (ids_BT, labels_BT))
@@ -174,10 +187,14 @@ class PolyloomLM(LM):  # type: ignore[misc]
         weights = self.predictor.cache.rows(conditions)
         with model.backbone.using(weights, num_rows=len(rows)):
             hidden_BTD = model.backbone.hidden(input_ids=ids_BT, position_ids=positions_BT).float()
+
+        # Logits of the vocabulary are by far the largest tensor, so they are computed for scored tokens only.
         real_BT = labels_BT >= 0
         row_N, labels_N = real_BT.nonzero()[:, 0], labels_BT[real_BT]
         logits_NV = model.head_inputs(hidden_BTD, weights).vocabulary(hidden_BTD[real_BT], row_N, None).float()
         logs_N = -F.cross_entropy(logits_NV, labels_N, reduction="none").double()
+
+        # Log-probabilities are added up in float64; a row is greedy if no token would have been another one.
         logs_B = torch.zeros(len(rows), dtype=logs_N.dtype, device=logs_N.device).index_add(0, row_N, logs_N)
         others_B = torch.zeros_like(logs_B).index_add(0, row_N, (logits_NV.argmax(-1) != labels_N).double())
         for condition, is_finite in zip(conditions, logs_B.isfinite().tolist(), strict=True):
@@ -195,18 +212,3 @@ def _checked(condition: Condition, run: Run) -> Condition:
             f"{condition}: lm-eval asks for plain text and its likelihood, which {task.name} is not trained on."
         )
     return condition
-
-
-def _options(settings: dict[str, Any]) -> dict[str, Any]:
-    """Translate lm-eval's settings of generation into those of `continue_prompts`."""
-    options = dict(normalize_gen_kwargs(settings))
-    options["max_new_tokens"] = options.pop("max_gen_toks")
-    options["until"] = [text for text in options["until"] if text]
-    return options if options["do_sample"] else {key: value for key, value in options.items() if key not in SAMPLING}
-
-
-def _cut_at(text: str, ends: Sequence[str]) -> str:
-    """Return a text up to the first of its ends."""
-    for end in ends:
-        text = text.split(end, maxsplit=1)[0]
-    return text

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from polyloom.backbones import Backbone
 from polyloom.checkpoint import load_checkpoint, read_manifest
 from polyloom.conditions import Condition
 from polyloom.config import Recipe, apply_overrides, direction_mistakes, load_recipe, parse_recipe, resolved
@@ -53,7 +52,7 @@ from polyloom.version import versions
 from polyloom.workflows.check import check_model, check_recipe, report_issues
 from polyloom.workflows.run import Run
 
-# Settings that may change when a run is resumed, because no step depends on them.
+# Settings that may change when a run is resumed, because no step depends on them. Dotted names, with all inside.
 CHANGEABLE_ON_RESUME = (
     "data.test",
     "data.root",
@@ -179,24 +178,57 @@ def prepare_training(
 ) -> TrainingSetup:
     """Check a recipe, encode its corpora, and build the model and the plans of its stages."""
     process_group = process_group or ProcessGroup()
-    if recipe.backbone.model_config is None:  # else parsing has checked the directions
-        _check_directions(recipe)
+
+    # Encoding may take hours, so training data in directions that the method does not store is refused before it.
+    # Parsing has done so if the recipe has the backbone's configuration.
+    if recipe.backbone.model_config is None:
+        shape = empty_backbone(recipe.backbone).shape
+        try:
+            with empty_modules():
+                method = build_method(recipe.method, shape=shape, inventory=recipe.inventory())
+        except PolyloomError:
+            pass  # it may need labels, which are not read yet
+        else:
+            if mistakes := direction_mistakes(recipe, method):
+                raise ConfigError("recipe", mistakes)
 
     data = prepare_recipe(recipe, process_group=process_group, on_event=on_event)
     tokenizer, datasets = data.tokenizer, data.datasets
     backbone = build_backbone(recipe.backbone, tokenizer, seed=recipe.train.seed)
 
+    trained_earlier: Sequence[str] = ()
     if recipe.init_from is None:
-        model, earlier = _build_model(recipe, backbone, datasets), list[str]()
+        # A new model has the labels of the training data. A task without any gets no head, so it cannot be scored.
+        labels = label_sets(datasets, {name: config.label_names for name, config in recipe.tasks.items()})
+        scored = {Condition.parse(name).task for name in (*recipe.data.validation, *recipe.data.test)}
+        if missing := [task for task in recipe.tasks if task in scored and task not in labels]:
+            mistakes = [f"data.train: nothing for task {task!r}, which is scored." for task in missing]
+            raise ConfigError("recipe", mistakes)
+        tasks = {n: replace(task, labels=labels[n] or None) for n, task in recipe.tasks.items() if n in labels}
+        config = recipe.method.with_labelled([c for c in datasets if not find_task(c.task).raw_text])
+        model = Model(backbone, config, languages=recipe.languages, tasks=tasks, directions=recipe.directions or None)
+        set_typology(model, recipe.languages, root=recipe.data.root)
     else:
-        model, earlier = _load_model(recipe, Path(recipe.init_from), backbone)
+        # A continued run keeps the model of its checkpoint, which decides method, languages, tasks and labels.
+        run = Path(recipe.init_from)
+        best = RunDir(run).best()
+        model, trained_earlier = load_checkpoint(best, backbone), read_manifest(best)["trained_on"]
+        mistakes = []
+        if not recipe.method.continues(model.method.config):
+            mistakes.append(f"method: {run} was trained with {model.method.config}, not with {recipe.method}.")
+        languages, known_tasks = model.method.languages, model.method.tasks
+        mistakes += [f"languages: {run} has no language {x!r}." for x in recipe.languages if x not in languages]
+        mistakes += [f"tasks: {run} has no task {name!r}." for name in recipe.tasks if name not in known_tasks]
+        if mistakes:
+            raise ConfigError("init_from", mistakes)
+
     configure_tasks(
         model, recipe.tasks, tokenizer, pretrained=recipe.backbone.name is not None,
         conditions=(*recipe.data.train, *recipe.data.validation),
     )  # fmt: skip
-    trained_on = sorted({*earlier, *recipe.data.train})
-    labels = [(condition, dataset.meta["labels"]) for condition, dataset in datasets.items()]
-    report_issues(check_model(model, labels, trained_on), on_event=on_event)
+    trained_on = sorted({*trained_earlier, *recipe.data.train})
+    labels_of_data = [(condition, dataset.meta["labels"]) for condition, dataset in datasets.items()]
+    report_issues(check_model(model, labels_of_data, trained_on), on_event=on_event)
 
     plans = _plan_stages(recipe, model, datasets)
     validate = partial(
@@ -258,40 +290,8 @@ def prepare_recipe(
     return PreparedData(tokenizer, corpora, datasets)
 
 
-def _build_model(recipe: Recipe, backbone: Backbone, datasets: Mapping[Condition, EncodedDataset]) -> Model:
-    """Build a new model, whose tasks have the labels of the training data."""
-    labels = label_sets(datasets, {name: config.label_names for name, config in recipe.tasks.items()})
-    scored = {Condition.parse(name).task for name in (*recipe.data.validation, *recipe.data.test)}
-    missing = [task for task in recipe.tasks if task in scored and task not in labels]
-    if missing:
-        raise ConfigError("recipe", [f"data.train: nothing for task {task!r}, which is scored." for task in missing])
-
-    method = recipe.method.with_labelled([c for c in datasets if not find_task(c.task).raw_text])
-    tasks = {
-        name: replace(config, labels=labels[name] or None) for name, config in recipe.tasks.items() if name in labels
-    }
-    model = Model(backbone, method, languages=recipe.languages, tasks=tasks, directions=recipe.directions or None)
-    set_typology(model, recipe.languages, root=recipe.data.root)
-    return model
-
-
-def _load_model(recipe: Recipe, run: Path, backbone: Backbone) -> tuple[Model, list[str]]:
-    """Load the model of the run to continue, with the conditions it was trained on; check that the recipe fits."""
-    best = RunDir(run).best()
-    model, manifest = load_checkpoint(best, backbone), read_manifest(best)
-    mistakes = []
-    if not recipe.method.continues(model.method.config):
-        mistakes.append(f"method: {run} was trained with {model.method.config}, not with {recipe.method}.")
-    known_languages, known_tasks = model.method.languages, model.method.tasks
-    mistakes += [f"languages: {run} has no language {x!r}." for x in recipe.languages if x not in known_languages]
-    mistakes += [f"tasks: {run} has no task {name!r}." for name in recipe.tasks if name not in known_tasks]
-    if mistakes:
-        raise ConfigError("init_from", mistakes)
-    return model, list(manifest["trained_on"])
-
-
 def _plan_stages(recipe: Recipe, model: Model, datasets: Mapping[Condition, EncodedDataset]) -> list[StagePlan]:
-    """Plan the stages with their settings and datasets; a continued run skips stages without data."""
+    """Plan the stages with their settings and datasets."""
     plans = []
     labels = {name: task.labels for name, task in model.tasks.items()}
     for stage in model.stages():
@@ -301,7 +301,7 @@ def _plan_stages(recipe: Recipe, model: Model, datasets: Mapping[Condition, Enco
         except TrainingError:
             if recipe.init_from is None:
                 raise
-            continue
+            continue  # what this stage trains stays as the earlier run left it
         groups = _language_pairs(chosen) if settings.mixture.strategy == "ratio" else ()
         weights = {d.condition.task: recipe.tasks[d.condition.task].weight for d in chosen}
         if not any(weights.values()):
@@ -312,7 +312,11 @@ def _plan_stages(recipe: Recipe, model: Model, datasets: Mapping[Condition, Enco
 
 
 def _language_pairs(datasets: Sequence[TrainDataset]) -> tuple[tuple[str, str], ...]:
-    """Return the two datasets of every pair of languages, the source's first; BAD-X alternates between them."""
+    """Return the two datasets of every pair of languages, the source's first; BAD-X alternates between them.
+
+    Raw text of both languages trains the adapter of their pair, so its condition has two datasets. What follows ``@``
+    in the name of a dataset is the language of its text.
+    """
     by_condition: dict[Condition, dict[str, str]] = {}
     for dataset in datasets:
         language = dataset.name.partition("@")[2] or dataset.condition.source
@@ -349,27 +353,15 @@ def validation_scores(
     def score(condition: Condition) -> Score:
         return score_corpora(predictor, condition, corpora[condition], losses=True)[0]
 
-    # With shards of the model, all processes take part in every forward pass.
+    # With shards of the model, all processes take part in every forward pass: FSDP gathers weights by collectives.
     if process_group.size == 1 or is_sharded(model):
         return {condition: score(condition) for condition in selected}
     scores = process_group.share(selected, lambda condition: score(condition).to_dict())
     return {condition: Score.from_dict(stored) for condition, stored in zip(selected, scores, strict=True)}
 
 
-def _check_directions(recipe: Recipe) -> None:
-    """Check the directions of the training data before it is encoded, which may take hours."""
-    shape = empty_backbone(recipe.backbone).shape
-    try:
-        with empty_modules():
-            method = build_method(recipe.method, shape=shape, inventory=recipe.inventory())
-    except PolyloomError:  # it may need labels, which are not read yet
-        return
-    if mistakes := direction_mistakes(recipe, method):
-        raise ConfigError("recipe", mistakes)
-
-
 def _with_absolute_paths(recipe: Recipe) -> Recipe:
-    """Make the paths of a recipe absolute."""
+    """Make the paths of a recipe absolute: the run is opened and resumed from other directories later."""
 
     def path(name: str | None) -> str | None:
         return str(Path(name).resolve()) if name and Path(name).is_dir() else name
@@ -387,13 +379,13 @@ def changed_settings(recipe: Recipe, directory: RunDir) -> dict[str, list[Any]]:
     """
     if not directory.exists():
         return {}
-    before, now = _flat(resolved(load_recipe(directory.recipe))), _flat(resolved(recipe))
+    before, now = _by_dotted_name(resolved(load_recipe(directory.recipe))), _by_dotted_name(resolved(recipe))
     changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
 
     changeable: tuple[str, ...] = CHANGEABLE_ON_RESUME
     if diverged_at(directory.log) > max(directory.steps(), default=-1):
         changeable = (*changeable, "optim.")
-    # `stages.tasks.optim.lr` may change where `optim.lr` may.
+    # `stages.tasks.optim.lr` may change where `optim.lr` may, and `data.test.pos/tr` as a part of `data.test`.
     refused = [key for key in changed if not re.sub(r"^stages\.[^.]+\.", "", key).startswith(changeable)]
     if refused:
         raise ConfigError(
@@ -404,8 +396,12 @@ def changed_settings(recipe: Recipe, directory: RunDir) -> dict[str, list[Any]]:
     return {key: [before.get(key), now.get(key)] for key in changed}
 
 
-def _flat(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """Name settings by their dotted paths."""
-    if isinstance(settings, dict) and settings:
-        return {k: v for key, value in settings.items() for k, v in _flat(value, f"{prefix}{key}.").items()}
-    return {prefix.rstrip("."): settings}
+def _by_dotted_name(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return all settings by the dotted names that overrides and messages use: ``stages.tasks.optim.lr``."""
+    by_name: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, dict) and value:
+            by_name |= _by_dotted_name(value, f"{prefix}{key}.")
+        else:
+            by_name[f"{prefix}{key}"] = value
+    return by_name

@@ -12,7 +12,6 @@ from rich.table import Table
 
 from polyloom.data.catalog import COLLECTIONS, corpus_files, corpus_name, language_of, licence_of, treebanks
 from polyloom.data.check import Report
-from polyloom.data.corpus_stats import CorpusStats
 
 if TYPE_CHECKING:
     from polyloom.data.fetch import Progress as Callback  # imports an HTTP client
@@ -87,17 +86,10 @@ def show_report(report: Report) -> None:
             f"{words.p95:.0f}", f"{words.longest:,}", str(len(facts.labels) or ""), f"{facts.duplicates:,}",
         )  # fmt: skip
     _print(table)
-    _show_tokens(report.corpora)
-    _print("\nNo issues found." if not report.issues else "")
-    for issue in report.issues:
-        grid = Table.grid(padding=(0, 1))
-        grid.add_row(SYMBOLS[issue.severity], escape(issue.what))
-        Console(highlight=False).print(grid)
 
-
-def _show_tokens(corpora: Sequence[CorpusStats]) -> None:
+    # Tokens are counted only where a tokenizer is named.
     table = _table("corpus", right=("tokens", "per word", "p95", "longest", "too long", "unknown"))
-    for facts in corpora:
+    for facts in report.corpora:
         if tokens := facts.tokens:
             table.add_row(
                 escape(facts.name), f"{tokens.total:,}", f"{tokens.total / max(1, facts.words.total):.2f}",
@@ -107,6 +99,12 @@ def _show_tokens(corpora: Sequence[CorpusStats]) -> None:
     if table.rows:
         _print("")
         _print(table)
+
+    _print("\nNo issues found." if not report.issues else "")
+    for issue in report.issues:
+        grid = Table.grid(padding=(0, 1))
+        grid.add_row(SYMBOLS[issue.severity], escape(issue.what))
+        Console(highlight=False).print(grid)
 
 
 @contextmanager

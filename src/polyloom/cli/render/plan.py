@@ -69,20 +69,11 @@ def _introduction(plan: Plan) -> list[str]:
         f"It adds {number(cost.extra_parameters)} parameters, {share:.0f} % of the backbone; "
         f"a further language adds {number(cost.parameters_per_language)}."
     )
-    return [*lines, "", " ".join([verdict, *_rivals(plan, cost)])]
 
-
-def _many(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
-
-
-def _rivals(plan: Plan, cost: Cost) -> list[str]:
-    """Compare with the methods that store or generate adapters for this kind of backbone."""
-    names = (
-        ("lang-adapters", "pair-adapters", "hyper-adapters") if len(plan.backbone.layers) > 1 else ("madx", "hyperx")
-    )
-    sentences = []
-    for name in names:
+    # Compare with the methods that store or generate adapters for this kind of backbone.
+    translates = len(facts.layers) > 1  # a stack of encoder layers and one of decoder layers
+    sentences = [verdict]
+    for name in ("lang-adapters", "pair-adapters", "hyper-adapters") if translates else ("madx", "hyperx"):
         rival = plan.costs().get(name)
         if rival is None or name == plan.chosen or rival.parameters_per_language == cost.parameters_per_language:
             continue
@@ -93,7 +84,11 @@ def _rivals(plan: Plan, cost: Cost) -> list[str]:
         if start is not None:
             when = f"From {start:,} languages on" if start > 1 else "At any number of languages"
             sentences.append(f"{when}, {smaller} is smaller than {larger}.")
-    return sentences
+    return [*lines, "", " ".join(sentences)]
+
+
+def _many(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def _break_even(plan: Plan, slow: Cost, fast: Cost) -> int | None:
@@ -154,11 +149,32 @@ def render_run(run: RunPlan, console: Console) -> None:
     console.print()
     columns = ("pairs", "directions", "examples", "of the batches", "epochs")
     console.print(aligned(columns, list(_groups(run.directions))), width=width)
-    for line in (*_needs(run), *_warnings(run)):
+
+    hours = "" if run.hours is None else f": {run.hours:,.1f} hours"
+    lines = [f"Tokens: {number(run.tokens)} of sources, as many of targets; {run.flops:.2e} operations{hours}."]
+    lines.append(
+        f"Disk: {_size(run.dataset_bytes)} of datasets. Memory: {_size(run.model_bytes)} for weights, gradients and "
+        f"Adam (activations on top), {_size(run.order_bytes)} in every process for the order of examples."
+    )
+    if repeated := run.repeated():
+        worst = f"{repeated[0].direction}, {repeated[0].epochs:,.0f}"
+        lines.append(
+            f"Warning: {len(repeated)} directions have more than {MANY_EPOCHS} epochs (most: {worst}), which improves "
+            f"little. Lower mixture.temperature or train.steps, or set "
+            f"mixture={{strategy: unimax, max_repeats: {MANY_EPOCHS}}}."
+        )
+    if thin := run.thin():
+        lines.append(
+            f"Warning: {len(thin)} directions have too few examples of a length to fill a draw (worst: "
+            f"{thin[0].direction}, {100 * thin[0].full:.0f} % full): batches are smaller than they seem. "
+            f"Raise mixture.datasets_per_batch."
+        )
+    for line in lines:
         console.print(line, width=width)
 
 
 def _groups(directions: Sequence[DirectionPlan]) -> Iterator[list[str]]:
+    """Yield a row of the table for each size of corpora, the largest first."""
     left = list(directions)
     for name, least in _GROUPS:
         group = [direction for direction in left if direction.pairs >= least]
@@ -172,33 +188,8 @@ def _groups(directions: Sequence[DirectionPlan]) -> Iterator[list[str]]:
             yield [name, str(len(group)), number(examples), f"{share:.1f} %", spread]
 
 
-def _needs(run: RunPlan) -> Iterator[str]:
-    hours = "" if run.hours is None else f": {run.hours:,.1f} hours"
-    yield f"Tokens: {number(run.tokens)} of sources, as many of targets; {run.flops:.2e} operations{hours}."
-    yield (
-        f"Disk: {_size(run.dataset_bytes)} of datasets. Memory: {_size(run.model_bytes)} for weights, gradients and "
-        f"Adam (activations on top), {_size(run.order_bytes)} in every process for the order of examples."
-    )
-
-
 def _size(value: float) -> str:
     return f"{value / 1e9:,.1f} GB" if value >= 1e9 else f"{value / 1e6:,.1f} MB"
-
-
-def _warnings(run: RunPlan) -> Iterator[str]:
-    if repeated := run.repeated():
-        worst = f"{repeated[0].direction}, {repeated[0].epochs:,.0f}"
-        yield (
-            f"Warning: {len(repeated)} directions have more than {MANY_EPOCHS} epochs (most: {worst}), which improves "
-            f"little. Lower mixture.temperature or train.steps, or set "
-            f"mixture={{strategy: unimax, max_repeats: {MANY_EPOCHS}}}."
-        )
-    if thin := run.thin():
-        yield (
-            f"Warning: {len(thin)} directions have too few examples of a length to fill a draw (worst: "
-            f"{thin[0].direction}, {100 * thin[0].full:.0f} % full): batches are smaller than they seem. "
-            f"Raise mixture.datasets_per_batch."
-        )
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
@@ -216,7 +207,10 @@ def render_memory(memory: Sequence[DeviceMemory], console: Console) -> None:
     console.print()
     console.print(f"Memory per device in GiB, for a micro-batch of {micro_batch} on each.", width=width)
     console.print()
-    columns = ["part", *map(_setting, memory)]
+    columns = ["part"]
+    for setting in memory:
+        name = f"{setting.strategy}, recompute" if setting.gradient_checkpointing else setting.strategy
+        columns.append(f"{CHOSEN} {name}" if setting.chosen else name)
     rows = [[label, *(gibibytes(getattr(setting, part)) for setting in memory)] for part, label in _PARTS.items()]
     console.print(aligned(columns, rows), width=width, soft_wrap=True)
     console.print(
@@ -224,8 +218,3 @@ def render_memory(memory: Sequence[DeviceMemory], console: Console) -> None:
         "device's driver and of its allocator comes on top.",
         width=width,
     )
-
-
-def _setting(memory: DeviceMemory) -> str:
-    name = f"{memory.strategy}, recompute" if memory.gradient_checkpointing else memory.strategy
-    return f"{CHOSEN} {name}" if memory.chosen else name

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,7 +15,6 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from polyloom.cli.render.plan import number
-from polyloom.data.mixture import Share
 from polyloom.training.events import (
     CheckpointSaved,
     CheckpointSkipped,
@@ -25,7 +24,6 @@ from polyloom.training.events import (
     LanguageShares,
     MixtureReady,
     OnEvent,
-    ParameterGroup,
     Resumed,
     RunFinished,
     StageStarted,
@@ -75,17 +73,16 @@ class TrainingProgress:
                 self.stage, self.step, self.steps, self.activity = event.stage, event.done, event.steps, ""
                 self._loss = self._weight = 0.0
             case StepEvent():
-                self._add_step(event)
+                self.step, self.total = event.step, event.total
+                self.datasets.update(event.datasets)
+                self._recent.append((event.tokens, sum(event.seconds.values())))
+                # A moving average that starts at 0, and the sum of its weights, by which `figures` divides it: so the
+                # first steps are not drawn to 0.
+                if event.loss is not None:
+                    self._loss = SMOOTHING * self._loss + (1 - SMOOTHING) * event.loss
+                    self._weight = SMOOTHING * self._weight + (1 - SMOOTHING)
             case CheckpointSaved():
                 self.saved = event.total
-
-    def _add_step(self, event: StepEvent) -> None:
-        self.step, self.total = event.step, event.total
-        self.datasets.update(event.datasets)
-        self._recent.append((event.tokens, sum(event.seconds.values())))
-        if event.loss is not None:
-            self._loss = SMOOTHING * self._loss + (1 - SMOOTHING) * event.loss
-            self._weight = SMOOTHING * self._weight + (1 - SMOOTHING)
 
     def figures(self) -> list[str]:
         """Return loss, speed, and time to the end of the stage (without validations)."""
@@ -118,15 +115,12 @@ def show_progress(progress: TrainingProgress) -> Iterator[OnEvent]:
                     console.print(message)
 
             yield on_event
-    else:
-        yield _print_lines(progress)
+        return
 
-
-def _print_lines(progress: TrainingProgress) -> Callable[[Event], None]:
     console = Console(stderr=True, highlight=False, markup=False, width=1000)  # lines of a log are not wrapped
     last = time.monotonic()
 
-    def on_event(event: Event) -> None:
+    def print_line(event: Event) -> None:
         nonlocal last
         progress.update(event)
         for message in _messages(event):
@@ -137,12 +131,13 @@ def _print_lines(progress: TrainingProgress) -> Callable[[Event], None]:
             position = f"{progress.stage}: step {progress.step:,} of {progress.steps:,}"
             console.print(progress.activity or "; ".join([position, *progress.figures(), progress.examples()]))
 
-    return on_event
+    yield print_line
 
 
 def _display(progress: TrainingProgress, width: int) -> RenderableType:
     if progress.activity:
         return Text(progress.activity, style="dim")
+    # The bar gets what the texts leave of the line.
     texts = [progress.stage, f"{progress.step:,}/{progress.steps:,}", *progress.figures()]
     room = width - sum(len(text) + 2 for text in texts)
     bar = ProgressBar(total=progress.steps, completed=progress.step, width=min(max(room, 6), 30))
@@ -163,29 +158,51 @@ def _messages(event: Event) -> Iterator[RenderableType]:
         case StageStarted():
             yield from _stage(event)
         case MixtureReady():
-            yield ""
-            yield _mixture_table(event.datasets)
-            yield ""
+            table = _table("dataset", right=("examples", "share", "epochs"))
+            for row in event.datasets:
+                table.add_row(row.dataset, f"{row.size:,}", f"{100 * row.share:.1f} %", f"{row.epochs:.2f}")
+            yield from ("", table, "")
         case StepSkipped():
             yield f"Step {event.step} skipped: its loss or gradient was NaN or infinite."
         case Validated():
             yield _validation(event)
         case LanguageShares():
-            yield from _collapsed(event.before, event.after)
+            # Tasks whose weights depended on the language before, and no longer do.
+            for task, share in event.after.items():
+                before = event.before.get(task, 0.0)
+                if share < COLLAPSED <= before:
+                    yield (
+                        f"Warning: the weights of {task} are now the same for all languages; {100 * before:.0f} % of "
+                        "them differed before. The hypernetwork has collapsed: lower optim.lr or raise "
+                        "optim.warmup_steps."
+                    )
         case RunFinished():
             yield f"{event.steps:,} steps, {number(event.tokens)} tokens, {timedelta(seconds=round(event.seconds))}."
 
 
 def _stage(event: StageStarted) -> Iterator[RenderableType]:
+    """Yield the parameters of a stage by group, and the scale of the weights that it starts with."""
     if event.done >= event.steps:
         yield f"Stage {event.stage} is already finished."
-    else:
-        yield ""
-        yield _parameter_table(event.stage, event.parameter_report)
-        yield from _weight_std(event.weight_std)
+        return
+
+    groups = event.parameter_report
+    table = _table(f"stage {event.stage}", right=("trainable", "of", "tensors"))
+    for group in groups:
+        trainable = number(group.trained) if group.trained else "frozen"
+        table.add_row(group.name, trainable, number(group.total), str(group.tensors))
+    trained, total = sum(group.trained for group in groups), sum(group.total for group in groups)
+    table.add_row("all", number(trained), number(total), f"{100 * trained / total:.1f} %")
+    yield from ("", table)
+
+    if std := event.weight_std:
+        low, high = min(std, key=std.__getitem__), max(std, key=std.__getitem__)
+        smallest, largest = f"{std[low]:.2g} ({low})", f"{std[high]:.2g} ({high})"
+        yield f"Standard deviation of the adapters' weights at the start: {smallest} to {largest}."
 
 
 def _validation(event: Validated) -> str:
+    """Write the scores of a validation, and the one that selects checkpoints, in which perplexities are losses."""
     scores = " · ".join(f"{name} {event.metrics[name]} {_score(value)}" for name, value in event.scores.items())
     losses = [metric == "perplexity" for metric in event.metrics.values()]
     minus_loss = "minus the loss in nats per token" + ("" if all(losses) else " for perplexities")
@@ -197,40 +214,6 @@ def _validation(event: Validated) -> str:
 
 def _score(value: float | None) -> str:
     return "NaN or infinite" if value is None else f"{value:.2f}"
-
-
-def _parameter_table(stage: str, groups: Sequence[ParameterGroup]) -> Table:
-    table = _table(f"stage {stage}", right=("trainable", "of", "tensors"))
-    for group in groups:
-        trainable = number(group.trained) if group.trained else "frozen"
-        table.add_row(group.name, trainable, number(group.total), str(group.tensors))
-    trained, total = sum(group.trained for group in groups), sum(group.total for group in groups)
-    table.add_row("all", number(trained), number(total), f"{100 * trained / total:.1f} %")
-    return table
-
-
-def _weight_std(weight_std: Mapping[str, float]) -> Iterator[str]:
-    if weight_std:
-        low, high = min(weight_std, key=weight_std.__getitem__), max(weight_std, key=weight_std.__getitem__)
-        smallest, largest = f"{weight_std[low]:.2g} ({low})", f"{weight_std[high]:.2g} ({high})"
-        yield f"Standard deviation of the adapters' weights at the start: {smallest} to {largest}."
-
-
-def _collapsed(before: Mapping[str, float], after: Mapping[str, float]) -> Iterator[str]:
-    """Warn about tasks whose weights no longer depend on the language."""
-    for task, share in after.items():
-        if share < COLLAPSED <= before.get(task, 0.0):
-            yield (
-                f"Warning: the weights of {task} are now the same for all languages; {100 * before[task]:.0f} % of "
-                "them differed before. The hypernetwork has collapsed: lower optim.lr or raise optim.warmup_steps."
-            )
-
-
-def _mixture_table(datasets: Sequence[Share]) -> Table:
-    table = _table("dataset", right=("examples", "share", "epochs"))
-    for dataset in datasets:
-        table.add_row(dataset.dataset, f"{dataset.size:,}", f"{100 * dataset.share:.1f} %", f"{dataset.epochs:.2f}")
-    return table
 
 
 def _table(left: str, *, right: Sequence[str]) -> Table:

@@ -235,10 +235,16 @@ def _check_run(recipe: Recipe, sizes: Mapping[frozenset[str], Size]) -> tuple[li
 
 
 def _draws_per_epoch(size: Size, budget: int, *, longest: int) -> float:
-    """Estimate the draws of an epoch: examples of similar length together."""
+    """Estimate the draws of an epoch: examples of similar length together.
+
+    Lengths without the two special tokens follow a gamma distribution of shape 3, cut at the longest. For a whole
+    number as shape, the share below x is 1 − e^(−z)·(1 + z + z²/2), with z = 3·x / mean (Erlang).
+    """
     bounds = [*(bound for bound in LENGTH_BOUNDS if bound < longest), longest]
+    # B ranges of length. Half a token is added to a bound, since lengths are whole numbers.
     z_B = _SHAPE * (np.array(bounds) - 1.5) / (size.length - 2)
     below_B = 1 - np.exp(-z_B) * (1 + z_B + z_B**2 / 2)
     counts_B = np.rint(size.pairs * np.diff(below_B, prepend=0.0) / below_B[-1])
+    # A draw takes as many examples as fit if all were as long as the longest of their range.
     rows_B = np.maximum(1, budget // np.array(bounds))
     return max(1.0, float(count_draws(counts_B[None].astype(np.int64), rows_B)[0]))
