@@ -93,6 +93,7 @@ def _show_warning(
     file: TextIO | None = None,  # noqa: ARG001
     line: str | None = None,  # noqa: ARG001
 ) -> None:
+    # Our warnings are messages for users; those of others keep the place that they are about.
     ours = issubclass(category, PolyloomWarning)
     text = f"polyloom: {message}" if ours else f"{filename}:{lineno}: {category.__name__}: {message}"
     typer.echo(for_terminal(text), err=True)

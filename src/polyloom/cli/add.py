@@ -64,14 +64,14 @@ def language(  # noqa: PLR0913 - options of a command
 
     names = tuple(part.strip() for part in copy_languages.split(",") if part.strip())
     settings = AddLanguageConfig(init_from=init_from, copy_languages=names, steps=steps, lr=lr, add_tokens=add_tokens)
-    added = add_language(
+    result = add_language(
         load_run_dir(run), name, into,
         data=NewLanguageData(text, _corpora(examples), _corpora(test)),
         settings=settings,
         typology=Typology.read(typology) if typology else None,
         on_event=_show_progress(),
     )  # fmt: skip
-    _report(added)
+    _report(result)
 
 
 @app.command(name="task")
@@ -94,7 +94,7 @@ def task(  # noqa: PLR0913 - options of a command
     from polyloom.loading import load_run_dir  # noqa: PLC0415 - imports torch
     from polyloom.workflows.add_language import AddLanguageConfig, add_task  # noqa: PLC0415 - imports torch
 
-    added = add_task(
+    result = add_task(
         load_run_dir(run), name, into,
         examples=_corpora(examples),
         test=_corpora(test),
@@ -102,21 +102,21 @@ def task(  # noqa: PLR0913 - options of a command
         settings=AddLanguageConfig(steps=steps, lr=lr),
         on_event=_show_progress(),
     )  # fmt: skip
-    _report(added)
+    _report(result)
 
 
-def _report(added: "AddLanguageResult") -> None:
-    typer.echo(f"initialised from\t{','.join(added.copied) or '-'}")
-    if added.donors:
-        typer.echo("donors\t" + ", ".join(f"{donor} {value:.3f}" for donor, value in added.donors[:5]))
-    typer.echo("held out\t" + "\t".join(f"{value:.3f}" for value in added.held_out))
-    for condition, value in added.after.items():
-        typer.echo(f"{condition}\t{added.before[condition]:.2f}\t{value:.2f}")
-    typer.echo(f"seconds\t{added.seconds:.1f}")
-    if added.added_tokens:
-        typer.echo(f"new tokens\t{added.added_tokens}")
-    elif added.unknown > 0.01:
-        share = f"{added.unknown:.0%} of the text's tokens are unknown to the tokenizer."
+def _report(result: "AddLanguageResult") -> None:
+    typer.echo(f"initialised from\t{','.join(result.copied) or '-'}")
+    if result.donors:
+        typer.echo("donors\t" + ", ".join(f"{donor} {value:.3f}" for donor, value in result.donors[:5]))
+    typer.echo("held out\t" + "\t".join(f"{value:.3f}" for value in result.held_out))
+    for condition, value in result.after.items():
+        typer.echo(f"{condition}\t{result.before[condition]:.2f}\t{value:.2f}")
+    typer.echo(f"seconds\t{result.seconds:.1f}")
+    if result.added_tokens:
+        typer.echo(f"new tokens\t{result.added_tokens}")
+    elif result.unknown > 0.01:
+        share = f"{result.unknown:.0%} of the text's tokens are unknown to the tokenizer."
         typer.echo(f"polyloom: {share} Add tokens for them: --add-tokens 200", err=True)
 
 

@@ -27,18 +27,18 @@ def compare(
     """
     from polyloom.workflows.compare import compare as compare_runs  # noqa: PLC0415 - imports torch
 
-    compared = compare_runs(run_a, run_b, split=split, seed=seed)
-    typer.echo(_render(compared, form, names=(str(run_a), str(run_b))), nl=False)
+    comparison = compare_runs(run_a, run_b, split=split, seed=seed)
+    typer.echo(_render(comparison, form, names=(str(run_a), str(run_b))), nl=False)
 
 
-def _render(compared: "Comparison", form: Format, *, names: tuple[str, str]) -> str:
+def _render(comparison: "Comparison", form: Format, *, names: tuple[str, str]) -> str:
     if form == "json":
-        entries = list(map(_entry, compared.differences))
+        entries = list(map(_entry, comparison.differences))
         result: dict[str, Any] = {"a": names[0], "b": names[1], "differences": entries}
-        result |= {"only_a": list(map(str, compared.only_a)), "only_b": list(map(str, compared.only_b))}
+        result |= {"only_a": list(map(str, comparison.only_a)), "only_b": list(map(str, comparison.only_b))}
         return to_json(result, indent=2) + "\n"
     if form == "tsv":
-        entries = list(map(_entry, compared.differences))
+        entries = list(map(_entry, comparison.differences))
         return tabs(list(entries[0]), [list(map(str, entry.values())) for entry in entries])
     columns = ["condition", "metric", "A", "B", "A - B", "95 % interval", "p", "p (Holm)", "verdict"]
     rows = [
@@ -46,9 +46,9 @@ def _render(compared: "Comparison", form: Format, *, names: tuple[str, str]) -> 
             str(row.condition), row.metric, f"{row.a:.2f}", f"{row.b:.2f}", f"{row.a - row.b:+.2f}",
             "[{:+.2f}, {:+.2f}]".format(*row.interval), f"{row.p_value:.4f}", f"{row.corrected:.4f}", row.verdict,
         ]
-        for row in compared.differences
+        for row in comparison.differences
     ]  # fmt: skip
-    for (task, metric), (a, b) in compared.means().items():
+    for (task, metric), (a, b) in comparison.means().items():
         rows.append([f"mean of {task}", metric, f"{a:.2f}", f"{b:.2f}", f"{a - b:+.2f}", "", "", "", ""])
     notes = [
         f"A: {names[0]}",
@@ -56,7 +56,7 @@ def _render(compared: "Comparison", form: Format, *, names: tuple[str, str]) -> 
         "p: two-sided paired bootstrap over sentences, for each row by itself.",
     ]
     notes.append("p (Holm): corrected for the number of rows. verdict: A compared with B, where p (Holm) < 0.05.")
-    for name, conditions in (("A", compared.only_a), ("B", compared.only_b)):
+    for name, conditions in (("A", comparison.only_a), ("B", comparison.only_b)):
         notes += [f"Only {name} was scored on: {', '.join(map(str, conditions))}"] if conditions else []
     return "\n".join([(markdown if form == "markdown" else aligned)(columns, rows), *notes]) + "\n"
 

@@ -184,6 +184,7 @@ def prepare(
 
 
 def _use(name: str, task: str | None, root: Path | None) -> "CorpusRole":
+    """Find a corpus; its task follows from its collection, its role from its split. Anything else is training data."""
     from polyloom.data.catalog import resolve  # noqa: PLC0415
     from polyloom.data.corpus_stats import CorpusRole, Role  # noqa: PLC0415
     from polyloom.errors import DataError  # noqa: PLC0415

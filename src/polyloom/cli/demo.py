@@ -102,7 +102,7 @@ def _say(text: str) -> None:
 
 
 def _run(context: typer.Context, *arguments: object) -> None:
-    """Print a command and run it in this process."""
+    """Print a command and run it in this process, so that libraries are imported once."""
     words = [str(argument) for argument in arguments]
     typer.echo(f"\n$ polyloom {shlex.join(words)}", err=True)
     context.find_root().command.main(words, standalone_mode=False)

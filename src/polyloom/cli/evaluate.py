@@ -69,24 +69,26 @@ def evaluate(  # noqa: PLR0913 - options of a command
     # Scoring takes minutes to hours, so missing corpora and useless options are reported first.
     resolved = {Condition.parse(name): loaded.resolve(names) for name, names in corpora.items()}
     of_translation = {"--levels": levels, "--figure": figure, "--comet": comet}
-    used = [option for option, value in of_translation.items() if value is not None]
-    if used and not any(TASKS[condition.task].generates for condition in resolved):
-        raise ConfigError(", ".join(used), ["for translation, but none is scored here."])
+    options = [option for option, value in of_translation.items() if value is not None]
+    if options and not any(TASKS[condition.task].generates for condition in resolved):
+        raise ConfigError(", ".join(options), ["for translation, but none is scored here."])
     check_figure(figure)
     resources, baselines = None, None
     if levels:
         pairs = {}
         for name, names in loaded.recipe.data.train.items():
-            task = TASKS[(condition := Condition.parse(name)).task]
+            condition = Condition.parse(name)
+            task = TASKS[condition.task]
             if task.generates:
-                pairs[condition] = sum(1 for c in loaded.resolve(names) for _ in task.records(c, condition))
+                pairs[condition] = sum(1 for corpus in loaded.resolve(names) for _ in task.records(corpus, condition))
         resources = Resources(pairs, *levels)
     if baseline:
-        shares = {
-            c: TASKS[c.task].majority(record for corpus in of_condition for record in TASKS[c.task].records(corpus, c))
-            for c, of_condition in resolved.items()
-        }
-        baselines = {condition: share for condition, share in shares.items() if not math.isnan(share)}
+        baselines = {}
+        for condition, files in resolved.items():
+            task = TASKS[condition.task]
+            majority = task.majority(record for corpus in files for record in task.records(corpus, condition))
+            if not math.isnan(majority):  # not every task has such a baseline
+                baselines[condition] = majority
 
     loaded.predictor.decoding = Decoding(beams=beams)
     with ExitStack() as stack:

@@ -38,7 +38,7 @@ def train(
     from polyloom.training.tensorboard import TensorBoardWriter  # noqa: PLC0415
     from polyloom.workflows.train import train_recipe  # noqa: PLC0415
 
-    read = load_recipe(recipe, overrides or ())
+    settings = load_recipe(recipe, overrides or ())
     progress = TrainingProgress()
     with init_distributed() as process_group:
         notice = _first_signal if process_group.is_main else lambda _: None
@@ -52,7 +52,7 @@ def train(
                     if board is not None:
                         board.on_event(event)
 
-                path = train_recipe(read, output, process_group=process_group, on_event=on_event, stop=stop)
+                path = train_recipe(settings, output, process_group=process_group, on_event=on_event, stop=stop)
         except (KeyboardInterrupt, SystemExit) as end:
             if process_group.is_main:
                 typer.echo(_interrupted(progress, RunDir(output), process_group), err=True)

@@ -180,11 +180,11 @@ def _list_corpora(data: Any) -> Any:
     """Turn the name of a single corpus into a list."""
     if not isinstance(data, dict):
         return data
-    listed = dict(data)
+    with_lists = dict(data)
     for split in SPLITS:
         if isinstance(corpora := data.get(split), dict):
-            listed[split] = {name: [value] if isinstance(value, str) else value for name, value in corpora.items()}
-    return listed
+            with_lists[split] = {name: [value] if isinstance(value, str) else value for name, value in corpora.items()}
+    return with_lists
 
 
 def _stages(settings: Mapping[str, Any], mistakes: list[str]) -> dict[str, StageConfig]:

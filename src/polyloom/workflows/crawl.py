@@ -127,8 +127,8 @@ class WriteDatasets(PipelineStep):  # type: ignore[misc]
         """Write the dataset of a language and return its name."""
         task, hashes = find_task(shares[0]["task"]), [share["hashes"].get(language) for share in shares]
         # All shares in their order are the corpus, so their hashes identify it; a task without this language has none.
-        whole = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
-        corpora = [{"corpus": f"{self.corpus}:{language}", "sha256": whole}]
+        corpus_hash = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
+        corpora = [{"corpus": f"{self.corpus}:{language}", "sha256": corpus_hash}]
         meta = describe_dataset(task.name, shares[0]["tokenizer"], corpora)
         with TemporaryDirectory() as temporary:
 

@@ -62,7 +62,7 @@ def export_run(  # noqa: PLR0913 - settings of an export
         progress(write_onnx(model, conditions, into, baked=format == "onnx-baked"))
         return [into]
 
-    facts, written = gather_facts(run), []
+    facts, folders_written = gather_facts(run), list[Path]()
     several = backbone or len(conditions) > 1
     with atomic_dir(into) as partial:
         for adapter in generate_adapters(model, conditions, whole=not backbone):
@@ -91,47 +91,44 @@ def export_run(  # noqa: PLR0913 - settings of an export
             auto_class = model.backbone.family.auto_class
             text = card(adapter, file_format=format, path=final, folders=names, auto_class=auto_class)
             (path / "README.md").write_text(text, encoding="utf-8")
-            written.append(into / place)
+            folders_written.append(into / place)
         if backbone:
             model.backbone.model.save_pretrained(partial / BACKBONE)
             run.tokenizer.save_pretrained(partial / BACKBONE)
-        elif written:
+        elif folders_written:
             # Exports name local folders without their paths; this machine notes where they are, to find them again.
             # Before the export gets its name: if the process is killed in between, it could not be loaded.
             note_folder(backbone_note(adapter.identity), facts.backbone_folder)
             note_folder(facts.tokenizer, facts.tokenizer_folder)
-    for path in written:
+    for path in folders_written:
         progress(path)
-    return written
+    return folders_written
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What exported adapters say about their run.
-
-    Attributes:
-        method: Name of the method.
-        backbone: Name of the backbone, without the path of a folder.
-        settings: Settings of the backbone, likewise.
-        tokenizer: Identity of the tokenizer.
-        max_length: Number of tokens of the longest input.
-        licences: Licences of the training corpora; ``None`` where unknown.
-        scores: Stored scores on the test data, by condition.
-        trained_on: Conditions with training data; the others are zero-shot.
-        backbone_folder: Name of the backbone as the recipe has it: of a local one, its path on this machine.
-        tokenizer_folder: The same of the tokenizer.
-    """
+    """What exported adapters say about their run."""
 
     method: str
+    """Name of the method."""
     backbone: str
+    """Name of the backbone, without the path of a folder."""
     settings: Mapping[str, Any]
+    """Settings of the backbone, likewise."""
     tokenizer: str
+    """Identity of the tokenizer."""
     max_length: int
+    """Number of tokens of the longest input."""
     licences: Mapping[str, str | None]
+    """Licences of the training corpora; ``None`` where unknown."""
     scores: Mapping[Condition, Sequence[Mapping[str, Any]]]
+    """Stored scores on the test data, by condition."""
     trained_on: Sequence[str]
+    """Conditions with training data; the others are zero-shot."""
     backbone_folder: str
+    """Name of the backbone as the recipe has it: of a local one, its path on this machine."""
     tokenizer_folder: str
+    """The same of the tokenizer."""
 
     def about(self, condition: Condition) -> dict[str, Any]:
         """Return what the manifest and the card of a condition's adapter say."""

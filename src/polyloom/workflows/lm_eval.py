@@ -135,16 +135,16 @@ class PolyloomLM(LM):  # type: ignore[misc]
     def _conditions(self, requests: Sequence[Any]) -> list[Condition]:
         """Return the condition of each request, or raise an error that names a task without one."""
         by_task: dict[str, Condition] = {}
-        for name in dict.fromkeys(request.task_name for request in requests):
+        for name in dict.fromkeys(str(request.task_name) for request in requests):  # requests without task have None
             # Several patterns may match if they stand for the same condition.
-            matching = sorted({c for pattern, c in self.conditions.items() if fnmatchcase(str(name), pattern)})
+            matching = sorted({c for pattern, c in self.conditions.items() if fnmatchcase(name, pattern)})
             if len(matching) != 1:
                 names = f"{len(matching)} conditions ({', '.join(map(str, matching))})" if matching else "no condition"
                 raise ConditionError(
                     f"lm-eval's task {name!r} has {names}; it needs one. Name it: --model_args {name}=TASK/LANGUAGE"
                 )
             by_task[name] = matching[0]
-        return [by_task[request.task_name] for request in requests]
+        return [by_task[str(request.task_name)] for request in requests]
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """Return the tokens of a context and of what follows it, which has the white space between them.
@@ -152,10 +152,10 @@ class PolyloomLM(LM):  # type: ignore[misc]
         They are tokenized together, as in running text; apart only if a token would hold the end of one and the
         beginning of the other.
         """
-        kept = context.rstrip()
-        following = context[len(kept) :] + continuation
-        before, behind, whole = self.predictor.tokenizer.text([kept, following, kept + following])
-        return before, whole[len(before) :] if whole[: len(before)] == before else behind
+        stripped = context.rstrip()
+        following = context[len(stripped) :] + continuation
+        before, after, together = self.predictor.tokenizer.text([stripped, following, stripped + following])
+        return before, together[len(before) :] if together[: len(before)] == before else after
 
     def _warn_of_cuts(self, cut: int) -> None:
         if cut:

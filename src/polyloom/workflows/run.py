@@ -106,10 +106,10 @@ class Run:
         pairs = pair_with_conditions(inputs, conditions)
         parsed = {name: self._condition(name) for name in dict.fromkeys(name for _, name in pairs)}
         self.loaded.trained_parts.warn(parsed.values())
-        records = [
-            (condition := parsed[name], make_record(value, self.model.task(condition.task), condition))
-            for value, name in pairs
-        ]
+        records = []
+        for value, name in pairs:
+            condition = parsed[name]
+            records.append((condition, make_record(value, self.model.task(condition.task), condition)))
         self.predictor.pop_length_warnings()  # of other calls
         predictions = list(self.predictor.predictions(records))
         self._warn_of_cuts()
@@ -211,8 +211,8 @@ class Run:
             on_event: Called with progress events.
         """
         if corpora is None:
-            chosen = self.corpora(split, tasks=tasks, languages=languages)
-            by_condition = {Condition.parse(name): self.resolve(names) for name, names in chosen.items()}
+            own = self.corpora(split, tasks=tasks, languages=languages)
+            by_condition = {Condition.parse(name): self.resolve(names) for name, names in own.items()}
         else:  # the caller's own files, which need no permission
             by_condition = {
                 Condition.parse(name): find_corpora(self.recipe.data, [names] if isinstance(names, str) else names)
@@ -231,11 +231,11 @@ class Run:
 
         # Texts of all conditions are generated together: batches are full, and a search takes hardly longer for it.
         self.predictor.pop_length_warnings()  # of other calls
-        records = {
-            condition: [record for corpus in files for record in task.records(corpus, condition)]
-            for condition, files in by_condition.items()
-            if condition not in refused and (task := self.model.task(condition.task)).generates
-        }
+        records = {}
+        for condition, files in by_condition.items():
+            if condition not in refused and self.model.task(condition.task).generates:
+                task = self.model.task(condition.task)
+                records[condition] = [record for corpus in files for record in task.records(corpus, condition)]
         done, total = 0, sum(len(steps(condition, pivot)) * len(sources) for condition, sources in records.items())
 
         def count(texts: int) -> None:
@@ -285,14 +285,14 @@ class Run:
             if wrong:
                 mistakes = [f"{name!r} is not in data.{split} of this run. {suggest(name, known)}" for name in wrong]
                 raise ConfigError(option, mistakes)
-        chosen = {
+        selected = {
             name: corpora[name]
             for name, condition in conditions.items()
             if (not tasks or condition.task in tasks) and (not languages or set(condition.languages) & set(languages))
         }
-        if not chosen:
+        if not selected:
             raise ConfigError("tasks, languages", [f"data.{split} has none of these tasks in these languages."])
-        return chosen
+        return selected
 
     # -- add, export, report ------------------------------------------------------------------------------------------
 

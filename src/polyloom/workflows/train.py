@@ -297,17 +297,17 @@ def _plan_stages(recipe: Recipe, model: Model, datasets: Mapping[Condition, Enco
     for stage in model.stages():
         settings = recipe.stage(stage.name)
         try:
-            chosen = training_datasets(datasets, method=model.method, labels=labels, stage=stage)
+            selected = training_datasets(datasets, method=model.method, labels=labels, stage=stage)
         except TrainingError:
             if recipe.init_from is None:
                 raise
             continue  # what this stage trains stays as the earlier run left it
-        groups = _language_pairs(chosen) if settings.mixture.strategy == "ratio" else ()
-        weights = {d.condition.task: recipe.tasks[d.condition.task].weight for d in chosen}
+        groups = _language_pairs(selected) if settings.mixture.strategy == "ratio" else ()
+        weights = {d.condition.task: recipe.tasks[d.condition.task].weight for d in selected}
         if not any(weights.values()):
             mistakes = [f"tasks.{task}.weight: 0, so stage {stage.name!r} learns nothing." for task in weights]
             raise ConfigError("recipe", mistakes)
-        plans.append(StagePlan(stage, settings.optim, settings.train, settings.mixture, chosen, groups, weights))
+        plans.append(StagePlan(stage, settings.optim, settings.train, settings.mixture, selected, groups, weights))
     return plans
 
 
@@ -346,8 +346,9 @@ def validation_scores(
     process, and all get the same scores.
     """
     labelled = {condition for condition in corpora if not find_task(condition.task).raw_text}
-    chosen = corpora.keys() - labelled if plan.stage.tasks == "raw-text" or not labelled else labelled
-    selected = [condition for condition in corpora if condition in chosen]
+    use_labelled = bool(labelled) and plan.stage.tasks != "raw-text"
+    # In the order of the recipe: that of a set may differ between processes, which share these conditions.
+    selected = [condition for condition in corpora if (condition in labelled) == use_labelled]
     predictor = Predictor(model, tokenizer=tokenizer, max_length=plan.train.max_length)
 
     def score(condition: Condition) -> Score:

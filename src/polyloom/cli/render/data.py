@@ -34,8 +34,8 @@ def listed(root: Path, *, collection: str | None, languages: Sequence[str] | Non
             row["fetchable"] = COLLECTIONS[owner].url is not None
     for row in rows.values():
         row["here"].sort(key=["train", "dev", "test", "all"].index)
-    kept = [row for row in rows.values() if languages is None or row["language"] in languages]
-    return sorted(kept, key=lambda row: (list(COLLECTIONS).index(row["collection"]), row["name"]))
+    selected = [row for row in rows.values() if languages is None or row["language"] in languages]
+    return sorted(selected, key=lambda row: (list(COLLECTIONS).index(row["collection"]), row["name"]))
 
 
 def _row(collection: str, item: str, *, licence: tuple[str, bool]) -> dict[str, Any]:

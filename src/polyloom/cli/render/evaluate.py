@@ -19,19 +19,16 @@ SEED = 0  # of the bootstrap: the same scores always have the same interval
 
 @dataclass(frozen=True)
 class Extras:
-    """Optional columns and notes beside the scores.
-
-    Attributes:
-        intervals: Whether to show 95 % confidence intervals. Default: no.
-        signatures: Whether to show the signatures: metric, data and versions. Default: no.
-        baselines: Scores of the most frequent label, by condition. Default: not shown.
-        resources: Training pairs of directions, to also show means of groups by resources. Default: not shown.
-    """
+    """Optional columns and notes beside the scores."""
 
     intervals: bool = False
+    """Whether to show 95 % confidence intervals."""
     signatures: bool = False
+    """Whether to show the signatures: metric, data and versions."""
     baselines: Mapping[Condition, float] | None = None
+    """Scores of the most frequent label, by condition."""
     resources: Resources | None = None
+    """Training pairs of directions, to also show means of groups by resources."""
 
 
 def render(matrix: Matrix, form: Format, extras: Extras) -> str:
@@ -102,9 +99,9 @@ def _notes(matrix: Matrix, extras: Extras) -> Iterator[str]:
         low, high = extras.resources.low, extras.resources.high
         yield f"low, medium, high: fewer than {low:,} training pairs, fewer than {high:,}, and more."
     for condition, result in matrix.results.items():
-        for count, became in ((result.cut, "cut"), (result.split, "translated in parts")):
+        for count, what in ((result.cut, "cut"), (result.split, "translated in parts")):
             if count:
-                yield f"{condition}: {count:,} inputs were longer than the model's maximum and were {became}."
+                yield f"{condition}: {count:,} inputs were longer than the model's maximum and were {what}."
     for condition, reason in matrix.refused.items():
         yield f"– {condition} is not supported: {reason}"
     if extras.signatures:

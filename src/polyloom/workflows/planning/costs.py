@@ -167,7 +167,7 @@ def _cost(
     method = build(inventory)
     now, one_more, two_more, more_tasks = (_count(module) for module in (method, *map(build, larger), build(with_task)))
 
-    # A parameter may be trained in several stages.
+    # A parameter may be trained in several stages, and counts once.
     groups = parameter_groups(method, backbone)
     trained = {group for stage in method.stages() for group in stage.trains} & groups.keys()
     trainable = {id(parameter): parameter.numel() for name in trained for parameter in groups[name]}
@@ -182,7 +182,7 @@ def _cost(
         extra_flops_per_token=sum(BLOCKS[block.kind].flops(block, num_stacks) for block in weights.blocks),
         parameters_per_language=one_more - now,
         parameters_per_task=more_tasks - now,
-        acceleration=two_more - 2 * one_more + now,
+        acceleration=two_more - 2 * one_more + now,  # second difference
         stages=tuple(stages_that_train(method, groups)),
     )
 

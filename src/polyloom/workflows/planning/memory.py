@@ -112,7 +112,7 @@ def plan_memory(recipe: Recipe, *, devices: int) -> list[DeviceMemory]:
     plans = []
     for strategy, checkpointing in product(strategies, (False, True)):
         shards = devices if strategy == "fsdp" else 1
-        of_stages = [_learned_bytes(stage, banks, shards if trained_inner else 1) for stage in stages]
+        bytes_of_stages = [_learned_bytes(stage, banks, shards if trained_inner else 1) for stage in stages]
         learned = _learned_bytes(all_learned, banks, shards if trained_inner else 1)
         plan = DeviceMemory(
             strategy=strategy,
@@ -122,7 +122,7 @@ def plan_memory(recipe: Recipe, *, devices: int) -> list[DeviceMemory]:
             length=length,
             backbone=shard_bytes(backbone.parameters(), shards),
             gathered=gathered if shards > 1 else 0,
-            learned=learned + copies_learned * max(of_stages),
+            learned=learned + copies_learned * max(bytes_of_stages),
             generated=generated,
             activations=len(shape.sites) * (layer_input if checkpointing else layer),
             layer=layer if checkpointing else 0,
@@ -149,8 +149,8 @@ def _empty_model(recipe: Recipe) -> Model:
 
 def shard_bytes(parameters: Iterable[nn.Parameter], shards: int) -> int:
     """Return the bytes of the largest shard. FSDP splits every parameter along its first dimension."""
-    whole = (p for p in parameters if p.numel())  # a bank may have no rows yet
-    return sum(p.element_size() * p[:1].numel() * math.ceil(len(p) / shards) for p in whole)
+    nonempty = (p for p in parameters if p.numel())  # a bank may have no rows yet
+    return sum(p.element_size() * p[:1].numel() * math.ceil(len(p) / shards) for p in nonempty)
 
 
 def gathered_bytes(backbone: Backbone, parameters: Container[nn.Parameter]) -> int:
@@ -167,8 +167,8 @@ def layer_bytes(backbone: Backbone, *, size: int, length: int) -> int:
     attention, every head keeps its probabilities of all tokens, in fp32 too.
     """
     linears = [m for m in backbone.layers[-1].modules() if isinstance(m, nn.Linear)]
-    kept = size * sum(linear.in_features + linear.out_features for linear in linears)
+    linear_bytes = size * sum(linear.in_features + linear.out_features for linear in linears)
     norms = 2 * 4 * backbone.shape.width if size == 2 else 0
     config = backbone.model.config
     eager = config._attn_implementation == "eager"  # noqa: SLF001 - Transformers has no other name for it
-    return kept + norms + (config.num_attention_heads * length * (4 if size == 4 else 6) if eager else 0)
+    return linear_bytes + norms + (config.num_attention_heads * length * (4 if size == 4 else 6) if eager else 0)
