@@ -125,7 +125,7 @@ def add_language(  # noqa: PLR0913 - each has a meaning of its own
     if name in run.model.method.languages:
         raise ConditionError(f"language {name!r} is there already.")
     text_task = {_raw_text_task(run): data.text} if data.text else {}
-    # All data is found and held out first: nothing is written, and the model is as it was, if something is missing.
+    # Missing data is noticed before the model changes.
     training, held_out = _hold_out(_by_condition(run, name, {**text_task, **data.examples}))
     test = {condition: [resolve(corpus)] for condition, corpus in _by_condition(run, name, data.test).items()}
     folder = RunDir(into)

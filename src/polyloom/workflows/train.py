@@ -180,7 +180,7 @@ def prepare_training(
     process_group = process_group or ProcessGroup()
 
     # Encoding may take hours, so training data in directions that the method does not store is refused before it.
-    # Parsing has done so if the recipe has the backbone's configuration.
+    # Parsing has done this if the recipe has the backbone's configuration.
     if recipe.backbone.model_config is None:
         shape = empty_backbone(recipe.backbone).shape
         try:

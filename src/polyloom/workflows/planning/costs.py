@@ -58,10 +58,15 @@ class BackboneFacts:
     """Facts about the backbone."""
 
     name: str | None
+    """Its name, if it is pretrained."""
     family: str
+    """The family of its architecture."""
     parameters: int
+    """Number of its parameters."""
     width: int
+    """Size of its states."""
     layers: Mapping[str, int]
+    """Number of layers by stack."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,9 +106,9 @@ def plan_memory(recipe: Recipe, *, devices: int) -> list[DeviceMemory]:
     gathered = gathered_bytes(backbone, inner) + gathered_bytes(backbone, trained_inner)  # weights, gradients
     banks = {p for module in model.modules() if isinstance(module, Bank) for p in module.parameters()}
     copies_learned = 4 if devices > 1 else 3  # gradient, two moments; a message to other devices has the gradient again
-
     all_learned = {*model.method.parameters(), *model.heads.parameters()}
 
+    # Stages follow each other, so the largest one needs the most.
     plans = []
     for strategy, checkpointing in product(strategies, (False, True)):
         shards = devices if strategy == "fsdp" else 1
@@ -133,6 +133,7 @@ def plan_memory(recipe: Recipe, *, devices: int) -> list[DeviceMemory]:
 
 
 def _learned_bytes(parameters: Set[nn.Parameter], banks: Set[nn.Parameter], shards: int) -> int:
+    """Return the bytes of parameters on a device: a shard of each, but banks as a whole."""
     return shard_bytes(parameters - banks, shards) + shard_bytes(parameters & banks, 1)
 
 
