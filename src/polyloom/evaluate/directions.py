@@ -83,8 +83,7 @@ def group_table(matrix: Matrix, resources: Resources | None = None) -> Table:
 
 def grid(matrix: Matrix, metric: str) -> tuple[list[str], Array]:
     """Return languages and scores ``[source, target]``, NaN for directions without a score."""
-    if metric not in (known := _metrics(matrix)):
-        raise PolyloomError(f"directions: no translation is scored by {metric}. Known: {', '.join(known) or 'none'}.")
+    require_metric(matrix, metric)
     languages = list(dict.fromkeys(language for direction in _directions(matrix) for language in direction.languages))
     scores = np.full((len(languages), len(languages)), np.nan)
     for direction in filter(is_translation, matrix.results):
@@ -100,6 +99,12 @@ def grid_table(matrix: Matrix, metric: str) -> Table:
     texts = {(d.source, d.target): matrix.cell(d, metric).text(digits=1) for d in _directions(matrix)}
     rows = [[source, *(texts.get((source, target), "") for target in languages)] for source in languages]
     return [r"source \ target", *languages], rows
+
+
+def require_metric(matrix: Matrix, metric: str) -> None:
+    """Raise an error unless some translation is scored by a metric."""
+    if metric not in (known := _metrics(matrix)):
+        raise PolyloomError(f"directions: no translation is scored by {metric}. Known: {', '.join(known) or 'none'}.")
 
 
 def is_translation(condition: Condition) -> bool:

@@ -224,7 +224,7 @@ def read_adapter(path: Path) -> Adapter:
     manifest, tensors = read_manifest(path), read_tensors(path, finite=False)  # a bias may be minus infinity
     try:
         described = manifest["adapter"]
-        blocks = [_block(number, block, tensors) for number, block in enumerate(described["blocks"])]
+        blocks = [_read_block(number, block, tensors) for number, block in enumerate(described["blocks"])]
         adapter = Adapter(
             Condition.parse(described["condition"]),
             Weights(tuple(blocks)),
@@ -249,7 +249,8 @@ def read_adapter(path: Path) -> Adapter:
     return adapter
 
 
-def _block(number: int, described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Block:
+def _read_block(number: int, described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Block:
+    """Read a block from its description and the tensors with its number, which have no dimension of conditions."""
     block = {name: tensor[None] for name, tensor in _under(f"block.{number}.", tensors).items()}
     sites = []
     for text in _strings(described["sites"]):

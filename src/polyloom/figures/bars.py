@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from polyloom.evaluate.directions import KINDS, Resources, grid, groups, values
+from polyloom.evaluate.directions import KINDS, Resources, groups, require_metric, values
 from polyloom.evaluate.matrix import MARK, Matrix
 from polyloom.figures.canvas import new_figure, printable, save, styled
 from polyloom.figures.palette import INK, PAPER, STYLES, series_style
@@ -26,7 +26,7 @@ def draw_groups(matrix: Matrix, path: Path, *, metric: str = "bleu", resources: 
         metric: Which score.
         resources: Adds a bar for each level of training data.
     """
-    grid(matrix, metric)  # raises an error for an unknown metric
+    require_metric(matrix, metric)
     scores = {name: values(matrix, members, metric) for name, members in groups(matrix, resources).items()}
     scores = {name: group for name, group in scores.items() if group}
     figure = new_figure(6.5, 1.0 + 0.3 * len(scores))

@@ -55,11 +55,12 @@ def _ratio(part: Array, whole: Array, *, empty: float) -> Array:
     return ratio
 
 
-def _share(of: int) -> Callable[[Array], Array]:
-    return lambda sums: 100.0 * _ratio(sums[..., of], sums[..., -1], empty=0.0)
+def _share(column: int) -> Callable[[Array], Array]:
+    return lambda sums: 100.0 * _ratio(sums[..., column], sums[..., -1], empty=0.0)
 
 
 def _f1(sums: Array) -> Array:
+    # 2PR / (P + R) with P = right / predicted and R = right / gold is 2 right / (predicted + gold).
     return 100.0 * _ratio(2 * sums[..., 0], sums[..., 1] + sums[..., 2], empty=0.0)
 
 
@@ -68,6 +69,7 @@ def _balance(sums: Array) -> Array:
 
 
 def _bits_per_byte(sums: Array) -> Array:
+    # The loss is in nats. It is divided by bytes, which unlike tokens do not depend on the tokenizer.
     return _ratio(sums[..., 0], sums[..., -1], empty=np.nan) / math.log(2)
 
 

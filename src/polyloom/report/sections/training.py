@@ -13,7 +13,7 @@ from polyloom.metrics.score import PERPLEXITY, metric_title
 from polyloom.report.elements import Row, Section, Table, inline, percent
 from polyloom.report.sources import Source
 from polyloom.tasks import TASKS
-from polyloom.training.events import LanguageShares, StageStarted, StepSkipped
+from polyloom.training.events import StageStarted, StepSkipped
 from polyloom.training.history import History
 
 DRAWN = 40  # the shares of more datasets than this are not drawn
@@ -159,17 +159,18 @@ def _parameters(source: Source, stage: str, event: StageStarted) -> dict[str, An
     trained, total = sum(group.trained for group in groups), sum(group.total for group in groups)
     foot = [["all", f"{total:,}", f"{trained:,}", share(trained, total)]]
     of_stage = f"of {source.name}, stage {stage}"
-    scales: list[Row] = [[name, f"{value:.3g}"] for name, value in event.weight_std.items()]
-    shares = source.history.shares.get(stage) or LanguageShares(stage=stage, before={}, after={})
-    return {
-        "table": Table(f"Parameters {of_stage}", ["group", "parameters", "trainable", "share"], rows, foot),
-        "steps": event.steps,
-        "weight_std": Table(f"Initial scale of the adapters {of_stage}", ["tensor", "standard deviation"], scales)
-        if scales
-        else None,
-        "shares": [
-            f"{task} {100 * shares.before.get(task, math.nan):.0f} % → {100 * after:.0f} %"
-            for task, after in shares.after.items()
-        ],
-        "dead": [t for t, after in shares.after.items() if after < DEAD <= shares.before.get(t, 0.0)],
-    }
+    table = Table(f"Parameters {of_stage}", ["group", "parameters", "trainable", "share"], rows, foot)
+    weight_std = None
+    if event.weight_std:
+        scales: list[Row] = [[name, f"{value:.3g}"] for name, value in event.weight_std.items()]
+        weight_std = Table(f"Initial scale of the adapters {of_stage}", ["tensor", "standard deviation"], scales)
+
+    # Weights may lose their dependence on the language in training. Then all languages have the same ones.
+    changes, dead = [], []
+    if shares := source.history.shares.get(stage):
+        for task, after in shares.after.items():
+            before = shares.before.get(task)
+            changes.append(f"{task} {math.nan if before is None else 100 * before:.0f} % → {100 * after:.0f} %")
+            if before is not None and after < DEAD <= before:
+                dead.append(task)
+    return {"table": table, "steps": event.steps, "weight_std": weight_std, "shares": changes, "dead": dead}
