@@ -248,6 +248,7 @@ class _Downloader:
             status = f"{response.status_code} {response.reason_phrase}"
             if response.status_code in (404, 410):
                 raise _MissingError(url, None, "not found there.")
+            # Request timeout, too early, too many requests.
             if response.status_code in (408, 425, 429) or response.is_server_error:
                 raise _TemporaryError(f"the server responds with {status}")
             if target := response.next_request:
@@ -326,6 +327,7 @@ def _parse_sums(text: str, source: str) -> dict[str, str]:
 
 def _safe(path: str) -> str:
     """Return a path below the root, or raise an error."""
+    # Paths come from the list of a mirror: `..`, or a backslash on Windows, would write outside of the root.
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or not pure.parts or not path.isprintable() or "\\" in path:
         raise DataError(repr(path), None, "not a path below the data root. The list of hashes is not to be trusted.")

@@ -524,7 +524,7 @@ class WordsKind(RecordKind):
             case "tokenized":
                 return _word_item(line.number, _plain_text(line).split(), line.text)
             case "conllu":
-                (sentence,) = parse_conllu([line[:2] for line in lines], STDIN)
+                (sentence,) = parse_conllu([(row.number, row.text) for row in lines], STDIN)
                 return _word_item(sentence.line, sentence.words, sentence)
             case "columns":
                 # The word is the first column, whatever follows it: files with tags can be tagged again.
@@ -626,10 +626,11 @@ def _segment(text: str, language: str, *, limit: int | None = None) -> Tagged:
 def _segmented_item(line: int, text: str, source: dict[str, Any] | str, language: str) -> StreamItem:
     _check_size(line, text.split())  # before a segmenter works on it
     try:
+        # One word more than allowed shows that there are too many, without segmenting the rest.
         sentence = _segment(text, language, limit=MAX_WORDS + 1)
     except DataError:
         raise
-    except PolyloomError as error:
+    except PolyloomError as error:  # such as a missing package: the error gets the number of the line
         raise DataError(STDIN, line, str(error)) from error
     _check_size(line, sentence.words, more=True)
     return StreamItem(line, sentence if sentence.words else None, source)

@@ -166,6 +166,7 @@ _FORMATS: Mapping[str, _Readers] = {
     ".tmx": {"bitext": read_bitext},
     ".json": {"question": read_squad},
 }  # fmt: skip
+# These readers would silently ignore names of columns after `#`, so such names are an error.
 _WITHOUT_COLUMNS: Sequence[Reader] = (
     read_bitext, _treebank_tags, _treebank_trees, _treebank_text, read_text, read_choices, read_questions, read_squad,
     read_conversations,

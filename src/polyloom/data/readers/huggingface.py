@@ -13,6 +13,7 @@ from polyloom.data.readers.tables import COLUMNS, choose_columns, make_record
 from polyloom.data.records import Kind, Record
 from polyloom.errors import DataError, Location, PolyloomError
 
+# Kinds that are read from whole rows: their parts are nested, or have other names in each of several layouts.
 _WHOLE_ROWS: Mapping[Kind, Callable[[Mapping[str, Any], Location], Record]] = {
     "choices": make_choices, "question": make_question, "conversation": make_conversation,
 }  # fmt: skip

@@ -13,6 +13,7 @@ Lexicon = Mapping[str, tuple[str, ...]]  # by class: the word of each concept
 WORDS = ("the", "and", "that", "not", "whether", "past", "future", "object", "of", *RELATIONS)
 SUFFIXES = ("plural", "agreement", "past", "future", "object", "of", *RELATIONS)
 _SIZES: Mapping[str, int] = {**CONTENT, "pronoun": PRONOUNS, "word": len(WORDS), "suffix": len(SUFFIXES)}
+# Classes whose words are replaced or shift their meaning in a step.
 _SHIFTING = ("noun", "verb", "adjective", "adverb")
 _FOUNDING_SHIFTS, _REPLACED = 25, 3
 _MUTATION = 12  # percent

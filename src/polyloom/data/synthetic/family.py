@@ -154,6 +154,7 @@ def _state(family: Family, number: int, step: int) -> State:
     lineage = family.lineages[number]
     if lineage.parent is not None and step <= lineage.since:
         return _state(family, lineage.parent, step)
+    # Every step has its own dice, so a language does not depend on how many others there are.
     dice = Dice(family.seed, _LIFE, number, step)
     if step == 0:
         return founded(proto(family.seed), lineage.branch, dice)

@@ -11,6 +11,7 @@ from itertools import zip_longest
 from polyloom.data.synthetic.dice import Dice
 
 _CONSONANTS, _VOWELS = "ptkbdgmnslrwyh", "aeiou"
+# What words of each kind look like: c stands for a consonant, v for a vowel.
 _SHAPES = {"root": ("cvcv", "cvcvc", "cvccv", "cvcvcv"), "word": ("cv", "cvc", "vc"), "suffix": ("cv", "vc", "vcv")}
 
 # What changes where (a pattern, with V for any vowel and C for any consonant), and into what; nothing is a loss.

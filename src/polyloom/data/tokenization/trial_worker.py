@@ -14,6 +14,7 @@ except ImportError:  # Windows has no limits; `try_tokenizer` ends what takes a 
 
 SECONDS = 4  # of processor time
 MEMORY = 2 << 30
+# Long repetitions: a regular expression that backtracks takes quadratic time or more for them.
 TEXTS = [unit * 2000 for unit in ("a", " ", "1", "-", "é", "a1 ", "\u4e2d")]
 
 
