@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# MKL keeps buffers by the number of a thread. A forked process inherits that table, and a thread that gets a number of it
+# may look for its buffer for ever. Commands and servers of tests are forks (`in_child`); those of users never are.
+os.environ.setdefault("MKL_DISABLE_FAST_MM", "1")
 
 import pytest
 import torch
