@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-# MKL keeps buffers by the number of a thread. A forked process inherits that table, and a thread that gets a number of it
+# MKL keeps buffers by the number of a thread. A forked process inherits that table, and a thread with such a number
 # may look for its buffer for ever. Commands and servers of tests are forks (`in_child`); those of users never are.
 os.environ.setdefault("MKL_DISABLE_FAST_MM", "1")
 
@@ -58,8 +58,13 @@ def pytest_addoption(parser):
 
 def pytest_collection_modifyitems(config, items):
     if OWN:  # tests of what is registered; those without parameters are of what the package brings
-        others = ("NOTSET", "own_")  # no case of it is registered, or an example is tested by itself
-        mine = [item for item in items if hasattr(item, "callspec") and not item.callspec.id.startswith(others)]
+        mine = [
+            item
+            for item in items
+            if hasattr(item, "callspec")
+            and not item.callspec.id.startswith("NOTSET")  # no case of it is registered
+            and item.path.name != "test_registered.py"  # which starts this very command for each example
+        ]
         config.hook.pytest_deselected(items=[item for item in items if item not in mine])
         items[:] = mine
     if config.getoption("shard"):
