@@ -97,12 +97,15 @@ class Proxy:
     Attributes:
         faults: What happens to the next requests, in this order; then they are passed on.
         requests: All requests since `clear`.
+        only: Part of the paths that concern a test. The others, such as a request that the test before gave up and that
+            arrives late, are passed on, but neither noted nor broken.
         before: Called before a request is passed on.
     """
 
     def __init__(self, upstream: str) -> None:
         self.faults: list[Fault] = []
         self.requests: list[Request] = []
+        self.only = ""
         self.before: Callable[[Request], None] | None = None
         self.upstream = urlsplit(upstream).netloc
         self.closing = threading.Event()
@@ -120,10 +123,12 @@ class Proxy:
         self._thread.join()
 
     def clear(self) -> None:
-        self.faults, self.requests, self.before = [], [], None
+        self.faults, self.requests, self.only, self.before = [], [], "", None
 
     def seen(self, request: Request) -> Fault | None:
         """Note a request and take the fault for it, if there is one."""
+        if self.only not in request.path:
+            return None
         with self._lock:
             self.requests.append(request)
             fault = next((f for f in self.faults if f.times > 0 and request.method in f.methods), None)

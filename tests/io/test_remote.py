@@ -94,7 +94,8 @@ def storage(server, request, monkeypatch, clock) -> Iterator[Storage]:
     for name, value in environment(server.url).items():
         monkeypatch.setenv(name, value)
     server.clear()
-    yield Storage(server, f"{next(numbers)}-" + re.sub(r"\W+", "-", request.node.name), clock)
+    server.only = f"{next(numbers)}-" + re.sub(r"\W+", "-", request.node.name)
+    yield Storage(server, server.only, clock)
     server.clear()
 
 
@@ -331,6 +332,7 @@ def test_no_credentials_are_an_error_soon(storage, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setattr("polyloom.io.remote._METADATA_SECONDS", 0.2)
+    storage.proxy.only = ""  # the proxy stands for a cloud's address, too
     for address in (storage.proxy.url, "http://127.0.0.1:1"):
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", address)
         storage.breaks(Fault("status", status=404), methods=("PUT",))
