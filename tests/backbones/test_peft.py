@@ -108,3 +108,24 @@ def test_prefixes_are_the_same_with_every_attention_that_is_supported(family, lo
         with pytest.raises(BackboneError, match=r"cannot be added with the attention 'eager'.*one of sdpa\."):
             model(inputs, ROWS)
         assert torch.equal(backbone(**inputs).logits, bare)
+
+
+def test_an_error_within_the_attention_leaves_the_backbone_as_it_was(load_example):
+    load_example("own_prefix")
+    model, inputs = model_with("prefix", "llama", adapter_size=3), tiny_inputs("llama", len(ROWS))
+    with torch.no_grad():
+        mixed, bare = model(inputs, ROWS).logits, model.backbone(**inputs).logits
+
+    def fail(*_):
+        raise MemoryError
+
+    queries = next(m for name, m in model.backbone.model.named_modules() if name.endswith("self_attn.q_proj"))
+    hook = queries.register_forward_hook(fail)
+    for again, expected in ((lambda: model(inputs, ROWS), mixed), (lambda: model.backbone(**inputs), bare)):
+        with pytest.raises(MemoryError):
+            model(inputs, ROWS)
+        hook.remove()
+        with torch.no_grad():
+            assert torch.equal(again().logits, expected)
+        hook = queries.register_forward_hook(fail)
+    hook.remove()

@@ -36,6 +36,8 @@ class BeforeAttention(Hook):
 
     def __call__(self, module: nn.Module, _args: Any) -> None:
         """Let the module's `config` name our attention function."""
+        if isinstance(module.config, StandIn):  # an error ended the last pass between here and `attend`
+            module.config = module.config.config
         if not self.blocks():
             return
         if (name := implementation(module.config)) not in SUPPORTED:
@@ -85,7 +87,7 @@ def attend(
 ) -> Any:
     """Compute attention over added keys and values and those of the text; all tensors ``[B, H, T, E]``."""
     stand_in: Any = module.config
-    config = module.config = stand_in.config  # first of all, so that no error leaves the stand-in behind
+    config = module.config = stand_in.config  # first of all, so that no error in here leaves the stand-in behind
     keys, values = stand_in.hook.added(key)
     num_added, length = keys.shape[2], query.shape[2]
 
